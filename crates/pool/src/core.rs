@@ -1,0 +1,301 @@
+//! What all handles, leases and tasks of one pool share.
+
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::breaker::PoolId;
+use crate::config::Config;
+use crate::destroy::Condemned;
+use crate::error::{AcquireError, chain};
+use crate::events::{DestroyReason, Event, Listeners, Source};
+use crate::histogram::Histograms;
+use crate::hooks::Hooks;
+use crate::keeper::{self, Bell};
+use crate::manager::Manager;
+use crate::runtime::Runtime;
+use crate::slot::{Phase, Slot, Slots};
+use crate::state::{Aftermath, KeeperCall, State, Turn};
+use crate::status::Holder;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
+
+/// What fills a slot: the resource, and the slot's own hold on the pool, which
+/// an owned lease borrows, so that no lease ever counts references.
+pub(crate) struct Filled<M: Manager> {
+    pub(crate) resource: M::Resource,
+    pub(crate) core: Option<Arc<Core<M>>>,
+}
+
+/// Why a creation gave nothing.
+#[derive(Debug)]
+pub(crate) enum CreateFailure<E> {
+    Error(E),
+    /// A panic, or too late; says which.
+    Broken(Arc<str>),
+}
+
+impl<E: std::error::Error + 'static> CreateFailure<E> {
+    pub(crate) fn message(&self) -> Arc<str> {
+        match self {
+            CreateFailure::Error(error) => chain(error),
+            CreateFailure::Broken(why) => Arc::clone(why),
+        }
+    }
+
+    pub(crate) fn into_error(self) -> AcquireError<E> {
+        match self {
+            CreateFailure::Error(error) => AcquireError::Create(error),
+            CreateFailure::Broken(why) => AcquireError::CreateFailed(why),
+        }
+    }
+}
+
+pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
+pub(crate) type PoolTurn<'a, M> = Turn<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
+
+pub(crate) struct Core<M: Manager> {
+    pub(crate) id: PoolId,
+    pub(crate) slots: Slots<Filled<M>>,
+    state: Mutex<PoolState<M>>,
+    /// Mirrors of locked state for those who only need to know; see [`signal`].
+    signals: AtomicU64,
+    /// Handles that keep the pool open. Leases and tasks keep the core alive,
+    /// but not the pool open.
+    pub(crate) handles: AtomicUsize,
+    pub(crate) manager: M,
+    pub(crate) hooks: Hooks<M>,
+    pub(crate) config: Config,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) listeners: Listeners,
+    pub(crate) histograms: Option<Box<Histograms>>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// Bits of [`Core::signals`], written under the lock.
+pub(crate) mod signal {
+    /// The pool is closed.
+    pub(crate) const CLOSED: u64 = 1;
+    /// The breaker has a strategy, which wants reports.
+    pub(crate) const REPORTS: u64 = 2;
+}
+
+impl<M: Manager> Core<M> {
+    pub(crate) fn new(
+        manager: M,
+        hooks: Hooks<M>,
+        config: Config,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        // Relaxed: only has to be unique.
+        let id = PoolId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Core {
+            id,
+            slots: Slots::new(),
+            state: Mutex::new(State::new(&config)),
+            signals: AtomicU64::new(0),
+            handles: AtomicUsize::new(1),
+            manager,
+            hooks,
+            histograms: config.histograms.then(Box::default),
+            config,
+            runtime,
+            listeners: Listeners::default(),
+            bell: Arc::default(),
+        }
+    }
+
+    /// Takes a turn under the lock, then does what follows from it.
+    pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
+        let now = self.now();
+        let mut guard = self.state.lock();
+        let mut turn = Turn {
+            state: &mut guard,
+            slots: &self.slots,
+            now,
+            after: Aftermath::default(),
+        };
+        let decision = decide(&mut turn);
+        let after = turn.after;
+        drop(guard);
+        self.follow(after);
+        decision
+    }
+
+    /// Looks at the state without changing anything that others wait for.
+    pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
+        self.state.lock()
+    }
+
+    /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
+    fn follow(self: &Arc<Self>, after: Aftermath) {
+        let Aftermath {
+            waker,
+            more_wakers,
+            doomed,
+            events,
+            keeper,
+        } = after;
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        for waker in more_wakers {
+            waker.wake();
+        }
+        match keeper {
+            KeeperCall::Nothing => {}
+            KeeperCall::Ring => self.bell.ring(),
+            KeeperCall::Start => keeper::start(self),
+        }
+        for event in &events {
+            self.listeners.emit(event);
+        }
+        for (index, reason) in doomed {
+            Condemned::new(self, index, reason).destroy_in_background();
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    pub(crate) fn signals(&self) -> u64 {
+        // Acquire pairs with the release in `set_signals`. A signal set in the
+        // same instant may be missed, as if this call had come before it.
+        self.signals.load(Ordering::Acquire)
+    }
+
+    /// Mirrors what is in the locked state. Call with the lock held.
+    pub(crate) fn set_signals(&self, state: &PoolState<M>) {
+        let closed = if state.closed { signal::CLOSED } else { 0 };
+        let reports = match state.breaker.strategy() {
+            Some(_) => signal::REPORTS,
+            None => 0,
+        };
+        self.signals.store(closed | reports, Ordering::Release);
+    }
+
+    /// Tells the listeners of something that happened outside the lock.
+    pub(crate) fn tell(&self, event: &Event) {
+        if !self.listeners.is_empty() {
+            self.listeners.emit(event);
+        }
+    }
+
+    /// The leases that are out, longest first.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let now = self.runtime.coarse_now();
+        let state = self.state();
+        let mut holders: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.word().phase() == Phase::Leased)
+            .filter_map(|(index, slot)| {
+                Some(Holder {
+                    resource: state.metas.get(index)?.id,
+                    caller: slot.caller()?,
+                    held_for: Duration::from_nanos(now.saturating_sub(slot.since())),
+                })
+            })
+            .collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.held_for));
+        holders
+    }
+
+    /// Notes on a slot who has it now.
+    #[inline]
+    pub(crate) fn note_holder(&self, slot: &Slot<Filled<M>>, caller: &'static Location<'static>) {
+        slot.note_holder(caller, self.runtime.coarse_now());
+    }
+
+    /// What this pool is called in messages.
+    pub(crate) fn name(&self) -> &str {
+        self.config.name.as_deref().unwrap_or("unnamed")
+    }
+}
+
+impl<M: Manager> Source for Core<M> {
+    fn unsubscribe(&self, id: u64) {
+        self.listeners.remove(id);
+        let mut state = self.state();
+        state.observed = !self.listeners.is_empty();
+        state.rewatch(&self.slots);
+    }
+}
+
+impl<M: Manager> Drop for Core<M> {
+    fn drop(&mut self) {
+        // The keeper and the sentinels hold the pool weakly: this ends them.
+        self.bell.ring();
+    }
+}
+
+/// A leased slot in the hands of the pool, its resource inside. Dropping it
+/// destroys the resource, whose state is unknown then, and frees the place.
+pub(crate) struct Held<M: Manager, C: Borrow<Arc<Core<M>>>> {
+    core: C,
+    index: usize,
+    armed: bool,
+    _of: PhantomData<fn() -> M>,
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
+    /// Takes responsibility for a slot that the caller owns.
+    pub(crate) fn new(core: C, index: usize) -> Self {
+        Held {
+            core,
+            index,
+            armed: true,
+            _of: PhantomData,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<M>> {
+        self.core.borrow()
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn resource(&mut self) -> &mut M::Resource {
+        let slot = self.core.borrow().slots.at(self.index);
+        // SAFETY: this guard owns the slot, and is borrowed mutably.
+        let filled = unsafe { slot.value_mut() };
+        &mut filled.expect("a held slot has a resource").resource
+    }
+
+    /// Hands the slot on to whoever goes on with it.
+    pub(crate) fn into_index(mut self) -> usize {
+        self.armed = false;
+        self.index
+    }
+
+    /// Gives the resource back to the pool.
+    pub(crate) fn give_back(mut self) {
+        self.armed = false;
+        self.core().turn(|turn| turn.give(self.index));
+    }
+
+    /// Sentences the resource to be destroyed.
+    pub(crate) fn condemn(mut self, reason: DestroyReason) -> Condemned<M> {
+        self.armed = false;
+        let core = self.core();
+        core.turn(|turn| turn.sentence(self.index));
+        Condemned::new(core, self.index, reason)
+    }
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Drop for Held<M, C> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let core = self.core();
+        core.turn(|turn| turn.sentence(self.index));
+        Condemned::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();
+    }
+}

@@ -1,0 +1,168 @@
+//! A creation is a job of the pool: it goes on when the acquire that caused it
+//! is gone, and what it makes serves whoever is first in the queue.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use crate::backoff::random;
+use crate::breaker::Failure;
+use crate::core::{Core, CreateFailure, Filled};
+use crate::events::Event;
+use crate::keeper;
+use crate::log;
+use crate::manager::Manager;
+use crate::state::Meta;
+use crate::status::CreationError;
+use crate::waiters::WaiterKey;
+
+/// A claimed place in which a resource is being made. Dropping it gives the
+/// place back and fails the creation.
+pub(crate) struct Creation<M: Manager> {
+    core: Arc<Core<M>>,
+    index: usize,
+    /// The acquire that gets the error.
+    starter: Option<WaiterKey>,
+    began: Instant,
+    done: bool,
+    /// For `min` or as a replacement, so nobody waits for it in particular.
+    refill: bool,
+}
+
+impl<M: Manager> Creation<M> {
+    /// Takes responsibility for a place that the caller has claimed.
+    pub(crate) fn new(core: &Arc<Core<M>>, index: usize, starter: Option<WaiterKey>) -> Self {
+        Creation {
+            core: Arc::clone(core),
+            index,
+            starter,
+            began: core.now(),
+            done: false,
+            refill: false,
+        }
+    }
+
+    /// Marks it as one that the state counts among its refills.
+    pub(crate) fn as_refill(mut self) -> Self {
+        self.refill = true;
+        self
+    }
+
+    /// Starts the job: the first poll happens here, the rest on the runtime.
+    /// A factory that does not wait is done when this returns.
+    pub(crate) fn start(self) {
+        let core = Arc::clone(&self.core);
+        let mut job = Box::pin(async move {
+            let _ = self.run().await;
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        if job.as_mut().poll(&mut context).is_pending() {
+            core.runtime.spawn(job);
+        }
+    }
+
+    /// Runs the factory and puts its result where it belongs. `Err` has the
+    /// failure if no acquire waits for it.
+    pub(crate) async fn run(mut self) -> Result<(), CreateFailure<M::Error>> {
+        // A cancel here drops the factory's future; `self` gives the place back.
+        let result = self.core.call_create().await;
+        self.done = true;
+        match result {
+            Ok(resource) => {
+                self.succeeded(resource);
+                Ok(())
+            }
+            Err(failure) => match self.failed(failure) {
+                Some(failure) => Err(failure),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn succeeded(&self, resource: M::Resource) {
+        let core = &self.core;
+        let now = core.now();
+        let took = now.saturating_duration_since(self.began);
+        if let Some(histograms) = &core.histograms {
+            histograms.create.record(took);
+        }
+        let slot = core.slots.at(self.index);
+        let filled = Filled {
+            resource,
+            core: Some(Arc::clone(core)),
+        };
+        // SAFETY: a creation owns its slot.
+        unsafe { slot.put(filled) };
+        slot.stamp(core.runtime.coarse_now());
+        slot.note_pool();
+        let domain = core.runtime.domain();
+        if let Some(domain) = domain {
+            keeper::watch_domain(core, domain);
+        }
+        core.turn(|turn| {
+            let id = turn.state.next_id();
+            turn.note(|| Event::Created { resource: id, took });
+            let meta = Meta {
+                id,
+                expires: lifetime(core, now),
+                doomed: None,
+                replaced: false,
+                domain,
+                probe: None,
+                leased: None,
+                seen: (slot.word().generation(), now),
+                warned: None,
+            };
+            turn.state.refills -= usize::from(self.refill);
+            turn.created(self.index, self.starter, meta);
+        });
+    }
+
+    fn failed(&self, failure: CreateFailure<M::Error>) -> Option<CreateFailure<M::Error>> {
+        let core = &self.core;
+        let error = failure.message();
+        let undelivered = core.turn(|turn| {
+            let in_a_row = turn.state.backoff.failed(self.began, turn.now, random());
+            turn.state.last_creation_error = Some(CreationError {
+                message: Arc::clone(&error),
+                in_a_row,
+            });
+            let probe = self.starter.and_then(|key| {
+                let waiter = turn.state.waiters.get_mut(key)?;
+                waiter.probe.take()
+            });
+            turn.end_probe(probe, Some(false));
+            turn.state.refills -= usize::from(self.refill);
+            turn.create_failed(self.index, self.starter, Box::new(failure))
+        });
+        let delivered = undelivered.is_none();
+        if !delivered {
+            log::create_failed(core.name(), &error);
+        }
+        core.tell(&Event::CreateFailed {
+            error: Arc::clone(&error),
+            delivered,
+        });
+        core.report(Some(&Failure::Create(error)));
+        undelivered.map(|failure| *failure)
+    }
+}
+
+impl<M: Manager> Drop for Creation<M> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let why = "the runtime dropped the creation before it was done";
+        let _ = self.failed(CreateFailure::Broken(why.into()));
+    }
+}
+
+/// When a resource made now has lived long enough, spread by the jitter so that
+/// resources made together do not expire together.
+fn lifetime<M: Manager>(core: &Core<M>, now: Instant) -> Option<Instant> {
+    let lifetime = core.config.max_lifetime?;
+    let jitter = core.config.lifetime_jitter * (random() * 2.0 - 1.0);
+    now.checked_add(lifetime.mul_f64(1.0 + jitter))
+}

@@ -1,0 +1,239 @@
+//! Closures in place of a manager's methods.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::error::chain;
+use crate::manager::{Manager, Verdict};
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a hook said no; `None` if it just did.
+pub(crate) type Refusal = Option<Arc<str>>;
+
+/// What a checking hook may answer: nothing, a `bool`, or a `Result` of either.
+///
+/// `false` and errors mean: destroy this resource. An error is also reported.
+pub trait Answer: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_answer(self) -> Result<Verdict, Option<Arc<str>>>;
+}
+
+/// What a release hook may answer: what an [`Answer`] may be, or a [`Verdict`].
+pub trait ReleaseAnswer: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_verdict(self) -> Result<Verdict, Option<Arc<str>>>;
+}
+
+/// What a destructor may answer: nothing, or a `Result`.
+pub trait DestroyAnswer<E>: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_result(self) -> Result<(), E>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for bool {}
+    impl Sealed for super::Verdict {}
+    impl<T: Sealed, E> Sealed for Result<T, E> {}
+}
+
+impl Answer for () {
+    fn into_answer(self) -> Result<Verdict, Refusal> {
+        Ok(Verdict::Keep)
+    }
+}
+
+impl Answer for bool {
+    fn into_answer(self) -> Result<Verdict, Refusal> {
+        if self { Ok(Verdict::Keep) } else { Err(None) }
+    }
+}
+
+impl<T: Answer, E: Into<Box<dyn Error + Send + Sync>>> Answer for Result<T, E> {
+    fn into_answer(self) -> Result<Verdict, Refusal> {
+        match self {
+            Ok(answer) => answer.into_answer(),
+            Err(error) => Err(Some(chain(&*error.into()))),
+        }
+    }
+}
+
+impl<A: Answer> ReleaseAnswer for A {
+    fn into_verdict(self) -> Result<Verdict, Refusal> {
+        self.into_answer()
+    }
+}
+
+impl ReleaseAnswer for Verdict {
+    fn into_verdict(self) -> Result<Verdict, Refusal> {
+        match self {
+            Verdict::Discard => Err(None),
+            other => Ok(other),
+        }
+    }
+}
+
+impl<E> DestroyAnswer<E> for () {
+    fn into_result(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+impl<E> DestroyAnswer<E> for Result<(), E> {
+    fn into_result(self) -> Result<(), E> {
+        self
+    }
+}
+
+/// An async closure over a resource: `async |resource: &mut R| …`.
+///
+/// An async closure that lends its captures to its future is no `Fn` in Rust;
+/// give such state to [`with`] instead. Implemented for closures and by `with`;
+/// there is no need to implement it yourself.
+pub trait AsyncHook<'a, R: 'a, A>: Send + Sync + 'static {
+    #[doc(hidden)]
+    fn call(&'a self, resource: &'a mut R) -> Pin<Box<dyn Future<Output = A> + Send + 'a>>;
+}
+
+impl<'a, R, A, F, Fut> AsyncHook<'a, R, A> for F
+where
+    R: 'a,
+    F: Fn(&'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call(&'a self, resource: &'a mut R) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        Box::pin(self(resource))
+    }
+}
+
+/// An async hook that needs state: `with(state, async |state: &S, resource: &mut R| …)`.
+///
+/// # Examples
+///
+/// ```
+/// # use cenote_pool::{Pool, with};
+/// # use std::{convert::Infallible, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = 3;
+/// let pool = Pool::from_fn(|| async { Ok::<u32, Infallible>(0) })
+///     .before_acquire_async(with(limit, async |limit: &u32, uses: &mut u32| {
+///         *uses += 1;
+///         *uses < *limit
+///     }))
+///     .build()?;
+/// # drop(pool.acquire().await?);
+/// # Ok(()) }
+/// ```
+pub fn with<S, F>(state: S, hook: F) -> With<S, F> {
+    With { state, hook }
+}
+
+/// A hook and its state, made by [`with`].
+#[derive(Debug)]
+pub struct With<S, F> {
+    state: S,
+    hook: F,
+}
+
+impl<'a, R, A, S, F, Fut> AsyncHook<'a, R, A> for With<S, F>
+where
+    R: 'a,
+    S: Send + Sync + 'static,
+    F: Fn(&'a S, &'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call(&'a self, resource: &'a mut R) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        Box::pin((self.hook)(&self.state, resource))
+    }
+}
+
+type SyncFn<R> = dyn Fn(&mut R) -> Result<Verdict, Refusal> + Send + Sync;
+type AsyncFn<R> =
+    dyn for<'a> Fn(&'a mut R) -> BoxFuture<'a, Result<Verdict, Refusal>> + Send + Sync;
+
+/// A hook given as a closure.
+pub(crate) enum Check<R> {
+    Sync(Box<SyncFn<R>>),
+    Async(Box<AsyncFn<R>>),
+}
+
+/// Overrides of a manager's methods.
+pub(crate) struct Hooks<M: Manager> {
+    pub(crate) create: Option<Create<M::Resource, M::Error>>,
+    pub(crate) destroy: Option<Destroy<M::Resource, M::Error>>,
+    pub(crate) healthcheck: Option<Check<M::Resource>>,
+    pub(crate) before_acquire: Option<Check<M::Resource>>,
+    pub(crate) before_release: Option<Check<M::Resource>>,
+}
+
+pub(crate) type Create<R, E> = Box<dyn Fn() -> BoxFuture<'static, Result<R, E>> + Send + Sync>;
+pub(crate) type Destroy<R, E> = Box<dyn Fn(R) -> BoxFuture<'static, Result<(), E>> + Send + Sync>;
+
+impl<M: Manager> Default for Hooks<M> {
+    fn default() -> Self {
+        Hooks {
+            create: None,
+            destroy: None,
+            healthcheck: None,
+            before_acquire: None,
+            before_release: None,
+        }
+    }
+}
+
+impl<M: Manager> fmt::Debug for Hooks<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Closures have no names; say which hooks they stand in for.
+        let Hooks {
+            create,
+            destroy,
+            healthcheck,
+            before_acquire,
+            before_release,
+        } = self;
+        f.debug_struct("Hooks")
+            .field("create", &create.is_some())
+            .field("destroy", &destroy.is_some())
+            .field("healthcheck", &healthcheck.is_some())
+            .field("before_acquire", &before_acquire.is_some())
+            .field("before_release", &before_release.is_some())
+            .finish()
+    }
+}
+
+/// The manager behind [`Pool::from_fn`](crate::Pool::from_fn): a factory, and
+/// for everything else whatever closures the builder was given.
+pub struct FnManager<R, E> {
+    create: Create<R, E>,
+}
+
+impl<R, E> FnManager<R, E> {
+    pub(crate) fn new(create: Create<R, E>) -> Self {
+        FnManager { create }
+    }
+}
+
+impl<R, E> Manager for FnManager<R, E>
+where
+    R: Send + 'static,
+    E: Error + Send + Sync + 'static,
+{
+    type Resource = R;
+    type Error = E;
+
+    async fn create(&self) -> Result<R, E> {
+        (self.create)().await
+    }
+}
+
+impl<R, E> fmt::Debug for FnManager<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnManager").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,390 @@
+//! The keeper: the one background task of a pool, for everything that is due
+//! at some time. It holds the pool weakly, runs no user code itself, and is
+//! started by the first acquire that needs it.
+//!
+//! Health checks and refills are tasks of their own, so that a slow one delays
+//! no deadline. If the runtime drops the keeper, the slots are flagged, and the
+//! next acquire starts another one.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use crate::config::Config;
+use crate::core::{Core, Held};
+use crate::create::Creation;
+use crate::events::{DestroyReason, Event, Hook};
+use crate::log;
+use crate::manager::Manager;
+use crate::runtime::Runtime;
+use crate::slot::Phase;
+use crate::state::Turn;
+use crate::status::ResourceId;
+use crate::sync::Mutex;
+
+/// Rings for the keeper and the sentinels of one pool.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    heard: Mutex<(u64, Vec<Waker>)>,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Bell {
+            heard: Mutex::new((0, Vec::new())),
+        }
+    }
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        let wakers = {
+            let mut heard = self.heard.lock();
+            heard.0 += 1;
+            std::mem::take(&mut heard.1)
+        };
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Ready when the bell has rung since `seen`.
+    fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        let mut heard = self.heard.lock();
+        if heard.0 != *seen {
+            *seen = heard.0;
+            return Poll::Ready(());
+        }
+        if !heard.1.iter().any(|waker| waker.will_wake(cx.waker())) {
+            heard.1.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// Starts the keeper. The state has noted that there is one.
+pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
+    let keeper = Keeper {
+        core: Arc::downgrade(core),
+        ran: false,
+    };
+    let runtime = Arc::clone(&core.runtime);
+    let bell = Arc::clone(&core.bell);
+    core.runtime.spawn(Box::pin(keeper.run(runtime, bell)));
+}
+
+struct Keeper<M: Manager> {
+    core: Weak<Core<M>>,
+    ran: bool,
+}
+
+impl<M: Manager> Keeper<M> {
+    async fn run(mut self, runtime: Arc<dyn Runtime>, bell: Arc<Bell>) {
+        self.ran = true;
+        let mut seen = 0;
+        // Whatever rang before the first look is seen by that look.
+        let _ = poll_fn(|cx| Poll::Ready(bell.poll(&mut seen, cx))).await;
+        while let Some(next) = self.look() {
+            // Nothing is held here: a cancel loses only the keeper.
+            let mut sleep = next.map(|until| runtime.sleep(until));
+            poll_fn(|cx| {
+                let slept = match &mut sleep {
+                    Some(sleep) => sleep.as_mut().poll(cx),
+                    None => Poll::Pending,
+                };
+                if slept.is_ready() {
+                    return slept;
+                }
+                bell.poll(&mut seen, cx)
+            })
+            .await;
+        }
+    }
+
+    /// Does what is due. `None`: the pool is closed or gone; otherwise when to
+    /// look next, if ever.
+    fn look(&self) -> Option<Option<Instant>> {
+        let core = self.core.upgrade()?;
+        core.consider_recovery();
+        let plan = core.turn(|turn| {
+            if turn.state.closed {
+                return None;
+            }
+            turn.expire();
+            turn.revoke_uncollected();
+            turn.settle();
+            let now = turn.now;
+            let mut plan = Plan::default();
+            if let Some(interval) = core.config.healthcheck_interval {
+                let state = &mut *turn.state;
+                match state.next_healthcheck {
+                    Some(due) if due <= now => {
+                        plan.healthcheck = !std::mem::replace(&mut state.healthcheck_runs, true);
+                        state.next_healthcheck = now.checked_add(interval);
+                    }
+                    Some(_) => {}
+                    None => state.next_healthcheck = now.checked_add(interval),
+                }
+            }
+            if let Some(interval) = core.config.sweep_interval()
+                && turn.state.next_sweep.is_none_or(|due| due <= now)
+            {
+                sweep(&core.config, turn, &mut plan);
+                turn.state.next_sweep = now.checked_add(interval);
+            }
+            while turn.state.total() < turn.state.min && turn.state.may_create(now) {
+                turn.state.refills += 1;
+                plan.refills.push(turn.claim() as usize);
+            }
+            plan.next = turn.state.next_due(now);
+            turn.state.keeper = Some(plan.next);
+            Some(plan)
+        })?;
+        for index in plan.refills {
+            Creation::new(&core, index, None).as_refill().start();
+        }
+        for (index, old) in plan.replacements {
+            let creation = Creation::new(&core, index, None).as_refill();
+            core.runtime
+                .spawn(Box::pin(replace(creation, Arc::downgrade(&core), old)));
+        }
+        for leak in plan.leaks {
+            if let Event::LeakSuspected {
+                resource,
+                caller,
+                held_for,
+            } = &leak
+            {
+                log::leak_suspected(core.name(), *resource, *held_for, caller);
+            }
+            core.tell(&leak);
+        }
+        if plan.healthcheck {
+            let run = HealthRun {
+                core: Arc::downgrade(&core),
+            };
+            core.runtime.spawn(Box::pin(run.check_all()));
+        }
+        Some(plan.next)
+    }
+}
+
+impl<M: Manager> Drop for Keeper<M> {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        core.turn(|turn| {
+            let state = &mut *turn.state;
+            state.keeper = None;
+            if state.closed {
+                return;
+            }
+            // Its runtime is gone. The next acquire starts another one; those
+            // who wait with a deadline are woken to do it themselves.
+            state.keeper_lost = core.config.needs_keeper();
+            state.next_healthcheck = None;
+            state.next_sweep = None;
+            for meta in &mut state.metas {
+                // Replacements went with the runtime.
+                meta.replaced = false;
+            }
+            state.rewatch(turn.slots);
+            if self.ran {
+                for key in state.waiters.keys() {
+                    let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
+                    turn.after.wake(waker);
+                }
+            }
+        });
+    }
+}
+
+/// What a look found to do.
+#[derive(Default)]
+struct Plan {
+    next: Option<Instant>,
+    healthcheck: bool,
+    /// Claimed places to be filled.
+    refills: Vec<usize>,
+    /// Claimed places to be filled, and the resource each replaces.
+    replacements: Vec<(usize, ResourceId)>,
+    leaks: Vec<Event>,
+}
+
+/// Looks at every resource: idle too long, lived too long, out too long.
+fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
+    let now = turn.now;
+    let mut order = turn.idle_oldest_first();
+    order.extend(
+        (0..turn.slots.len())
+            .filter(|index| !order.contains(index))
+            .collect::<Vec<_>>(),
+    );
+    for index in order {
+        let slot = turn.slots.at(index);
+        let word = slot.word();
+        if !matches!(word.phase(), Phase::Idle | Phase::Leased) {
+            continue;
+        }
+        let meta = &mut turn.state.metas[index];
+        if meta.seen.0 != word.generation() {
+            meta.seen = (word.generation(), now);
+        }
+        let unchanged_for = now.saturating_duration_since(meta.seen.1);
+        if word.phase() == Phase::Leased
+            && meta.warned != Some(word.generation())
+            && config
+                .leak_warning
+                .is_some_and(|limit| unchanged_for >= limit)
+            && let Some(caller) = slot.caller()
+        {
+            meta.warned = Some(word.generation());
+            plan.leaks.push(Event::LeakSuspected {
+                resource: meta.id,
+                caller,
+                held_for: unchanged_for,
+            });
+        }
+        let expired = meta.expires.is_some_and(|expires| expires <= now);
+        if expired && !meta.replaced {
+            if turn.state.may_create(now) {
+                // Make before break: the old one serves until the new one is there.
+                let old = &mut turn.state.metas[index];
+                old.replaced = true;
+                let old = old.id;
+                turn.state.refills += 1;
+                plan.replacements.push((turn.claim() as usize, old));
+            } else {
+                // No room: break first. A leased one goes when it comes back.
+                slot.summon();
+                turn.retire(index, DestroyReason::Lifetime);
+            }
+        } else if word.phase() == Phase::Idle
+            && config
+                .idle_timeout
+                .is_some_and(|limit| unchanged_for >= limit)
+            && turn.state.above_min()
+        {
+            turn.retire(index, DestroyReason::IdleTimeout);
+        }
+    }
+}
+
+/// Makes a resource, then dooms the one it replaces. If it cannot be made, the
+/// old one stays, and the next sweep tries again.
+async fn replace<M: Manager>(creation: Creation<M>, core: Weak<Core<M>>, old: ResourceId) {
+    // A cancel here gives the new place back; the old resource stays.
+    let made = creation.run().await.is_ok();
+    let Some(core) = core.upgrade() else { return };
+    core.turn(|turn| {
+        for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {
+            meta.replaced = false;
+        }
+        if made {
+            turn.doom(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
+        }
+    });
+}
+
+/// One round of health checks. While it exists no other one starts.
+struct HealthRun<M: Manager> {
+    core: Weak<Core<M>>,
+}
+
+impl<M: Manager> HealthRun<M> {
+    /// Checks every idle resource, one after the other, oldest first.
+    async fn check_all(self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let idle = core.turn(|turn| turn.idle_oldest_first());
+        drop(core);
+        for index in idle {
+            // The pool is held only while a check runs.
+            let Some(core) = self.core.upgrade() else {
+                return;
+            };
+            let (taken, idle_since) = core.turn(|turn| {
+                let generation = turn.slots.at(index).word().generation();
+                let (seen, since) = turn.state.metas[index].seen;
+                let taken = turn.take_this(index);
+                (taken, (seen == generation).then_some(since))
+            });
+            if !taken {
+                continue;
+            }
+            let mut held = Held::new(Arc::clone(&core), index);
+            // A cancel here drops `held`, which destroys the resource.
+            match core.call_healthcheck(held.resource()).await {
+                Ok(()) => {
+                    // A check is no use: the resource has been idle all along.
+                    if let Some(since) = idle_since {
+                        let generation = core.slots.at(index).word().generation();
+                        core.state().metas[index].seen = (generation, since);
+                    }
+                    held.give_back();
+                }
+                Err(refusal) => {
+                    let condemned = held.condemn(DestroyReason::Unhealthy);
+                    if let Some(error) = refusal {
+                        core.hook_failed(index, Hook::Healthcheck, error);
+                    }
+                    // Told by the guard, which is the only address here.
+                    let _ = condemned.destroy().await;
+                }
+            }
+        }
+    }
+}
+
+impl<M: Manager> Drop for HealthRun<M> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.state().healthcheck_runs = false;
+        }
+    }
+}
+
+/// Makes sure that a sentinel watches this executor: a task that does nothing,
+/// and whose drop tells that the executor is gone, and all I/O with it.
+pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) {
+    {
+        let mut state = core.state();
+        if state.domains.contains(&domain) {
+            return;
+        }
+        state.domains.push(domain);
+    }
+    let sentinel = Sentinel {
+        core: Arc::downgrade(core),
+        domain,
+    };
+    let bell = Arc::clone(&core.bell);
+    core.runtime.spawn(Box::pin(async move {
+        let mut seen = 0;
+        while sentinel.core.strong_count() > 0 {
+            poll_fn(|cx| bell.poll(&mut seen, cx)).await;
+        }
+    }));
+}
+
+struct Sentinel<M: Manager> {
+    core: Weak<Core<M>>,
+    domain: u64,
+}
+
+impl<M: Manager> Drop for Sentinel<M> {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        core.turn(|turn| {
+            turn.state.domains.retain(|&domain| domain != self.domain);
+            turn.doom(|meta| {
+                (meta.domain == Some(self.domain)).then_some(DestroyReason::RuntimeGone)
+            });
+        });
+    }
+}

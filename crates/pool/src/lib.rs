@@ -1,0 +1,49 @@
+//! A universal async resource pool.
+#![cfg_attr(docsrs, feature(doc_auto_cfg))]
+
+mod acquire;
+mod backoff;
+mod breaker;
+mod builder;
+mod config;
+mod core;
+mod create;
+mod destroy;
+mod error;
+mod events;
+mod hint;
+mod histogram;
+mod hooks;
+mod keeper;
+mod lease;
+mod log;
+mod manager;
+mod pool;
+mod release;
+mod report;
+mod runtime;
+mod slot;
+mod state;
+mod status;
+mod sync;
+mod user_code;
+mod waiters;
+
+pub use crate::breaker::{
+    Advice, BreakerState, ConsecutiveFailures, Failure, FailureRate, PoolId, Report, Strategy,
+};
+pub use crate::builder::Builder;
+pub use crate::config::{Config, Order};
+pub use crate::error::{
+    AcquireError, CloseError, ConfigError, DestroyError, OpenError, Phase, Timeout,
+};
+pub use crate::events::{DestroyReason, Event, Events, Hook, Subscription};
+pub use crate::histogram::{Histogram, Timings};
+pub use crate::hooks::{Answer, AsyncHook, DestroyAnswer, FnManager, ReleaseAnswer, With, with};
+pub use crate::lease::{Lease, OwnedLease, Place};
+pub use crate::manager::{Manager, Verdict};
+pub use crate::pool::{FnPool, Pool, WeakPool};
+#[cfg(feature = "tokio")]
+pub use crate::runtime::TokioRuntime;
+pub use crate::runtime::{Runtime, Task, ThreadRuntime};
+pub use crate::status::{Counters, CreationError, Holder, ResourceId, Status};

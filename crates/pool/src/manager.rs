@@ -1,0 +1,132 @@
+//! The contract between a pool and the thing it pools.
+
+use std::error::Error;
+use std::future::{Future, ready};
+
+/// Makes, checks, cleans and destroys one kind of resource.
+///
+/// This is the static way into a pool: no dynamic dispatch and no boxing on the
+/// checkout path. Only [`create`](Manager::create) must be written. For
+/// application code there is also [`Pool::from_fn`](crate::Pool::from_fn), which
+/// takes closures; any hook of a manager can be overridden by one on the
+/// [`Builder`](crate::Builder).
+///
+/// No hook is called under a lock. While one runs its resource counts as active.
+/// A hook that panics counts as one that failed; its resource is destroyed.
+///
+/// # Examples
+///
+/// ```
+/// use std::io;
+/// use cenote_pool::{Manager, Pool, Verdict};
+///
+/// struct Files;
+///
+/// impl Manager for Files {
+///     type Resource = Vec<u8>;
+///     type Error = io::Error;
+///
+///     async fn create(&self) -> io::Result<Vec<u8>> {
+///         Ok(Vec::new())
+///     }
+///
+///     fn before_release(&self, buffer: &mut Vec<u8>) -> Verdict {
+///         buffer.clear();
+///         Verdict::Keep
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder(Files).max(2).build()?;
+/// pool.acquire().await?.push(1);
+/// assert!(pool.acquire().await?.is_empty());
+/// # Ok(()) }
+/// ```
+pub trait Manager: Send + Sync + 'static {
+    /// What is pooled.
+    type Resource: Send + 'static;
+
+    /// What can go wrong with it. [`std::io::Error::other`] wraps anything.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Makes a resource, when one is needed and there is room.
+    ///
+    /// Its place is reserved first. The first poll runs in the acquire that
+    /// caused it, the rest as a task of the pool, so it goes on when that
+    /// acquire is cancelled, and its result serves whoever is first in the queue.
+    /// An error goes to the acquire that caused it, if that one still waits.
+    fn create(&self) -> impl Future<Output = Result<Self::Resource, Self::Error>> + Send;
+
+    /// Destroys a resource that leaves the pool. Default: drops it.
+    ///
+    /// Its place is free when this is done, or when the cleanup time is over.
+    /// Where nothing can await it (a lease dropped with no runtime left) it is
+    /// polled once and then dropped. An error goes to the caller of
+    /// [`close`](crate::Pool::close), and everywhere else to the events and the log.
+    fn destroy(
+        &self,
+        resource: Self::Resource,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        drop(resource);
+        ready(Ok(()))
+    }
+
+    /// Looks at an idle resource, every health-check interval. Default: all is well.
+    ///
+    /// `Ok(false)` or an error destroys the resource; the pool refills to `min`.
+    fn healthcheck(
+        &self,
+        resource: &mut Self::Resource,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+        let _ = resource;
+        ready(Ok(true))
+    }
+
+    /// Looks at an idle resource that is about to be handed out. Default: all is well.
+    ///
+    /// Fresh resources are trusted and not shown here. `Ok(false)` or an error
+    /// destroys the resource, and the acquire goes on with the next. Runs in the
+    /// acquire, within its deadline; if that is dropped half-way, the resource
+    /// is destroyed.
+    fn before_acquire(
+        &self,
+        resource: &mut Self::Resource,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+        let _ = resource;
+        ready(Ok(true))
+    }
+
+    /// Decides what happens to a resource that comes back. Default: keep it.
+    ///
+    /// Called by the drop of a lease, so it must neither block nor wait;
+    /// what takes longer goes into [`recycle`](Manager::recycle).
+    fn before_release(&self, resource: &mut Self::Resource) -> Verdict {
+        let _ = resource;
+        Verdict::Keep
+    }
+
+    /// The async half of a release, run only after [`Verdict::Later`].
+    ///
+    /// Runs as a task of the pool, or inside
+    /// [`Lease::release`](crate::Lease::release), within the cleanup time.
+    /// `Ok(false)`, an error or running late destroys the resource.
+    fn recycle(
+        &self,
+        resource: &mut Self::Resource,
+    ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+        let _ = resource;
+        ready(Ok(true))
+    }
+}
+
+/// What to do with a resource that comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is fine: the next one may have it.
+    Keep,
+    /// It is broken: destroy it, and report a failure to the breaker.
+    Discard,
+    /// Run [`Manager::recycle`] first, which decides.
+    Later,
+}

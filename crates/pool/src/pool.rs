@@ -1,0 +1,591 @@
+//! The handle: everything a user does with a pool.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::breaker::{BreakerState, PoolId, Strategy};
+use crate::builder::Builder;
+use crate::config::{Config, check_max, wrong};
+use crate::core::Core;
+use crate::create::Creation;
+use crate::destroy::Condemned;
+use crate::error::{AcquireError, CloseError, ConfigError, DestroyError};
+use crate::events::{DestroyReason, Event, Events, Source, Subscription};
+use crate::histogram::Timings;
+use crate::hooks::FnManager;
+use crate::lease::{Lease, OwnedLease};
+use crate::manager::Manager;
+use crate::runtime::{block_on, within};
+use crate::state::Patience;
+use crate::status::{Counters, CreationError, Holder, Status};
+
+/// A pool of resources, shared by cloning.
+///
+/// Clones are handles to the same pool; when the last one is dropped the pool
+/// closes. Leases keep it working, not open.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use cenote_pool::{FnPool, Pool};
+///
+/// struct App {
+///     buffers: FnPool<Vec<u8>, Infallible>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let app = App {
+///     buffers: Pool::from_fn(|| async { Ok(Vec::with_capacity(4096)) })
+///         .max(4)
+///         .before_release(|buffer: &mut Vec<u8>| buffer.clear())
+///         .build()?,
+/// };
+/// let mut buffer = app.buffers.acquire().await?;
+/// buffer.extend_from_slice(b"hello");
+/// drop(buffer);
+/// assert_eq!(app.buffers.status().idle, 1);
+/// # Ok(()) }
+/// ```
+pub struct Pool<M: Manager> {
+    core: Arc<Core<M>>,
+}
+
+/// A pool made of closures by [`Pool::from_fn`], to write in a struct field.
+pub type FnPool<R, E> = Pool<FnManager<R, E>>;
+
+impl<R, E> Pool<FnManager<R, E>>
+where
+    R: Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    /// Starts a pool whose resources this closure makes. All other hooks are
+    /// closures on the [`Builder`].
+    pub fn from_fn<F, Fut>(create: F) -> Builder<FnManager<R, E>>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        Builder::new(FnManager::new(Box::new(move || Box::pin(create()))))
+    }
+}
+
+impl<M: Manager> Pool<M> {
+    /// Starts a pool over a [`Manager`].
+    pub fn builder(manager: M) -> Builder<M> {
+        Builder::new(manager)
+    }
+
+    /// Takes over the count of one handle, which every core is born with.
+    pub(crate) fn from_core(core: Arc<Core<M>>) -> Self {
+        Pool { core }
+    }
+
+    /// Acquires a resource: an idle one, a new one if there is room, or the one
+    /// that comes back first; in the order of arrival.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up its place in the queue; what it was given
+    /// already goes to the next. A creation that it started goes on and serves
+    /// the queue. A resource that is in the acquire hook is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`]: closed, breaker open, out of time, or the creation it
+    /// caused has failed.
+    #[track_caller]
+    #[inline]
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
+        self.lease(Location::caller(), self.core.config.acquire_timeout)
+    }
+
+    /// Acquires like [`acquire`](Pool::acquire), within this time instead of the
+    /// pool's own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire).
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
+        self.lease(Location::caller(), Some(timeout))
+    }
+
+    /// Acquires like [`acquire`](Pool::acquire) a lease that borrows nothing, so
+    /// that it can be stored or sent away.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire).
+    #[track_caller]
+    #[inline]
+    pub fn acquire_owned(
+        &self,
+    ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
+        let lease = self.lease(Location::caller(), self.core.config.acquire_timeout);
+        async move { Ok(Lease::into_owned(lease.await?)) }
+    }
+
+    #[inline]
+    async fn lease(
+        &self,
+        caller: &'static Location<'static>,
+        timeout: Option<Duration>,
+    ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
+        let index = self.core.acquire(caller, timeout, Patience::Queue).await?;
+        let index = index.expect("one that queues is served or fails");
+        Ok(Lease::new(&self.core, index))
+    }
+
+    /// Acquires without queueing: an idle resource, or a new one if there is
+    /// room. `None` if the pool is exhausted, closed, backing off after a failed
+    /// creation, or its breaker open.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// The creation it caused has failed, or its acquire timeout passed meanwhile.
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<Lease<'_, M>>, AcquireError<M::Error>>> + Send + '_
+    {
+        let caller = Location::caller();
+        async move {
+            let timeout = self.core.config.acquire_timeout;
+            match self.core.acquire(caller, timeout, Patience::Create).await {
+                Ok(index) => Ok(index.map(|index| Lease::new(&self.core, index))),
+                Err(AcquireError::Closed | AcquireError::Unavailable) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    /// Takes an idle resource, if there is one, without waiting for anything. An
+    /// acquire hook that does not answer at once goes on in the background, and
+    /// this gives `None`.
+    #[track_caller]
+    pub fn try_acquire_idle(&self) -> Option<Lease<'_, M>> {
+        let caller = Location::caller();
+        let core = Arc::clone(&self.core);
+        // Boxed, so that a hook that waits can go on elsewhere; it owns its
+        // lease, so that it gives the resource back when it is done.
+        let mut acquire: Pin<Box<dyn Future<Output = Option<OwnedLease<M>>> + Send>> =
+            Box::pin(async move {
+                let index = core.acquire(caller, None, Patience::Idle).await.ok()??;
+                Some(Lease::into_owned(Lease::new(&core, index)))
+            });
+        let mut context = Context::from_waker(Waker::noop());
+        match acquire.as_mut().poll(&mut context) {
+            Poll::Ready(lease) => lease.map(|lease| OwnedLease::into_borrowed(lease, &self.core)),
+            Poll::Pending => {
+                self.core.runtime.spawn(Box::pin(async move {
+                    drop(acquire.await);
+                }));
+                None
+            }
+        }
+    }
+
+    /// Acquires like [`acquire`](Pool::acquire), and blocks the thread meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire); and
+    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) on an executor's
+    /// thread, where blocking would stop other tasks. (Tokio's `spawn_blocking`
+    /// threads count as such: use `Handle::block_on(pool.acquire())` there.)
+    #[track_caller]
+    pub fn acquire_blocking(&self) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
+        self.lease_blocking(Location::caller(), self.core.config.acquire_timeout)
+    }
+
+    /// Acquires like [`acquire_blocking`](Pool::acquire_blocking), within this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_blocking`](Pool::acquire_blocking).
+    #[track_caller]
+    pub fn acquire_blocking_within(
+        &self,
+        timeout: Duration,
+    ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
+        self.lease_blocking(Location::caller(), Some(timeout))
+    }
+
+    fn lease_blocking(
+        &self,
+        caller: &'static Location<'static>,
+        timeout: Option<Duration>,
+    ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
+        if self.core.runtime.must_not_block() {
+            return Err(AcquireError::WouldBlockExecutor);
+        }
+        block_on(self.lease(caller, timeout))
+    }
+
+    /// Makes the first `min` resources, one after another; stops at a failure.
+    pub(crate) async fn warm_up(&self) -> Result<(), AcquireError<M::Error>> {
+        let core = &self.core;
+        loop {
+            let place = core.turn(|turn| {
+                let lacking = turn.state.total() < turn.state.min;
+                lacking.then(|| turn.claim() as usize)
+            });
+            let Some(index) = place else { break };
+            let creation = Creation::new(core, index, None);
+            // A cancel here gives the place back.
+            if let Err(failure) = creation.run().await {
+                return Err(failure.into_error());
+            }
+        }
+        core.turn(|turn| turn.start_lost_keeper());
+        Ok(())
+    }
+
+    /// What the pool holds now.
+    pub fn status(&self) -> Status {
+        self.core.state().status(&self.core.slots)
+    }
+
+    /// What the pool has done so far.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.core.state().counters;
+        counters.acquired = self.core.slots.iter().map(|(_, slot)| slot.uses()).sum();
+        counters
+    }
+
+    /// How long things took; `None` unless the builder asked for
+    /// [`histograms`](Builder::histograms).
+    pub fn timings(&self) -> Option<Timings> {
+        self.core.histograms.as_ref().map(|live| live.snapshot())
+    }
+
+    /// Who holds what, and since when, longest first.
+    pub fn holders(&self) -> Vec<Holder> {
+        self.core.holders()
+    }
+
+    /// The last failed creation, if none has succeeded since.
+    pub fn last_creation_error(&self) -> Option<CreationError> {
+        self.core.state().last_creation_error.clone()
+    }
+
+    /// The settings it was built with. The present maximum is in
+    /// [`status`](Pool::status).
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+
+    /// The manager it was built with.
+    pub fn manager(&self) -> &M {
+        &self.core.manager
+    }
+
+    /// Names this pool among all pools of the process.
+    pub fn id(&self) -> PoolId {
+        self.core.id
+    }
+
+    /// Changes the maximum. Growing serves those who wait at once; shrinking
+    /// destroys idle resources first, and the rest as it comes back.
+    ///
+    /// # Errors
+    ///
+    /// `max` is 0, or less than `min`.
+    pub fn resize(&self, max: usize) -> Result<(), ConfigError> {
+        check_max(max)?;
+        let min = self.core.config.min;
+        if max < min {
+            let rule = format!("it cannot be less than min, which is {min}");
+            return Err(wrong("max", max, rule));
+        }
+        self.core.turn(|turn| turn.resize(max));
+        Ok(())
+    }
+
+    /// Replaces every resource there is now: idle ones are destroyed at once,
+    /// leased ones when they come back. For rotated credentials and fail-overs.
+    pub fn renew(&self) {
+        self.core.turn(|turn| {
+            turn.doom(|_| Some(DestroyReason::Renewed));
+            turn.refill_later();
+        });
+    }
+
+    /// The breaker's state.
+    pub fn breaker(&self) -> BreakerState {
+        self.core.state().breaker.state()
+    }
+
+    /// Closes the breaker by hand: business as usual.
+    pub fn activate(&self) {
+        self.move_breaker(BreakerState::Active);
+    }
+
+    /// Opens the breaker by hand: everybody who waits fails with
+    /// [`AcquireError::Unavailable`] at once, and no strategy closes it again.
+    pub fn deactivate(&self) {
+        self.move_breaker(BreakerState::Inactive);
+    }
+
+    /// Lets probes through by hand, or everybody if there is no strategy.
+    pub fn recover(&self) {
+        self.move_breaker(BreakerState::Recovering);
+    }
+
+    fn move_breaker(&self, to: BreakerState) {
+        self.core.turn(|turn| turn.move_breaker(to, true));
+    }
+
+    /// Sets the breaker's strategy, or takes it away. The state stays as it is.
+    pub fn set_strategy(&self, strategy: Option<Arc<dyn Strategy>>) {
+        self.core.set_strategy(strategy);
+    }
+
+    /// Calls back for every event, on the thread where it happens, outside every
+    /// lock, until the subscription is dropped. While anybody listens, every
+    /// acquire and release comes by the pool's lock.
+    pub fn on_event(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Subscription {
+        self.subscribe(Arc::new(callback))
+    }
+
+    /// The events from now on, as a stream.
+    pub fn events(&self) -> Events {
+        Events::new(|callback| self.subscribe(callback))
+    }
+
+    fn subscribe(&self, callback: Arc<dyn Fn(&Event) + Send + Sync>) -> Subscription {
+        let id = self.core.listeners.add(callback);
+        {
+            let mut state = self.core.state();
+            state.observed = true;
+            state.rewatch(&self.core.slots);
+        }
+        let core: Arc<dyn Source> = self.core.clone();
+        Subscription {
+            source: Arc::downgrade(&core),
+            id,
+        }
+    }
+
+    /// Whether the pool was closed.
+    pub fn is_closed(&self) -> bool {
+        self.core.state().closed
+    }
+
+    /// Waits until the pool is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn closed(&self) {
+        self.wait_until(|state| state.closed).await;
+    }
+
+    async fn wait_until(&self, done: impl Fn(&crate::core::PoolState<M>) -> bool) {
+        poll_fn(|cx| {
+            let mut state = self.core.state();
+            if done(&state) {
+                return Poll::Ready(());
+            }
+            if !state
+                .onlookers
+                .iter()
+                .any(|waker| waker.will_wake(cx.waker()))
+            {
+                state.onlookers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Closes the pool: everybody who waits fails with
+    /// [`AcquireError::Closed`], and what is idle is destroyed, oldest first.
+    /// Leases stay valid; their resources are destroyed when they come back.
+    /// Closing again does nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The pool is closed by the first poll. Dropping the future then leaves the
+    /// remaining destructors to the runtime.
+    ///
+    /// # Errors
+    ///
+    /// The errors of all destructors that failed; everything is destroyed all the same.
+    pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
+        let errors = self.core.close().destroy().await;
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(CloseError {
+            errors,
+            left: Vec::new(),
+            still_in_use: 0,
+        })
+    }
+
+    /// Closes the pool like [`close`](Pool::close), and waits for everything that
+    /// is out to come back, for at most this long.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`close`](Pool::close).
+    ///
+    /// # Errors
+    ///
+    /// Destructors that failed, and who still holds what when time is over.
+    pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
+        let closing = self.core.close();
+        let mut errors = Vec::new();
+        let drain = async {
+            errors = closing.destroy().await;
+            self.wait_until(|state| state.total() == 0).await;
+        };
+        let drained = within(&*self.core.runtime, Some(limit), drain).await;
+        if drained.is_some() && errors.is_empty() {
+            return Ok(());
+        }
+        Err(CloseError {
+            errors,
+            left: self.holders(),
+            still_in_use: self.status().total,
+        })
+    }
+
+    /// A handle that does not keep the pool open.
+    pub fn downgrade(&self) -> WeakPool<M> {
+        WeakPool {
+            core: Arc::downgrade(&self.core),
+        }
+    }
+}
+
+impl<M: Manager> Core<M> {
+    /// Closes, and hands over what has to be destroyed.
+    fn close(self: &Arc<Self>) -> Closing<M> {
+        let doomed = self.turn(|turn| {
+            turn.close();
+            self.set_signals(turn.state);
+            std::mem::take(&mut turn.after.doomed)
+        });
+        let condemned = doomed
+            .into_iter()
+            .map(|(index, reason)| Condemned::new(self, index, reason));
+        Closing {
+            condemned: condemned.collect(),
+        }
+    }
+}
+
+/// What a closed pool has to destroy, oldest first. Dropping it leaves the rest
+/// to the runtime.
+struct Closing<M: Manager> {
+    condemned: std::collections::VecDeque<Condemned<M>>,
+}
+
+impl<M: Manager> Closing<M> {
+    async fn destroy(mut self) -> Vec<DestroyError<M::Error>> {
+        let mut errors = Vec::new();
+        while let Some(next) = self.condemned.pop_front() {
+            // A cancel here drops this destructor half-way, and `self`, which
+            // leaves the others to the runtime.
+            errors.extend(next.destroy().await.err());
+        }
+        errors
+    }
+}
+
+impl<M: Manager> Drop for Closing<M> {
+    fn drop(&mut self) {
+        for condemned in self.condemned.drain(..) {
+            condemned.destroy_in_background();
+        }
+    }
+}
+
+impl<M: Manager> Clone for Pool<M> {
+    fn clone(&self) -> Self {
+        // Relaxed: this handle exists, so the count cannot reach zero meanwhile.
+        self.core.handles.fetch_add(1, Ordering::Relaxed);
+        Pool {
+            core: Arc::clone(&self.core),
+        }
+    }
+}
+
+impl<M: Manager> Drop for Pool<M> {
+    fn drop(&mut self) {
+        // AcqRel: the one that closes sees all that was done through the others.
+        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            drop(self.core.close());
+        }
+    }
+}
+
+impl<M: Manager> fmt::Debug for Pool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.core.name())
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle that neither keeps a pool open nor alive.
+pub struct WeakPool<M: Manager> {
+    core: Weak<Core<M>>,
+}
+
+impl<M: Manager> WeakPool<M> {
+    /// The pool, if any handle to it is left.
+    pub fn upgrade(&self) -> Option<Pool<M>> {
+        let core = self.core.upgrade()?;
+        // Acquire pairs with the release of the last drop; never up from zero,
+        // where the pool is closed for good.
+        core.handles
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |handles| {
+                (handles > 0).then_some(handles + 1)
+            })
+            .ok()?;
+        Some(Pool { core })
+    }
+}
+
+impl<M: Manager> Clone for WeakPool<M> {
+    fn clone(&self) -> Self {
+        WeakPool {
+            core: Weak::clone(&self.core),
+        }
+    }
+}
+
+impl<M: Manager> fmt::Debug for WeakPool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakPool").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! The way back: the lock-free way first, then whatever the slot's flag asks for.
+
+use std::sync::Arc;
+
+use crate::breaker::Failure;
+use crate::core::{Core, Filled, Held, signal};
+use crate::events::{DestroyReason, Event, Hook};
+use crate::hint;
+use crate::hooks::Refusal;
+use crate::manager::{Manager, Verdict};
+use crate::slot::Slot;
+
+/// A lease that is being returned: a slot in the caller's hands.
+pub(crate) struct Return<M: Manager> {
+    held: Held<M, Arc<Core<M>>>,
+}
+
+/// What a return still needs.
+pub(crate) enum Next<M: Manager> {
+    /// Nothing.
+    Done,
+    /// Its async half.
+    Recycle(Return<M>),
+}
+
+/// Whether a lease may be returned without the lock. `Err` has the release
+/// hook's answer, if it was asked. The slot stays the caller's either way.
+#[inline]
+pub(crate) fn may_return_unlocked<M: Manager>(
+    core: &Core<M>,
+    slot: &Slot<Filled<M>>,
+    index: usize,
+) -> Result<(), Option<Result<Verdict, Refusal>>> {
+    // Flagged: the pool may be closed, and then no hook runs.
+    if slot.word().summoned() {
+        return Err(None);
+    }
+    // SAFETY: the caller owns the slot, and nobody uses the lease any more.
+    let filled = unsafe { slot.value_mut() };
+    let filled = filled.expect("a leased slot has a resource");
+    let verdict = core.call_before_release(&mut filled.resource);
+    if verdict != Ok(Verdict::Keep) {
+        return Err(Some(verdict));
+    }
+    hint::used(core.id, index);
+    Ok(())
+}
+
+/// The answer of a release hook that has been asked and said yes.
+pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
+
+impl<M: Manager> Return<M> {
+    /// Takes responsibility for a leased slot that the caller owns.
+    pub(crate) fn new(core: Arc<Core<M>>, index: usize) -> Self {
+        Return {
+            held: Held::new(core, index),
+        }
+    }
+
+    /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
+    pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M> {
+        let core = Arc::clone(self.held.core());
+        let slot = core.slots.at(self.held.index());
+        slot.note_pool();
+        if core.signals() & signal::CLOSED != 0 {
+            self.held
+                .condemn(DestroyReason::Closed)
+                .destroy_in_background();
+            return Next::Done;
+        }
+        let verdict = verdict.unwrap_or_else(|| core.call_before_release(self.held.resource()));
+        match verdict {
+            Ok(Verdict::Keep) => self.keep(),
+            Ok(Verdict::Later) => return Next::Recycle(self),
+            Ok(Verdict::Discard) => self.reject(None),
+            Err(refusal) => self.reject(refusal),
+        }
+        Next::Done
+    }
+
+    /// Hands the async half to the runtime. If that never runs it, the resource
+    /// is destroyed and its place free.
+    pub(crate) fn recycle_in_background(self) {
+        let core = Arc::clone(self.held.core());
+        core.runtime.spawn(Box::pin(self.recycle()));
+    }
+
+    /// Runs the async half, then keeps or destroys.
+    pub(crate) async fn recycle(mut self) {
+        let core = Arc::clone(self.held.core());
+        // A cancel here drops `self`, which destroys the resource.
+        match core.call_recycle(self.held.resource()).await {
+            Ok(()) => self.keep(),
+            Err(refusal) => self.reject(refusal),
+        }
+    }
+
+    fn keep(self) {
+        let core = Arc::clone(self.held.core());
+        let index = self.held.into_index();
+        core.report(None);
+        hint::used(core.id, index);
+        let used = core.turn(|turn| {
+            let meta = &mut turn.state.metas[index];
+            let (resource, probe) = (meta.id, meta.probe.take());
+            let used = meta.leased.take();
+            turn.end_probe(probe, Some(true));
+            turn.note(|| Event::Released { resource });
+            turn.give(index);
+            used.map(|leased| turn.now.saturating_duration_since(leased))
+        });
+        if let (Some(histograms), Some(used)) = (&core.histograms, used) {
+            histograms.usage.record(used);
+        }
+    }
+
+    fn reject(self, refusal: Refusal) {
+        let core = Arc::clone(self.held.core());
+        let index = self.held.index();
+        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        if let Some(error) = &refusal {
+            core.hook_failed(index, Hook::BeforeRelease, Arc::clone(error));
+        }
+        core.turn(|turn| {
+            let probe = turn.state.metas[index].probe.take();
+            turn.end_probe(probe, Some(false));
+        });
+        core.report(Some(&Failure::Rejected(refusal)));
+        condemned.destroy_in_background();
+    }
+}

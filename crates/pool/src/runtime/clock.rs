@@ -1,0 +1,51 @@
+//! A clock that is cheap to read and good to a few milliseconds.
+
+use std::time::Duration;
+
+/// Nanoseconds since some fixed moment.
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+#[inline]
+pub(crate) fn coarse_nanos() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writing, and this clock exists since Linux 2.6.32;
+    // on failure the zeros stay, and ages read as zero.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    nanos_of(Duration::new(seconds, nanos))
+}
+
+/// Nanoseconds since some fixed moment.
+#[cfg(not(all(any(target_os = "linux", target_os = "android"), not(miri))))]
+pub(crate) fn coarse_nanos() -> u64 {
+    nanos_since_start(precise())
+}
+
+/// The precise time. The one place where the library reads the clock itself.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "runtimes are where time comes from"
+)]
+pub(crate) fn precise() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Nanoseconds of an instant since the first one ever asked about.
+#[allow(
+    dead_code,
+    reason = "used by some of the feature combinations and systems"
+)]
+pub(crate) fn nanos_since_start(now: std::time::Instant) -> u64 {
+    use std::sync::OnceLock;
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    let start = START.get_or_init(|| now);
+    nanos_of(now.saturating_duration_since(*start))
+}
+
+fn nanos_of(time: Duration) -> u64 {
+    // Good for 584 years.
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,88 @@
+//! What the pool needs of an executor: the time, a timer and a place to run work.
+
+mod clock;
+mod thread;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+pub use self::thread::ThreadRuntime;
+pub(crate) use self::thread::block_on;
+#[cfg(feature = "tokio")]
+pub use self::tokio::TokioRuntime;
+
+/// A boxed future, as a [`Runtime`] takes and gives them.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The executor a pool lives on.
+///
+/// Tokio ([`TokioRuntime`]) is the default; [`ThreadRuntime`] is one plain thread
+/// for programs without an executor. Another one takes the four methods without
+/// a default.
+pub trait Runtime: Send + Sync + 'static {
+    /// The time. Deadlines, lifetimes and intervals are reckoned by it.
+    fn now(&self) -> Instant;
+
+    /// Nanoseconds since some fixed moment, cheap to read and a few milliseconds
+    /// exact: the age of leases is reckoned by it. Nothing may tick for it.
+    fn coarse_now(&self) -> u64;
+
+    /// Resolves at or after `until`.
+    fn sleep(&self, until: Instant) -> Task;
+
+    /// Runs a task in the background. It may be dropped instead of being run to
+    /// its end, when the executor shuts down or is gone: the pool's tasks give
+    /// back what they hold when dropped.
+    fn spawn(&self, task: Task);
+
+    /// Whether blocking the present thread would stop an executor. Default: no.
+    fn must_not_block(&self) -> bool {
+        false
+    }
+
+    /// Names the executor that the I/O of a resource made right now depends on,
+    /// if resources do not outlive executors here. Default: they do.
+    fn domain(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The runtime of a pool that was given none.
+pub(crate) fn default_runtime() -> std::sync::Arc<dyn Runtime> {
+    #[cfg(all(feature = "tokio", not(loom)))]
+    return std::sync::Arc::new(TokioRuntime::new());
+    #[cfg(not(all(feature = "tokio", not(loom))))]
+    return std::sync::Arc::new(ThreadRuntime::new());
+}
+
+/// Runs a future for at most this long; `None` if that was not enough.
+pub(crate) async fn within<F: Future>(
+    runtime: &dyn Runtime,
+    limit: Option<Duration>,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut sleep: Option<Task> = None;
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        let Some(limit) = limit else {
+            return Poll::Pending;
+        };
+        // Only now: what is ready at once never looks at a clock.
+        let sleep = match &mut sleep {
+            Some(sleep) => sleep,
+            none => match runtime.now().checked_add(limit) {
+                Some(until) => none.insert(runtime.sleep(until)),
+                None => return Poll::Pending,
+            },
+        };
+        sleep.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}

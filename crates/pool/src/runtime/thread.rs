@@ -1,0 +1,231 @@
+//! The built-in runtime: one plain thread with a queue and a list of timers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread, ThreadId};
+use std::time::Instant;
+
+use super::{Runtime, Task, clock};
+
+/// One background thread, shared by all pools of the process that use it.
+///
+/// It starts with the first task or timer, sleeps while there is nothing to do,
+/// and does not keep the process alive. A hook that blocks it stops the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadRuntime;
+
+impl ThreadRuntime {
+    /// The handle; making one starts nothing.
+    pub fn new() -> Self {
+        ThreadRuntime
+    }
+}
+
+impl Runtime for ThreadRuntime {
+    fn now(&self) -> Instant {
+        clock::precise()
+    }
+
+    #[inline]
+    fn coarse_now(&self) -> u64 {
+        clock::coarse_nanos()
+    }
+
+    fn sleep(&self, until: Instant) -> Task {
+        Box::pin(Sleep { until, set: None })
+    }
+
+    fn spawn(&self, task: Task) {
+        let job = Arc::new(Job {
+            task: Mutex::new(Some(task)),
+        });
+        job.wake();
+    }
+
+    fn must_not_block(&self) -> bool {
+        agenda().thread.get() == Some(&thread::current().id())
+    }
+}
+
+/// What the thread has to do.
+struct Agenda {
+    todo: Mutex<Todo>,
+    changed: Condvar,
+    thread: OnceLock<ThreadId>,
+}
+
+#[derive(Default)]
+struct Todo {
+    started: bool,
+    ready: VecDeque<Arc<Job>>,
+    timers: BTreeMap<(Instant, u64), Waker>,
+    serial: u64,
+}
+
+fn agenda() -> &'static Agenda {
+    static AGENDA: OnceLock<Agenda> = OnceLock::new();
+    AGENDA.get_or_init(|| Agenda {
+        todo: Mutex::default(),
+        changed: Condvar::new(),
+        thread: OnceLock::new(),
+    })
+}
+
+impl Agenda {
+    fn lock(&self) -> MutexGuard<'_, Todo> {
+        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds something to do; starts the thread if this is the first.
+    fn add(&'static self, add: impl FnOnce(&mut Todo)) {
+        let mut todo = self.lock();
+        add(&mut todo);
+        if !todo.started {
+            // If no thread can be had now, the next addition tries again.
+            todo.started = thread::Builder::new()
+                .name("cenote-pool".into())
+                .spawn(move || self.run())
+                .is_ok();
+        }
+        drop(todo);
+        self.changed.notify_one();
+    }
+
+    fn run(&self) {
+        let _ = self.thread.set(thread::current().id());
+        let mut todo = self.lock();
+        loop {
+            let now = clock::precise();
+            let mut due = Vec::new();
+            while let Some(timer) = todo.timers.first_entry()
+                && timer.key().0 <= now
+            {
+                due.push(timer.remove());
+            }
+            let job = todo.ready.pop_front();
+            if !due.is_empty() || job.is_some() {
+                // Wakers and jobs are user code: they run unlocked, and a panic
+                // ends only what panicked.
+                drop(todo);
+                for waker in due {
+                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                }
+                if let Some(job) = job {
+                    job.run();
+                }
+                todo = self.lock();
+                continue;
+            }
+            todo = match todo.timers.first_key_value() {
+                None => self
+                    .changed
+                    .wait(todo)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some((&(at, _), _)) => {
+                    let pause = at.saturating_duration_since(now);
+                    let waited = self.changed.wait_timeout(todo, pause);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+/// A spawned task. It is in the queue at most as often as it was woken; runs
+/// after its end find nothing and do nothing.
+struct Job {
+    task: Mutex<Option<Task>>,
+}
+
+impl Job {
+    fn run(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(task) = slot.as_mut() else { return };
+        let poll = catch_unwind(AssertUnwindSafe(|| {
+            task.as_mut().poll(&mut Context::from_waker(&waker))
+        }));
+        if !matches!(poll, Ok(Poll::Pending)) {
+            let done = slot.take();
+            drop(slot);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(done)));
+        }
+    }
+}
+
+impl Wake for Job {
+    fn wake(self: Arc<Self>) {
+        agenda().add(|todo| todo.ready.push_back(self));
+    }
+}
+
+struct Sleep {
+    until: Instant,
+    /// The timer on the thread's list, and the waker it has.
+    set: Option<(u64, Waker)>,
+}
+
+impl Sleep {
+    fn unset(&mut self) {
+        if let Some((serial, _)) = self.set.take() {
+            // Dropped after the lock: the waker may own a task, whose drop is
+            // anybody's code and may come back here.
+            let waker = agenda().lock().timers.remove(&(self.until, serial));
+            drop(waker);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if clock::precise() >= self.until {
+            return Poll::Ready(());
+        }
+        let set = self.set.as_ref();
+        if !set.is_some_and(|(_, waker)| waker.will_wake(cx.waker())) {
+            self.unset();
+            let mut serial = 0;
+            let waker = cx.waker().clone();
+            agenda().add(|todo| {
+                todo.serial += 1;
+                serial = todo.serial;
+                todo.timers.insert((self.until, serial), waker);
+            });
+            self.set = Some((serial, cx.waker().clone()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.unset();
+    }
+}
+
+/// Runs a future on the present thread, which sleeps while there is nothing to do.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! A slot is a place: one word that says what is in it, and the cell itself.
+//!
+//! The word is the only thing threads race on. Two of its transitions are made
+//! without the pool's lock:
+//!
+//! ```text
+//! take:  IDLE   ──CAS──> LEASED   (generation + 1)
+//! give:  LEASED ──CAS──> IDLE
+//! ```
+//!
+//! All others happen under the lock. Everything rare (somebody waits, the pool
+//! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
+//! in the word, [`SUMMON`]: it makes both transitions fail, so that whoever
+//! wanted to make one comes by the lock and looks at the full state there.
+//! Because the flag and the state share one word, there is no window between
+//! "look" and "park": either the flag lands first and the holder's `give`
+//! fails, or the `give` lands first and whoever sets flags sees an idle slot.
+//!
+//! # Invariants
+//!
+//! S1. The cell of a slot belongs to whoever moved the word to `LEASED`,
+//!     `CREATING` or `RESERVED`, until that one moves it on. Nobody else
+//!     touches it. In `IDLE` only a successful `take` gives access.
+//! S2. The cell holds a value exactly in `IDLE`, `RESERVED` and `LEASED`
+//!     (there, until its owner takes it out to destroy it).
+//! S3. The generation grows by one with every lease and never goes back, so
+//!     an equal word at two moments means that nothing happened in between.
+
+use std::panic::Location;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, UnsafeCell};
+
+/// What a slot's word says about its place. Read [`Word::phase`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing here, and it does not count.
+    Vacant,
+    /// A resource is being made, or somebody has the right to make one.
+    Creating,
+    /// Ready for anybody.
+    Idle,
+    /// With a holder, in a hook, or being destroyed.
+    Leased,
+    /// Set aside for one waiter that has been woken.
+    Reserved,
+}
+
+const VACANT: u64 = 0;
+const CREATING: u64 = 1;
+const IDLE: u64 = 2;
+const LEASED: u64 = 3;
+const RESERVED: u64 = 4;
+const PHASE: u64 = 0b111;
+
+/// "Come by the lock": makes the two lock-free transitions fail.
+const SUMMON: u64 = 1 << 3;
+const GENERATION: u64 = 1 << 4;
+
+/// A snapshot of a slot's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 & PHASE {
+            VACANT => Phase::Vacant,
+            CREATING => Phase::Creating,
+            IDLE => Phase::Idle,
+            LEASED => Phase::Leased,
+            _ => Phase::Reserved,
+        }
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.0 / GENERATION
+    }
+
+    pub(crate) fn summoned(self) -> bool {
+        self.0 & SUMMON != 0
+    }
+}
+
+/// One place of the pool, on cache lines of its own (two, because processors
+/// fetch them in pairs), so that two threads on two slots share nothing.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    word: AtomicU64,
+    cell: UnsafeCell<Option<T>>,
+    /// Source line of the present holder; null while the pool itself has it.
+    /// Written by the owner, read by anybody; it may lag the word by an instant.
+    caller: AtomicPtr<Location<'static>>,
+    /// Coarse time of the last lease, in nanoseconds.
+    since: AtomicU64,
+    /// Leases so far, of all resources that were ever here.
+    uses: AtomicU64,
+}
+
+// SAFETY: the cell is only touched by the one owner that the word names (S1),
+// so sharing a slot hands `T` from thread to thread but never shares `&T`.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Slot {
+            word: AtomicU64::new(VACANT),
+            cell: UnsafeCell::new(None),
+            caller: AtomicPtr::new(ptr::null_mut()),
+            since: AtomicU64::new(0),
+            uses: AtomicU64::new(0),
+        }
+    }
+
+    /// Reads the word. Acquire pairs with the release in [`Slot::give`] and
+    /// [`Slot::set`], so that a reader who sees a phase also sees its stamps.
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Takes an idle, unflagged slot; the caller owns the cell afterwards.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        // Relaxed: only a guess, the exchange below decides.
+        let word = self.word.load(Ordering::Relaxed);
+        word & (PHASE | SUMMON) == IDLE && self.lease_from(word)
+    }
+
+    /// Takes an idle slot, flagged or not: for code that holds the lock.
+    pub(crate) fn take_locked(&self) -> bool {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & PHASE != IDLE {
+                return false;
+            }
+            // Fails only against a racing `take`, which changes the phase.
+            if self.lease_from(word) {
+                return true;
+            }
+        }
+    }
+
+    #[inline]
+    fn lease_from(&self, word: u64) -> bool {
+        let leased = (word & !(PHASE | SUMMON)) + GENERATION + LEASED;
+        // Acquire pairs with the release of whoever made the slot idle: the
+        // cell's contents are visible before we touch them.
+        self.word
+            .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Gives a leased, unflagged slot back; `false` leaves it with the caller,
+    /// who must go by the lock. After `true` nothing of the pool may be touched
+    /// through this lease: another thread may already have freed it.
+    #[inline]
+    pub(crate) fn give(&self) -> bool {
+        // Relaxed: our own word, only the flag can have changed since.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) != LEASED {
+            return false;
+        }
+        // Release pairs with the acquire of the next `take`. A failure means
+        // that the flag was set between load and exchange.
+        self.word
+            .compare_exchange(
+                word,
+                word - LEASED + IDLE,
+                Ordering::Release,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Moves the slot to another phase. For the owner of the slot, under the lock.
+    ///
+    /// A plain store would be enough but for [`Slot::summon`], which runs under
+    /// the same lock; so it is one. Release pairs with the acquire of `take`.
+    pub(crate) fn set(&self, phase: Phase, summon: bool) {
+        let word = self.word.load(Ordering::Relaxed);
+        let (bits, generation) = match phase {
+            Phase::Vacant => (VACANT, 0),
+            Phase::Creating => (CREATING, 0),
+            Phase::Idle => (IDLE, 0),
+            Phase::Reserved => (RESERVED, 0),
+            Phase::Leased => (LEASED, GENERATION),
+        };
+        let flag = if summon { SUMMON } else { 0 };
+        let next = (word & !(PHASE | SUMMON)) + generation + bits + flag;
+        self.word.store(next, Ordering::Release);
+    }
+
+    /// Sets the flag on an idle or leased slot. For code that holds the lock.
+    /// Returns the phase in which the flag landed.
+    pub(crate) fn summon(&self) -> Phase {
+        // AcqRel: the caller may go on to take the slot, and the holder whose
+        // `give` now fails must find what we wrote under the lock (it takes it).
+        let before = self.word.load(Ordering::Relaxed);
+        if before & SUMMON != 0 || !matches!(before & PHASE, IDLE | LEASED) {
+            return Word(before).phase();
+        }
+        Word(self.word.fetch_or(SUMMON, Ordering::AcqRel)).phase()
+    }
+
+    /// Clears the flag of an idle slot. For code that holds the lock.
+    pub(crate) fn unsummon_idle(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) == IDLE | SUMMON {
+            // A flagged idle slot is moved under the lock only, so a store does.
+            self.word.store(word & !SUMMON, Ordering::Release);
+        }
+    }
+
+    /// Notes who has the slot. For its owner.
+    #[inline]
+    pub(crate) fn note_holder(&self, caller: &'static Location<'static>, since: u64) {
+        self.caller
+            .store(ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
+        self.since.store(since, Ordering::Relaxed);
+        // Only the owner writes, so no read-modify-write is needed.
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses + 1, Ordering::Relaxed);
+    }
+
+    /// Notes that the pool itself has the slot. For its owner.
+    pub(crate) fn note_pool(&self) {
+        self.caller.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Stamps the slot without counting a lease. For its owner.
+    pub(crate) fn stamp(&self, since: u64) {
+        self.since.store(since, Ordering::Relaxed);
+    }
+
+    /// The present holder's source line, unless the pool itself has the slot.
+    pub(crate) fn caller(&self) -> Option<&'static Location<'static>> {
+        let caller = self.caller.load(Ordering::Relaxed);
+        // SAFETY: only `note_holder` stores a non-null pointer, from a
+        // `&'static`, so it is valid for ever and never written through.
+        unsafe { caller.cast_const().as_ref() }
+    }
+
+    pub(crate) fn since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// Puts a value into the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1).
+    pub(crate) unsafe fn put(&self, value: T) {
+        // SAFETY: the caller is the only one with access (S1).
+        self.cell.with_mut(|cell| unsafe { *cell = Some(value) });
+    }
+
+    /// Takes the value out of the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1).
+    pub(crate) unsafe fn take_out(&self) -> Option<T> {
+        // SAFETY: the caller is the only one with access (S1).
+        self.cell.with_mut(|cell| unsafe { (*cell).take() })
+    }
+
+    /// Borrows the value in the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1) for as long as it uses the reference.
+    #[inline]
+    pub(crate) unsafe fn value(&self) -> Option<&T> {
+        // SAFETY: the caller is the only one with access (S1), and hands out
+        // shared references only under a shared borrow of its own.
+        self.cell.with(|cell| unsafe { (*cell).as_ref() })
+    }
+
+    /// Borrows the value in the cell mutably.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1) for as long as it uses the reference, and
+    /// has no other reference into the cell.
+    #[inline]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "S1: the slot's owner has the cell to itself"
+    )]
+    pub(crate) unsafe fn value_mut(&self) -> Option<&mut T> {
+        // SAFETY: the caller is the only one with access (S1) and promises
+        // that no other reference into the cell is alive.
+        self.cell.with_mut(|cell| unsafe { (*cell).as_mut() })
+    }
+}
+
+/// All slots ever made, at addresses that never change.
+///
+/// Segment `k` holds `8 << k` slots and is made when its first slot is needed,
+/// so a pool with a large maximum costs nothing before it is used.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    segments: [OnceLock<Box<[Slot<T>]>>; SEGMENTS],
+    /// How many slots may be looked at. Grows under the lock only.
+    len: AtomicUsize,
+}
+
+const FIRST: usize = 8;
+const SEGMENTS: usize = 26;
+
+/// The largest number of places a pool can have.
+pub(crate) const MOST_SLOTS: usize = FIRST * ((1 << SEGMENTS) - 1);
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Slots {
+            segments: [const { OnceLock::new() }; SEGMENTS],
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        // Acquire pairs with `grow`: a slot below `len` is there to be seen.
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Adds a slot and returns its index. For code that holds the lock.
+    pub(crate) fn grow(&self) -> usize {
+        let index = self.len.load(Ordering::Relaxed);
+        let (segment, _) = place(index);
+        self.segments[segment].get_or_init(|| {
+            (0..FIRST << segment)
+                .map(|_| Slot::new())
+                .collect::<Vec<_>>()
+                .into_boxed_slice()
+        });
+        self.len.store(index + 1, Ordering::Release);
+        index
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&Slot<T>> {
+        let (segment, offset) = place(index);
+        self.segments.get(segment)?.get()?.get(offset)
+    }
+
+    /// A slot that is known to exist: its index came from [`Slots::grow`].
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> &Slot<T> {
+        self.get(index).expect("slot indices come from `grow`")
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<T>)> {
+        (0..self.len()).map(|index| (index, self.at(index)))
+    }
+}
+
+/// Segment and offset of a slot.
+#[inline]
+fn place(index: usize) -> (usize, usize) {
+    let segment = (index / FIRST + 1).ilog2() as usize;
+    (segment, index - FIRST * ((1 << segment) - 1))
+}

@@ -1,0 +1,282 @@
+//! The pool's state machine: everything that is decided under the lock.
+//!
+//! Whoever takes the lock takes a [`Turn`], in which the state changes. It is
+//! synchronous and knows only one `now`; it runs no user code, wakes nobody and
+//! drops no resource: what is to be done after unlocking is noted in an
+//! [`Aftermath`]. What a turn can do stands in three files: `queue` (those who
+//! wait), `places` (resources come and go), `changes` (close, resize, breaker).
+//!
+//! # Invariants
+//!
+//! Checked by [`Turn::check`] at the end of every change, in debug builds.
+//!
+//! I1. One slot is one place: `total` is the number of slots that are not
+//!     vacant, `creating` the number of those in creation, and a slot is claimed
+//!     only while `total < max`.
+//! I2. While somebody waits, no slot is idle and every leased one is flagged:
+//!     no resource can pass the queue by, and none can come back unseen.
+//! I3. While somebody waits for whom nothing is being created, there is no
+//!     room, or the limit on creations or the back-off forbids using it.
+//! I4. While the pool is *watched* (see [`State::watched`]), every idle and
+//!     leased slot is flagged: every acquire and release comes by the lock.
+//! I5. A closed pool has no waiter and no idle resource.
+
+mod changes;
+mod places;
+mod queue;
+mod turn;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::task::Waker;
+use std::time::Instant;
+
+pub(crate) use self::queue::{Arrival, Entered, Looked, Patience};
+pub(crate) use self::turn::{Aftermath, KeeperCall, Turn};
+use crate::backoff::Backoff;
+use crate::breaker::Breaker;
+use crate::config::{Config, Order};
+use crate::events::DestroyReason;
+use crate::slot::{Phase, Slots};
+use crate::status::{Counters, CreationError, ResourceId, Status};
+use crate::waiters::Waiters;
+
+/// What is known of the resource in a slot. Meaningless while it is vacant.
+#[derive(Clone, Debug)]
+pub(crate) struct Meta {
+    pub(crate) id: ResourceId,
+    pub(crate) expires: Option<Instant>,
+    /// Must go at the next opportunity.
+    pub(crate) doomed: Option<DestroyReason>,
+    /// Its lifetime is over, and the one to follow it is being made.
+    pub(crate) replaced: bool,
+    /// The executor its I/O depends on.
+    pub(crate) domain: Option<u64>,
+    /// The breaker's epoch, if the present lease is a probe.
+    pub(crate) probe: Option<u64>,
+    /// The precise time of the present lease, where use is measured.
+    pub(crate) leased: Option<Instant>,
+    /// The generation the keeper saw last, and since when.
+    pub(crate) seen: (u64, Instant),
+    /// The generation that was warned about.
+    pub(crate) warned: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State<F> {
+    pub(crate) max: usize,
+    pub(crate) min: usize,
+    order: Order,
+    creation_limit: usize,
+    total: usize,
+    creating: usize,
+    /// Of the total: on their way out.
+    condemned: usize,
+    /// Vacant slots, lowest first.
+    vacant: BinaryHeap<Reverse<usize>>,
+    /// Idle slots in the order they came back; only where the order is exact.
+    ring: VecDeque<usize>,
+    pub(crate) metas: Vec<Meta>,
+    pub(crate) waiters: Waiters<F>,
+    reserved: usize,
+    /// When the oldest reservation runs out of patience.
+    patience_over: Option<Instant>,
+    pub(crate) breaker: Breaker,
+    pub(crate) backoff: Backoff,
+    pub(crate) closed: bool,
+    pub(crate) counters: Counters,
+    pub(crate) last_creation_error: Option<CreationError>,
+    next_id: u64,
+    /// Someone listens to events.
+    pub(crate) observed: bool,
+    /// Histograms are kept.
+    timed: bool,
+    /// There should be a keeper and is none: the next acquire starts it.
+    pub(crate) keeper_lost: bool,
+    /// Until when the keeper sleeps; `None` if there is no keeper.
+    pub(crate) keeper: Option<Option<Instant>>,
+    /// Those who wait for the pool to be closed or drained.
+    pub(crate) onlookers: Vec<Waker>,
+    /// Executors that a sentinel watches.
+    pub(crate) domains: Vec<u64>,
+    pub(crate) next_healthcheck: Option<Instant>,
+    pub(crate) healthcheck_runs: bool,
+    pub(crate) next_sweep: Option<Instant>,
+    /// Creations for `min` and for replacements that are under way.
+    pub(crate) refills: usize,
+}
+
+impl<F> State<F> {
+    pub(crate) fn new(config: &Config) -> Self {
+        State {
+            max: config.max,
+            min: config.min,
+            order: config.order,
+            creation_limit: config.concurrent_creations.unwrap_or(usize::MAX),
+            total: 0,
+            creating: 0,
+            condemned: 0,
+            vacant: BinaryHeap::new(),
+            ring: VecDeque::new(),
+            metas: Vec::new(),
+            waiters: Waiters::new(),
+            reserved: 0,
+            patience_over: None,
+            breaker: Breaker::new(),
+            backoff: Backoff::new(config.backoff),
+            closed: false,
+            counters: Counters::default(),
+            last_creation_error: None,
+            next_id: 0,
+            observed: false,
+            timed: config.histograms,
+            keeper_lost: config.needs_keeper(),
+            keeper: None,
+            onlookers: Vec::new(),
+            domains: Vec::new(),
+            next_healthcheck: None,
+            healthcheck_runs: false,
+            next_sweep: None,
+            refills: 0,
+        }
+    }
+
+    /// Whether a creation may begin now.
+    pub(crate) fn may_create(&self, now: Instant) -> bool {
+        self.total < self.max
+            && self.creating < self.creation_limit
+            && self.backoff.over(now)
+            && !self.closed
+    }
+
+    pub(super) fn nobody_lacks_a_creation(&self) -> bool {
+        self.waiters.first_without_creation().is_none()
+    }
+
+    /// Why a resource that is with the pool may not be handed out.
+    pub(super) fn unfit(&self, index: usize, now: Instant) -> Option<DestroyReason> {
+        let meta = &self.metas[index];
+        if self.closed {
+            return Some(DestroyReason::Closed);
+        }
+        if meta.doomed.is_some() {
+            return meta.doomed;
+        }
+        if self.total - self.condemned > self.max {
+            return Some(DestroyReason::Shrunk);
+        }
+        if meta.expires.is_some_and(|expires| expires <= now) && !meta.replaced {
+            return Some(DestroyReason::Lifetime);
+        }
+        None
+    }
+
+    /// The next resource's number.
+    pub(crate) fn next_id(&mut self) -> ResourceId {
+        self.next_id += 1;
+        ResourceId(self.next_id)
+    }
+
+    /// Whether every acquire and release has to come by the lock (I4).
+    pub(crate) fn watched(&self) -> bool {
+        self.order != Order::Affine
+            || self.observed
+            || self.timed
+            || self.keeper_lost
+            || self.breaker.needs_lock()
+    }
+
+    /// Whether a lease that begins now has to come by the lock when it ends.
+    pub(crate) fn summons_leases(&self) -> bool {
+        self.watched()
+            || self.closed
+            || self.waiters.waiting() > 0
+            || self.total - self.condemned > self.max
+    }
+
+    pub(super) fn forget_idle(&mut self, index: usize) {
+        if self.order != Order::Affine {
+            self.ring.retain(|&other| other != index);
+        }
+    }
+
+    /// Whether there are more resources than the pool keeps up.
+    pub(crate) fn above_min(&self) -> bool {
+        self.total - self.condemned > self.min
+    }
+
+    /// When the keeper has to come by next.
+    /// Re-establishes I4 after something it depends on has changed. Leased slots
+    /// keep a flag that is no longer needed: their next return clears it.
+    pub(crate) fn rewatch<T>(&self, slots: &Slots<T>) {
+        let watched = self.watched();
+        for (_, slot) in slots.iter() {
+            if watched {
+                slot.summon();
+            } else if !self.closed {
+                slot.unsummon_idle();
+            }
+        }
+    }
+
+    pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
+        let lacking = self.waiters.first_without_creation().is_some() || self.total < self.min;
+        let retry = if lacking && self.total < self.max && self.creating < self.creation_limit {
+            Some(self.backoff.until(now).unwrap_or(now))
+        } else {
+            None
+        };
+        [
+            self.waiters.next_deadline(),
+            self.patience_over,
+            retry,
+            self.breaker.next_due(),
+            self.next_healthcheck,
+            self.next_sweep,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// How many places are in use.
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The numbers, each slot counted once. Vacant slots and slots in creation
+    /// change under the lock only, so those are exact; idle and leased ones are
+    /// read until two readings agree, three times at most.
+    pub(crate) fn status<T>(&self, slots: &Slots<T>) -> Status {
+        let read = || slots.iter().map(|(_, slot)| slot.word());
+        let mut words: Vec<_> = read().collect();
+        for _ in 0..2 {
+            let again: Vec<_> = read().collect();
+            if again == words {
+                break;
+            }
+            words = again;
+        }
+        let count = |phase| words.iter().filter(|word| word.phase() == phase).count();
+        let (creating, reserved) = (count(Phase::Creating), count(Phase::Reserved));
+        let idle = count(Phase::Idle) + reserved;
+        let active = count(Phase::Leased);
+        Status {
+            total: idle + active + creating,
+            idle,
+            active,
+            creating,
+            reserved,
+            waiting: self.waiters.waiting(),
+            max: self.max,
+            min: self.min,
+            breaker: self.breaker.state(),
+            closed: self.closed,
+        }
+    }
+}
+
+/// Slot indices fit: a pool has at most `MOST_SLOTS` of them.
+pub(super) fn narrow(index: usize) -> u32 {
+    u32::try_from(index).expect("a pool has fewer than 2^32 slots")
+}

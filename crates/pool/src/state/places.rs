@@ -1,0 +1,295 @@
+//! Places and what is in them: taken, given, created, destroyed.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use super::{Meta, Turn, narrow};
+use crate::config::Order;
+use crate::events::{DestroyReason, Event};
+use crate::slot::{Phase, Slot};
+use crate::waiters::{Outcome, WaiterKey};
+
+impl<T, F> Turn<'_, T, F> {
+    /// Takes an idle resource that is fit to be handed out; it is leased then.
+    pub(super) fn take_idle(&mut self, hint: Option<usize>) -> Option<usize> {
+        // Nobody passes the queue by (I2: there is nothing idle then anyway).
+        if self.state.waiters.waiting() > 0 {
+            return None;
+        }
+        loop {
+            let index = match self.state.order {
+                Order::Affine => self.take_affine(hint)?,
+                Order::Fifo => self.take_from_ring(VecDeque::pop_front)?,
+                Order::Lifo => self.take_from_ring(VecDeque::pop_back)?,
+            };
+            match self.state.unfit(index, self.now) {
+                Some(reason) => self.condemn(index, reason),
+                None => {
+                    if self.state.summons_leases() {
+                        self.slots.at(index).summon();
+                    }
+                    if self.state.timed {
+                        self.state.metas[index].leased = Some(self.now);
+                    }
+                    return Some(index);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_affine(&self, hint: Option<usize>) -> Option<usize> {
+        let hinted = hint.filter(|&index| self.slots.get(index).is_some_and(Slot::take_locked));
+        if hinted.is_some() {
+            return hinted;
+        }
+        loop {
+            // The oldest stamp; of equal ones the lowest index.
+            let (index, slot) = self
+                .slots
+                .iter()
+                .filter(|(_, slot)| slot.word().phase() == Phase::Idle)
+                .min_by_key(|(_, slot)| slot.since())?;
+            // Lost only to a lock-free take: somebody got it, look again.
+            if slot.take_locked() {
+                return Some(index);
+            }
+        }
+    }
+
+    pub(super) fn take_from_ring(
+        &mut self,
+        pop: impl Fn(&mut VecDeque<usize>) -> Option<usize>,
+    ) -> Option<usize> {
+        let index = pop(&mut self.state.ring)?;
+        // Flagged idle slots (I4) are moved under the lock only.
+        let taken = self.slots.at(index).take_locked();
+        debug_assert!(taken, "the ring lists idle slots");
+        Some(index)
+    }
+
+    /// Takes one particular idle resource out, for the pool itself.
+    pub(crate) fn take_this(&mut self, index: usize) -> bool {
+        let slot = self.slots.at(index);
+        if !slot.take_locked() {
+            return false;
+        }
+        self.state.forget_idle(index);
+        if self.state.summons_leases() {
+            slot.summon();
+        }
+        slot.note_pool();
+        true
+    }
+
+    /// Idle slots, oldest first.
+    pub(crate) fn idle_oldest_first(&self) -> Vec<usize> {
+        if self.state.order != Order::Affine {
+            return self.state.ring.iter().copied().collect();
+        }
+        let mut idle: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.word().phase() == Phase::Idle)
+            .map(|(index, slot)| (slot.since(), index))
+            .collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// A leased slot comes back with a resource that is fit for use.
+    pub(crate) fn give(&mut self, index: usize) {
+        self.pass_on(index, false);
+        self.settle();
+        self.check();
+    }
+
+    /// A resource in hand goes to the head of the queue, to the idle ones, or out.
+    pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
+        if let Some(reason) = self.state.unfit(index, self.now) {
+            self.slots.at(index).set(Phase::Leased, true);
+            self.slots.at(index).note_pool();
+            self.condemn(index, reason);
+            return;
+        }
+        let Some(key) = self.state.waiters.pop() else {
+            let watched = self.state.watched();
+            self.slots.at(index).set(Phase::Idle, watched);
+            if self.state.order != Order::Affine {
+                self.state.ring.push_back(index);
+            }
+            return;
+        };
+        self.slots.at(index).set(Phase::Reserved, false);
+        self.state.reserved += 1;
+        let mut place = None;
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            waiter.outcome = Outcome::Resource {
+                slot: narrow(index),
+                fresh,
+            };
+            waiter.granted = self.now;
+            place = waiter.place.take();
+            self.after.wake(waiter.waker.take());
+        }
+        if let Some(place) = place {
+            self.unclaim(place as usize);
+        }
+        self.start_patience();
+    }
+
+    /// Puts a slot that is leased on the list of those to be destroyed.
+    pub(super) fn condemn(&mut self, index: usize, reason: DestroyReason) {
+        self.sentence(index);
+        self.after.doomed.push((index, reason));
+    }
+
+    /// Notes that a slot is on its way out; the caller destroys what is in it.
+    pub(crate) fn sentence(&mut self, index: usize) {
+        self.slots.at(index).note_pool();
+        self.state.condemned += 1;
+    }
+
+    /// Takes one idle resource out of service; `false` if it is not idle.
+    pub(crate) fn retire(&mut self, index: usize, reason: DestroyReason) -> bool {
+        let taken = self.take_this(index);
+        if taken {
+            self.condemn(index, reason);
+        }
+        taken
+    }
+
+    /// A resource is gone: its place is free.
+    pub(crate) fn vacate(&mut self, index: usize, reason: DestroyReason) {
+        self.state.counters.destroyed += 1;
+        self.state.counters.by_reason[reason as usize] += 1;
+        self.state.condemned -= 1;
+        self.free(index);
+        self.settle();
+        self.refill_later();
+        if self.state.closed && self.state.total == 0 {
+            self.note(|| Event::Drained);
+            self.wake_onlookers();
+        }
+        self.check();
+    }
+
+    /// Gives free places to those in the queue for whom nothing is being created (I3).
+    pub(crate) fn settle(&mut self) {
+        while self.state.total < self.state.max
+            && self.state.creating < self.state.creation_limit
+            && !self.state.closed
+            && let Some(key) = self.state.waiters.first_without_creation()
+        {
+            if let Some(until) = self.state.backoff.until(self.now) {
+                self.call_keeper(until);
+                break;
+            }
+            let place = self.claim();
+            if let Some(waiter) = self.state.waiters.get_mut(key) {
+                waiter.place = Some(place);
+                waiter.granted = self.now;
+                self.after.wake(waiter.waker.take());
+            }
+            self.start_patience();
+        }
+    }
+
+    /// Claims a vacant slot for a creation.
+    pub(crate) fn claim(&mut self) -> u32 {
+        let index = match self.state.vacant.pop() {
+            Some(Reverse(index)) => index,
+            None => self.slots.grow(),
+        };
+        self.slots.at(index).set(Phase::Creating, false);
+        self.state.total += 1;
+        self.state.creating += 1;
+        narrow(index)
+    }
+
+    pub(super) fn unclaim(&mut self, index: usize) {
+        self.state.creating -= 1;
+        self.free(index);
+    }
+
+    pub(super) fn free(&mut self, index: usize) {
+        self.slots.at(index).set(Phase::Vacant, false);
+        self.state.vacant.push(Reverse(index));
+        self.state.total -= 1;
+    }
+
+    /// A creation succeeded; the value is in the cell.
+    pub(crate) fn created(&mut self, index: usize, starter: Option<WaiterKey>, meta: Meta) {
+        self.state.creating -= 1;
+        self.state.counters.created += 1;
+        self.state.backoff.succeeded();
+        self.state.last_creation_error = None;
+        let expires = meta.expires;
+        if self.state.metas.len() <= index {
+            self.state.metas.resize(index + 1, meta.clone());
+        }
+        self.state.metas[index] = meta;
+        if let Some(expires) = expires {
+            self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
+        }
+        let own = starter
+            .and_then(|key| self.state.waiters.get_mut(key))
+            .map(|waiter| {
+                waiter.job = false;
+                waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting)
+            });
+        if own == Some(true)
+            && self.state.unfit(index, self.now).is_none()
+            && let Some(waiter) = starter.and_then(|key| self.state.waiters.get_mut(key))
+        {
+            // Never queued: it is served by its own creation alone.
+            self.slots.at(index).set(Phase::Reserved, false);
+            waiter.outcome = Outcome::Resource {
+                slot: narrow(index),
+                fresh: true,
+            };
+            waiter.granted = self.now;
+            self.after.wake(waiter.waker.take());
+            self.state.reserved += 1;
+            self.start_patience();
+        } else {
+            self.pass_on(index, true);
+        }
+        self.settle();
+        self.check();
+    }
+
+    /// A creation failed, or was dropped half-way. Hands the failure back if
+    /// nobody waits for it.
+    pub(crate) fn create_failed(
+        &mut self,
+        index: usize,
+        starter: Option<WaiterKey>,
+        failure: Box<F>,
+    ) -> Option<Box<F>> {
+        self.unclaim(index);
+        self.state.counters.create_failed += 1;
+        let waiter = starter.and_then(|key| self.state.waiters.get_mut(key));
+        let undelivered = match waiter {
+            Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) => {
+                waiter.job = false;
+                waiter.outcome = Outcome::Failed(failure);
+                self.after.wake(waiter.waker.take());
+                None
+            }
+            Some(waiter) => {
+                waiter.job = false;
+                Some(failure)
+            }
+            None => Some(failure),
+        };
+        if undelivered.is_none()
+            && let Some(key) = starter
+        {
+            self.state.waiters.unlink_key(key);
+        }
+        self.settle();
+        self.refill_later();
+        self.check();
+        undelivered
+    }
+}

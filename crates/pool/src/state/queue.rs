@@ -1,0 +1,356 @@
+//! Those who wait: arriving, looking, leaving, and being passed over.
+
+use std::panic::Location;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::Turn;
+use crate::breaker::{Admission, BreakerState};
+use crate::events::Event;
+use crate::slot::Phase;
+use crate::waiters::{Outcome, WaiterKey};
+
+/// How long a reservation waits to be collected before it is passed on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// An acquire that comes by the lock.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) caller: &'static Location<'static>,
+    pub(crate) timeout: Option<Duration>,
+    /// The slot this thread used last.
+    pub(crate) hint: Option<usize>,
+    /// It was here before: it goes to the front.
+    pub(crate) front: bool,
+    pub(crate) patience: Patience,
+}
+
+/// How far an acquire goes for a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// Only what is idle.
+    Idle,
+    /// What is idle, or a creation of its own.
+    Create,
+    /// Queues.
+    Queue,
+}
+
+/// What an arrival gets.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// This slot, leased.
+    Taken(usize),
+    /// A place in the queue.
+    Queued(WaiterKey),
+    /// Nothing, and it would not wait.
+    Exhausted,
+    Closed,
+    Unavailable,
+}
+
+/// What a waiter finds when it looks.
+#[derive(Debug)]
+pub(crate) enum Looked<F> {
+    Waiting,
+    /// A place to create in: the caller starts a creation and looks again.
+    Create(usize),
+    /// A leased slot.
+    Taken {
+        slot: usize,
+        fresh: bool,
+    },
+    Failed(Box<F>),
+    Closed,
+    Unavailable,
+    TimedOut,
+}
+
+impl<T, F> Turn<'_, T, F> {
+    /// An acquire arrives.
+    pub(crate) fn enter(&mut self, arrival: &Arrival) -> Entered {
+        if self.state.closed {
+            return Entered::Closed;
+        }
+        self.start_lost_keeper();
+        let probe = match self.state.breaker.admit() {
+            Admission::Refused => return Entered::Unavailable,
+            Admission::Free => None,
+            Admission::Probe(epoch) => Some(epoch),
+        };
+        let taken = self.take_idle(arrival.hint);
+        if let Some(slot) = taken {
+            self.state.metas[slot].probe = probe;
+            return Entered::Taken(slot);
+        }
+        match arrival.patience {
+            Patience::Queue => {}
+            Patience::Create
+                if self.state.may_create(self.now) && self.state.nobody_lacks_a_creation() => {}
+            Patience::Idle | Patience::Create => {
+                self.end_probe(probe, None);
+                return Entered::Exhausted;
+            }
+        }
+        let key = self.admit_waiter(arrival, probe);
+        if arrival.patience == Patience::Create {
+            let place = self.claim();
+            if let Some(waiter) = self.state.waiters.get_mut(key) {
+                waiter.only_own_job = true;
+                waiter.place = Some(place);
+            }
+            return Entered::Queued(key);
+        }
+        self.state.counters.waited += 1;
+        self.note(|| Event::Waiting {
+            caller: arrival.caller,
+        });
+        self.queue(key, arrival.front);
+        Entered::Queued(key)
+    }
+
+    /// Makes an entry for an acquire that needs one; it is not queued yet.
+    pub(crate) fn admit_waiter(&mut self, arrival: &Arrival, probe: Option<u64>) -> WaiterKey {
+        let deadline = arrival
+            .timeout
+            .and_then(|timeout| self.now.checked_add(timeout));
+        let key = self.state.waiters.insert(self.now, deadline);
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            waiter.probe = probe;
+        }
+        if let Some(deadline) = deadline {
+            self.call_keeper(deadline);
+        }
+        key
+    }
+
+    /// Puts a waiter into the queue and gives it what there is to give.
+    pub(crate) fn queue(&mut self, key: WaiterKey, front: bool) {
+        self.state.waiters.link(key, front);
+        self.summon_for_the_queue();
+        self.settle();
+        self.check();
+    }
+
+    /// Flags every leased slot and gives away those that turn out to be idle:
+    /// one that came back after the acquire had looked.
+    pub(super) fn summon_for_the_queue(&mut self) {
+        for (index, slot) in self.slots.iter() {
+            if slot.summon() == Phase::Idle && slot.take_locked() {
+                self.state.forget_idle(index);
+                slot.note_pool();
+                self.pass_on(index, false);
+            }
+            if self.state.waiters.waiting() == 0 {
+                break;
+            }
+        }
+    }
+
+    /// A waiter looks what has become of it.
+    pub(crate) fn look(&mut self, key: WaiterKey, waker: &Waker) -> Looked<F> {
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return Looked::Closed;
+        };
+        if let Some(place) = waiter.place.take() {
+            waiter.job = true;
+            return Looked::Create(place as usize);
+        }
+        match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
+            Outcome::Waiting => {
+                match &mut waiter.waker {
+                    Some(old) if old.will_wake(waker) => {}
+                    old => *old = Some(waker.clone()),
+                }
+                // The keeper may have gone with its runtime.
+                if let Some(deadline) = waiter.deadline {
+                    self.call_keeper(deadline);
+                }
+                Looked::Waiting
+            }
+            Outcome::Resource { slot, fresh } => {
+                let slot = slot as usize;
+                self.state.reserved -= 1;
+                if let Some(reason) = self.state.unfit(slot, self.now) {
+                    self.slots.at(slot).set(Phase::Leased, true);
+                    self.condemn(slot, reason);
+                    self.queue(key, true);
+                    return self.look(key, waker);
+                }
+                let summon = self.state.summons_leases();
+                self.slots.at(slot).set(Phase::Leased, summon);
+                if let Some(waiter) = self.state.waiters.get_mut(key) {
+                    waiter.checking = true;
+                    self.state.metas[slot].probe = waiter.probe.take();
+                }
+                if self.state.timed {
+                    self.state.metas[slot].leased = Some(self.now);
+                }
+                self.check();
+                Looked::Taken { slot, fresh }
+            }
+            Outcome::Failed(failure) => Looked::Failed(failure),
+            Outcome::Closed => Looked::Closed,
+            Outcome::Unavailable => Looked::Unavailable,
+            Outcome::TimedOut => Looked::TimedOut,
+        }
+    }
+
+    /// A waiter whose resource was refused by the acquire hook waits again, at
+    /// the front: it was there before everybody in the queue.
+    pub(crate) fn requeue(&mut self, key: WaiterKey) {
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return;
+        };
+        waiter.checking = false;
+        if !matches!(waiter.outcome, Outcome::Waiting) {
+            return;
+        }
+        if self.state.closed {
+            waiter.outcome = Outcome::Closed;
+        } else if self.state.breaker.state() == BreakerState::Inactive {
+            waiter.outcome = Outcome::Unavailable;
+        } else if !waiter.only_own_job {
+            self.queue(key, true);
+        }
+    }
+
+    /// A waiter leaves, served or not; what it was given and did not collect
+    /// goes to the next.
+    pub(crate) fn leave(&mut self, key: WaiterKey) {
+        let Some(waiter) = self.state.waiters.remove(key) else {
+            return;
+        };
+        if let Some(epoch) = waiter.probe {
+            self.end_probe(Some(epoch), None);
+        }
+        if let Outcome::Resource { slot, fresh } = waiter.outcome {
+            self.state.reserved -= 1;
+            self.pass_on(slot as usize, fresh);
+        }
+        if let Some(place) = waiter.place {
+            self.unclaim(place as usize);
+        }
+        self.settle();
+        self.check();
+        drop(waiter.waker);
+    }
+
+    pub(super) fn start_patience(&mut self) {
+        if self.state.patience_over.is_none() {
+            self.state.patience_over = self.now.checked_add(PATIENCE);
+            if let Some(over) = self.state.patience_over {
+                self.call_keeper(over);
+            }
+        }
+    }
+
+    /// Takes back what was granted and not collected in time, if somebody else
+    /// waits for it; the one it is taken from stays first in the queue.
+    pub(crate) fn revoke_uncollected(&mut self) {
+        if self.state.patience_over.is_none_or(|over| over > self.now) {
+            return;
+        }
+        self.state.patience_over = None;
+        let mut next: Option<Instant> = None;
+        for key in self.state.waiters.keys() {
+            let Some(waiter) = self.state.waiters.get(key) else {
+                continue;
+            };
+            let over = waiter.granted.checked_add(PATIENCE).unwrap_or(self.now);
+            let reserved = match waiter.outcome {
+                Outcome::Resource { slot, fresh } => Some((slot, fresh)),
+                _ => None,
+            };
+            match (reserved, waiter.place) {
+                (None, None) => {}
+                _ if over > self.now => next = Some(next.map_or(over, |next| next.min(over))),
+                // Not in the queue: nothing else could serve it.
+                _ if waiter.only_own_job => {}
+                (Some((slot, fresh)), _) if self.state.waiters.waiting() > 0 => {
+                    self.state.reserved -= 1;
+                    self.pass_on(slot as usize, fresh);
+                    self.state.waiters.link(key, true);
+                    self.summon_for_the_queue();
+                }
+                (_, Some(place)) => {
+                    // To the next who could use it; if there is none, it stays.
+                    if let Some(other) = self.state.waiters.first_without_creation() {
+                        if let Some(waiter) = self.state.waiters.get_mut(key) {
+                            waiter.place = None;
+                        }
+                        if let Some(other) = self.state.waiters.get_mut(other) {
+                            other.place = Some(place);
+                            other.granted = self.now;
+                            self.after.wake(other.waker.take());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Those that stay uncollected with nobody else waiting are looked at
+        // again when somebody queues, at the latest after another while.
+        if next.is_none() && self.state.reserved > 0 {
+            next = self.now.checked_add(PATIENCE);
+        }
+        self.state.patience_over = match (self.state.patience_over, next) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.settle();
+        self.check();
+    }
+
+    /// Fails every waiter whose deadline has passed.
+    pub(crate) fn expire(&mut self) {
+        while let Some(key) = self.state.waiters.pop_expired(self.now) {
+            let Some(waiter) = self.state.waiters.get_mut(key) else {
+                continue;
+            };
+            // What was granted in time counts.
+            if !matches!(waiter.outcome, Outcome::Waiting) {
+                continue;
+            }
+            waiter.outcome = Outcome::TimedOut;
+            let place = waiter.place.take();
+            self.after.wake(waiter.waker.take());
+            self.state.waiters.unlink_key(key);
+            if let Some(place) = place {
+                self.unclaim(place as usize);
+            }
+        }
+        self.settle();
+        self.check();
+    }
+
+    /// Fails every waiter, also one that has a reservation it did not collect.
+    pub(super) fn fail_all(&mut self, outcome: impl Fn() -> Outcome<F>) {
+        let mut back = Vec::new();
+        for key in self.state.waiters.keys() {
+            let Some(waiter) = self.state.waiters.get_mut(key) else {
+                continue;
+            };
+            if waiter.checking {
+                continue;
+            }
+            if !matches!(waiter.outcome, Outcome::Waiting | Outcome::Resource { .. }) {
+                continue;
+            }
+            let had = std::mem::replace(&mut waiter.outcome, outcome());
+            let place = waiter.place.take();
+            self.after.wake(waiter.waker.take());
+            self.state.waiters.unlink_key(key);
+            if let Outcome::Resource { slot, fresh } = had {
+                back.push((slot as usize, fresh));
+            }
+            if let Some(place) = place {
+                self.unclaim(place as usize);
+            }
+        }
+        for (index, fresh) in back {
+            self.state.reserved -= 1;
+            self.pass_on(index, fresh);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A turn: the lock is held, the state may change.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use super::State;
+use crate::events::{DestroyReason, Event};
+use crate::slot::{Phase, Slots};
+
+/// The state, for as long as somebody holds its lock.
+#[derive(Debug)]
+pub(crate) struct Turn<'a, T, F> {
+    pub(crate) state: &'a mut State<F>,
+    pub(crate) slots: &'a Slots<T>,
+    pub(crate) now: Instant,
+    pub(crate) after: Aftermath,
+}
+
+/// What is to be done once the lock is released.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Aftermath {
+    /// The common case is one.
+    pub(crate) waker: Option<Waker>,
+    pub(crate) more_wakers: Vec<Waker>,
+    /// Slots that are leased to the pool now, to be destroyed.
+    pub(crate) doomed: Vec<(usize, DestroyReason)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) keeper: KeeperCall,
+}
+
+/// What the keeper is to be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum KeeperCall {
+    #[default]
+    Nothing,
+    /// Something is due earlier than it sleeps.
+    Ring,
+    /// There is none.
+    Start,
+}
+
+impl Aftermath {
+    pub(crate) fn wake(&mut self, waker: Option<Waker>) {
+        if self.waker.is_none() {
+            self.waker = waker;
+        } else {
+            self.more_wakers.extend(waker);
+        }
+    }
+}
+
+impl<T, F> Turn<'_, T, F> {
+    pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
+        if self.state.observed {
+            self.after.events.push(event());
+        }
+    }
+
+    pub(super) fn wake_onlookers(&mut self) {
+        self.after.more_wakers.append(&mut self.state.onlookers);
+    }
+
+    /// Makes sure that the keeper comes by at this time.
+    pub(crate) fn call_keeper(&mut self, at: Instant) {
+        match &mut self.state.keeper {
+            None => {
+                self.state.keeper = Some(Some(at));
+                self.after.keeper = KeeperCall::Start;
+            }
+            Some(next) if next.is_none_or(|next| at < next) => {
+                *next = Some(at);
+                if self.after.keeper == KeeperCall::Nothing {
+                    self.after.keeper = KeeperCall::Ring;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Starts the keeper if there should be one and is none.
+    pub(crate) fn start_lost_keeper(&mut self) {
+        if std::mem::take(&mut self.state.keeper_lost) {
+            self.call_keeper(self.now);
+            self.state.rewatch(self.slots);
+        }
+    }
+
+    /// Makes sure that the keeper comes by if there are too few resources.
+    pub(crate) fn refill_later(&mut self) {
+        if !self.state.closed && self.state.total < self.state.min {
+            self.call_keeper(self.state.backoff.until(self.now).unwrap_or(self.now));
+        }
+    }
+
+    /// Asserts the invariants, in debug builds. Not under loom, where every look
+    /// at a slot multiplies the schedules.
+    pub(crate) fn check(&self) {
+        if !cfg!(debug_assertions) || cfg!(loom) {
+            return;
+        }
+        let (mut total, mut creating, mut reserved) = (0, 0, 0);
+        for (index, slot) in self.slots.iter() {
+            let word = slot.word();
+            match word.phase() {
+                Phase::Vacant => continue,
+                Phase::Creating => creating += 1,
+                Phase::Reserved => reserved += 1,
+                Phase::Idle => {
+                    debug_assert!(
+                        self.state.waiters.waiting() == 0,
+                        "I2: slot {index} is idle"
+                    );
+                    debug_assert!(!self.state.closed, "I5: slot {index} is idle");
+                    debug_assert!(!self.state.watched() || word.summoned(), "I4: slot {index}");
+                }
+                Phase::Leased => debug_assert!(
+                    word.summoned() || !(self.state.watched() || self.state.waiters.waiting() > 0),
+                    "I2, I4: slot {index} is leased without a flag"
+                ),
+            }
+            total += 1;
+        }
+        debug_assert_eq!(total, self.state.total, "I1");
+        debug_assert_eq!(creating, self.state.creating, "I1");
+        debug_assert_eq!(reserved, self.state.reserved, "I1");
+        debug_assert!(
+            !self.state.closed || self.state.waiters.waiting() == 0,
+            "I5"
+        );
+    }
+}

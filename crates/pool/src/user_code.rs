@@ -1,0 +1,160 @@
+//! The only file that calls hooks. Every call is made outside the lock, and a
+//! panic in it becomes an ordinary failure.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::core::{Core, CreateFailure};
+use crate::error::{DestroyError, chain, panic_message};
+use crate::hooks::{Check, Refusal};
+use crate::manager::{Manager, Verdict};
+use crate::runtime::within;
+
+/// Runs a future; a panic in it becomes its message.
+async fn caught<F: Future>(future: F) -> Result<F::Output, Arc<str>> {
+    let mut future = pin!(future);
+    std::future::poll_fn(move |cx| {
+        // What a panic leaves behind is destroyed by whoever called us.
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
+        }
+    })
+    .await
+}
+
+/// Drops a value that may panic while it is dropped.
+pub(crate) fn drop_caught<T>(value: T) -> Result<(), Arc<str>> {
+    catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(|panic| panic_message(&*panic))
+}
+
+impl<M: Manager> Core<M> {
+    pub(crate) async fn call_create(&self) -> Result<M::Resource, CreateFailure<M::Error>> {
+        let create = caught(async {
+            match &self.hooks.create {
+                Some(create) => create().await,
+                None => self.manager.create().await,
+            }
+        });
+        match within(&*self.runtime, self.config.create_timeout, create).await {
+            Some(Ok(Ok(resource))) => Ok(resource),
+            Some(Ok(Err(error))) => Err(CreateFailure::Error(error)),
+            Some(Err(panic)) => Err(CreateFailure::Broken(panic)),
+            None => Err(CreateFailure::Broken(
+                format!(
+                    "it took longer than the create timeout of {:?}",
+                    self.config.create_timeout.unwrap_or_default()
+                )
+                .into(),
+            )),
+        }
+    }
+
+    pub(crate) async fn call_destroy(
+        &self,
+        resource: M::Resource,
+    ) -> Result<(), DestroyError<M::Error>> {
+        let destroy = caught(async {
+            match &self.hooks.destroy {
+                Some(destroy) => destroy(resource).await,
+                None => self.manager.destroy(resource).await,
+            }
+        });
+        let limit = self.config.cleanup_timeout;
+        match within(&*self.runtime, Some(limit), destroy).await {
+            Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(DestroyError::Failed(error)),
+            Some(Err(panic)) => Err(DestroyError::Broken(panic)),
+            None => Err(DestroyError::Broken(late(limit))),
+        }
+    }
+
+    /// Within the acquire's own deadline, which the caller minds.
+    pub(crate) async fn call_before_acquire(
+        &self,
+        resource: &mut M::Resource,
+    ) -> Result<(), Refusal> {
+        let answer = match &self.hooks.before_acquire {
+            Some(Check::Sync(check)) => caught_check(|| check(resource)),
+            Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
+            None => answer(caught(async { self.manager.before_acquire(resource).await }).await),
+        };
+        answer.map(drop)
+    }
+
+    pub(crate) async fn call_healthcheck(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+        let limit = self.config.cleanup_timeout;
+        let check = async {
+            match &self.hooks.healthcheck {
+                Some(Check::Sync(check)) => caught_check(|| check(resource)),
+                Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
+                None => answer(caught(async { self.manager.healthcheck(resource).await }).await),
+            }
+        };
+        match within(&*self.runtime, Some(limit), check).await {
+            Some(answer) => answer.map(drop),
+            None => Err(Some(late(limit))),
+        }
+    }
+
+    /// The synchronous half of a release.
+    #[inline]
+    pub(crate) fn call_before_release(
+        &self,
+        resource: &mut M::Resource,
+    ) -> Result<Verdict, Refusal> {
+        match &self.hooks.before_release {
+            Some(Check::Sync(check)) => caught_check(|| check(resource)),
+            Some(Check::Async(_)) => Ok(Verdict::Later),
+            None => caught_check(|| match self.manager.before_release(resource) {
+                Verdict::Discard => Err(None),
+                verdict => Ok(verdict),
+            }),
+        }
+    }
+
+    /// The async half of a release.
+    pub(crate) async fn call_recycle(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+        let limit = self.config.cleanup_timeout;
+        let recycle = async {
+            match &self.hooks.before_release {
+                Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
+                _ => answer(caught(async { self.manager.recycle(resource).await }).await),
+            }
+        };
+        match within(&*self.runtime, Some(limit), recycle).await {
+            Some(answer) => answer.map(drop),
+            None => Err(Some(late(limit))),
+        }
+    }
+}
+
+#[inline]
+fn caught_check(check: impl FnOnce() -> Result<Verdict, Refusal>) -> Result<Verdict, Refusal> {
+    match catch_unwind(AssertUnwindSafe(check)) {
+        Ok(answer) => answer,
+        Err(panic) => Err(Some(panic_message(&*panic))),
+    }
+}
+
+fn flat(answer: Result<Result<Verdict, Refusal>, Arc<str>>) -> Result<Verdict, Refusal> {
+    answer.unwrap_or_else(|panic| Err(Some(panic)))
+}
+
+fn answer<E: std::error::Error + 'static>(
+    answer: Result<Result<bool, E>, Arc<str>>,
+) -> Result<Verdict, Refusal> {
+    match answer {
+        Ok(Ok(true)) => Ok(Verdict::Keep),
+        Ok(Ok(false)) => Err(None),
+        Ok(Err(error)) => Err(Some(chain(&error))),
+        Err(panic) => Err(Some(panic)),
+    }
+}
+
+fn late(limit: std::time::Duration) -> Arc<str> {
+    format!("it took longer than the cleanup timeout of {limit:?}").into()
+}

@@ -1,0 +1,283 @@
+//! The queue: who waits, in the order of arrival, and what each was given.
+//!
+//! Entries live in one growing table and are linked by index, so a waiter costs
+//! one entry and no allocation of its own, leaving from the middle is O(1) and
+//! keeps the order, and none of it needs unsafe code. An acquire holds a
+//! [`WaiterKey`]; keys are never confused, because every reuse of an entry has
+//! a new serial number.
+//!
+//! # Invariants
+//!
+//! W1. Linked entries are exactly those that were given nothing yet.
+//! W2. An entry owns at most one resource (`Outcome::Resource`) and one place
+//!     (`place`); whoever removes the entry passes both on.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::task::Waker;
+use std::time::Instant;
+
+/// Names one waiter, for as long as it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaiterKey {
+    index: u32,
+    serial: u32,
+}
+
+/// What has become of a waiter.
+#[derive(Debug)]
+pub(crate) enum Outcome<F> {
+    /// Still waiting.
+    Waiting,
+    /// A resource is reserved for it; `fresh` ones skip the acquire hook.
+    Resource { slot: u32, fresh: bool },
+    /// The creation it started has failed.
+    Failed(Box<F>),
+    /// The pool was closed.
+    Closed,
+    /// The breaker opened.
+    Unavailable,
+    /// Its deadline passed.
+    TimedOut,
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiter<F> {
+    serial: u32,
+    linked: bool,
+    prev: u32,
+    next: u32,
+    /// Has a creation of its own under way.
+    pub(crate) job: bool,
+    /// Is served by its own creation only, never from the queue.
+    pub(crate) only_own_job: bool,
+    /// Has its resource and runs the acquire hook; only its deadline counts.
+    pub(crate) checking: bool,
+    pub(crate) outcome: Outcome<F>,
+    /// A place it may create in, not collected yet.
+    pub(crate) place: Option<u32>,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) deadline: Option<Instant>,
+    /// When it was given a resource or a place.
+    pub(crate) granted: Instant,
+    /// The breaker's epoch, if it was admitted as a probe.
+    pub(crate) probe: Option<u64>,
+}
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Waiters<F> {
+    entries: Vec<Option<Waiter<F>>>,
+    free: Vec<u32>,
+    serial: u32,
+    head: u32,
+    tail: u32,
+    linked: usize,
+    /// Deadlines, earliest first. Those of waiters that left go stale and are
+    /// dropped when they come up, or when they outnumber the live ones.
+    deadlines: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+}
+
+impl<F> Waiters<F> {
+    pub(crate) fn new() -> Self {
+        Waiters {
+            entries: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            head: NIL,
+            tail: NIL,
+            linked: 0,
+            deadlines: BinaryHeap::new(),
+        }
+    }
+
+    /// How many wait and were given nothing yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.linked
+    }
+
+    /// Adds a waiter that is not in the queue yet.
+    pub(crate) fn insert(&mut self, now: Instant, deadline: Option<Instant>) -> WaiterKey {
+        self.serial = self.serial.wrapping_add(1);
+        let entry = Waiter {
+            serial: self.serial,
+            linked: false,
+            prev: NIL,
+            next: NIL,
+            job: false,
+            only_own_job: false,
+            checking: false,
+            outcome: Outcome::Waiting,
+            place: None,
+            waker: None,
+            deadline,
+            granted: now,
+            probe: None,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = Some(entry);
+                index
+            }
+            None => {
+                let index = u32::try_from(self.entries.len())
+                    .ok()
+                    .filter(|&index| index != NIL)
+                    .expect("fewer than four thousand million waiters");
+                self.entries.push(Some(entry));
+                index
+            }
+        };
+        if let Some(deadline) = deadline {
+            self.deadlines.push(Reverse((deadline, index, self.serial)));
+        }
+        WaiterKey {
+            index,
+            serial: self.serial,
+        }
+    }
+
+    /// Takes a waiter out, from wherever it stands.
+    pub(crate) fn remove(&mut self, key: WaiterKey) -> Option<Waiter<F>> {
+        self.get(key)?;
+        self.unlink(key.index);
+        let entry = self.entries[key.index as usize].take();
+        self.free.push(key.index);
+        if self.deadlines.len() > 2 * (self.entries.len() - self.free.len()) + 64 {
+            let mut deadlines = std::mem::take(&mut self.deadlines);
+            deadlines.retain(|&Reverse((_, index, serial))| self.is_live(index, serial));
+            self.deadlines = deadlines;
+        }
+        entry
+    }
+
+    pub(crate) fn get(&self, key: WaiterKey) -> Option<&Waiter<F>> {
+        let entry = self.entries.get(key.index as usize)?.as_ref()?;
+        (entry.serial == key.serial).then_some(entry)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<F>> {
+        let entry = self.entries.get_mut(key.index as usize)?.as_mut()?;
+        (entry.serial == key.serial).then_some(entry)
+    }
+
+    /// Queues a waiter: at the end, or at the front if it has been there before.
+    pub(crate) fn link(&mut self, key: WaiterKey, front: bool) {
+        let (head, tail) = (self.head, self.tail);
+        let Some(entry) = self.get_mut(key) else {
+            return;
+        };
+        debug_assert!(!entry.linked, "a waiter stands in the queue once");
+        entry.linked = true;
+        entry.outcome = Outcome::Waiting;
+        (entry.prev, entry.next) = if front { (NIL, head) } else { (tail, NIL) };
+        let neighbour = if front {
+            std::mem::replace(&mut self.head, key.index)
+        } else {
+            std::mem::replace(&mut self.tail, key.index)
+        };
+        if neighbour == NIL {
+            (self.head, self.tail) = (key.index, key.index);
+        } else if front {
+            self.raw_mut(neighbour).prev = key.index;
+        } else {
+            self.raw_mut(neighbour).next = key.index;
+        }
+        self.linked += 1;
+    }
+
+    /// Takes the head out of the queue; it stays a waiter and is given something.
+    pub(crate) fn pop(&mut self) -> Option<WaiterKey> {
+        let key = self.key_at(self.head)?;
+        self.unlink(key.index);
+        Some(key)
+    }
+
+    /// Takes a waiter out of the queue, wherever it stands, but keeps it.
+    pub(crate) fn unlink_key(&mut self, key: WaiterKey) {
+        if self.get(key).is_some() {
+            self.unlink(key.index);
+        }
+    }
+
+    /// The first in the queue that has neither a creation nor a place.
+    ///
+    /// Those before it have one each, so this looks at no more entries than
+    /// there are places.
+    pub(crate) fn first_without_creation(&self) -> Option<WaiterKey> {
+        let mut index = self.head;
+        while index != NIL {
+            let entry = self.entries[index as usize].as_ref()?;
+            if !entry.job && entry.place.is_none() {
+                return self.key_at(index);
+            }
+            index = entry.next;
+        }
+        None
+    }
+
+    /// All waiters, queued or not, in no particular order.
+    pub(crate) fn keys(&self) -> Vec<WaiterKey> {
+        (0..u32::try_from(self.entries.len()).unwrap_or(NIL))
+            .filter_map(|index| self.key_at(index))
+            .collect()
+    }
+
+    /// When the earliest deadline passes.
+    pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some(&Reverse((deadline, index, serial))) = self.deadlines.peek() {
+            if self.is_live(index, serial) {
+                return Some(deadline);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    /// The next waiter whose deadline has passed.
+    pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<WaiterKey> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        let Reverse((_, index, _)) = self.deadlines.pop()?;
+        self.key_at(index)
+    }
+
+    fn is_live(&self, index: u32, serial: u32) -> bool {
+        self.get(WaiterKey { index, serial }).is_some()
+    }
+
+    fn key_at(&self, index: u32) -> Option<WaiterKey> {
+        let entry = self.entries.get(index as usize)?.as_ref()?;
+        Some(WaiterKey {
+            index,
+            serial: entry.serial,
+        })
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let entry = self.raw_mut(index);
+        if !std::mem::replace(&mut entry.linked, false) {
+            return;
+        }
+        let (prev, next) = (entry.prev, entry.next);
+        if prev == NIL {
+            self.head = next;
+        } else {
+            self.raw_mut(prev).next = next;
+        }
+        if next == NIL {
+            self.tail = prev;
+        } else {
+            self.raw_mut(next).prev = prev;
+        }
+        self.linked -= 1;
+    }
+
+    fn raw_mut(&mut self, index: u32) -> &mut Waiter<F> {
+        self.entries[index as usize]
+            .as_mut()
+            .expect("links lead to live entries only")
+    }
+}

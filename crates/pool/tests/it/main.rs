@@ -1,0 +1,8 @@
+//! The pool's behaviour, promise by promise. IDs in doc comments (P-…, F-…, B-…)
+//! name the rows of the conformance list; `README.md` here lists the rows that
+//! have no test, and why.
+#![cfg(not(loom))]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+mod smoke;
+mod support;
