@@ -26,8 +26,6 @@ pub(crate) struct Creation<M: Manager> {
     starter: Option<WaiterKey>,
     began: Instant,
     done: bool,
-    /// For `min` or as a replacement, so nobody waits for it in particular.
-    refill: bool,
 }
 
 impl<M: Manager> Creation<M> {
@@ -39,14 +37,7 @@ impl<M: Manager> Creation<M> {
             starter,
             began: core.now(),
             done: false,
-            refill: false,
         }
-    }
-
-    /// Marks it as one that the state counts among its refills.
-    pub(crate) fn as_refill(mut self) -> Self {
-        self.refill = true;
-        self
     }
 
     /// Starts the job: the first poll happens here, the rest on the runtime.
@@ -114,7 +105,6 @@ impl<M: Manager> Creation<M> {
                 seen: (slot.word().generation(), now),
                 warned: None,
             };
-            turn.state.refills -= usize::from(self.refill);
             turn.created(self.index, self.starter, meta);
         });
     }
@@ -133,7 +123,6 @@ impl<M: Manager> Creation<M> {
                 waiter.probe.take()
             });
             turn.end_probe(probe, Some(false));
-            turn.state.refills -= usize::from(self.refill);
             turn.create_failed(self.index, self.starter, Box::new(failure))
         });
         let delivered = undelivered.is_none();

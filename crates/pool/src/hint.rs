@@ -8,6 +8,11 @@ use crate::sync::thread_local;
 /// A thread remembers this many pools; more than that share entries.
 const POOLS: usize = 4;
 
+#[cfg(not(loom))]
+thread_local! {
+    static LAST: [Cell<(u64, usize)>; POOLS] = const { [const { Cell::new((0, 0)) }; POOLS] };
+}
+#[cfg(loom)]
 thread_local! {
     static LAST: [Cell<(u64, usize)>; POOLS] = [const { Cell::new((0, 0)) }; POOLS];
 }

@@ -134,7 +134,6 @@ impl<M: Manager> Keeper<M> {
                 turn.state.next_sweep = now.checked_add(interval);
             }
             while turn.state.total() < turn.state.min && turn.state.may_create(now) {
-                turn.state.refills += 1;
                 plan.refills.push(turn.claim() as usize);
             }
             plan.next = turn.state.next_due(now);
@@ -142,10 +141,10 @@ impl<M: Manager> Keeper<M> {
             Some(plan)
         })?;
         for index in plan.refills {
-            Creation::new(&core, index, None).as_refill().start();
+            Creation::new(&core, index, None).start();
         }
         for (index, old) in plan.replacements {
-            let creation = Creation::new(&core, index, None).as_refill();
+            let creation = Creation::new(&core, index, None);
             core.runtime
                 .spawn(Box::pin(replace(creation, Arc::downgrade(&core), old)));
         }
@@ -254,7 +253,6 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
                 let old = &mut turn.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
-                turn.state.refills += 1;
                 plan.replacements.push((turn.claim() as usize, old));
             } else {
                 // No room: break first. A leased one goes when it comes back.

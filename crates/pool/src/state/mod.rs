@@ -102,8 +102,6 @@ pub(crate) struct State<F> {
     pub(crate) next_healthcheck: Option<Instant>,
     pub(crate) healthcheck_runs: bool,
     pub(crate) next_sweep: Option<Instant>,
-    /// Creations for `min` and for replacements that are under way.
-    pub(crate) refills: usize,
 }
 
 impl<F> State<F> {
@@ -137,7 +135,6 @@ impl<F> State<F> {
             next_healthcheck: None,
             healthcheck_runs: false,
             next_sweep: None,
-            refills: 0,
         }
     }
 

@@ -60,7 +60,10 @@ impl Default for Manual {
 
 impl Manual {
     pub fn new() -> Self {
-        #[allow(clippy::disallowed_methods, reason = "a starting point for the manual clock")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a starting point for the manual clock"
+        )]
         let start = Instant::now();
         Manual {
             shared: Arc::new(Shared {
@@ -233,9 +236,7 @@ impl<F: Future> Hand<F> {
     pub fn poll(&mut self) -> Poll<F::Output> {
         self.flag.woken.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self.flag));
-        self.future
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
+        self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
     /// Whether it was woken since it was polled last.
