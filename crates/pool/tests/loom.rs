@@ -1,0 +1,326 @@
+//! Models of the races that matter, through the public interface, so that they
+//! hold whatever the store behind it looks like. Run by `ci/test.sh`:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release -p cenote-pool --no-default-features --test loom
+//! ```
+//!
+//! Under loom every atomic, lock and cell of the slots and of the queue is
+//! loom's: it tries every schedule within the preemption bound, and reports a
+//! lost wake-up as a deadlock and a cell used by two threads as a race.
+#![cfg(loom)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use cenote_pool::{AcquireError, FnPool, Pool, Runtime, Task};
+use loom::future::block_on;
+use loom::thread;
+
+/// Time stands still, and background work is dropped: a pool has to be right
+/// without either.
+struct Inert;
+
+impl Runtime for Inert {
+    fn now(&self) -> Instant {
+        static NOW: OnceLock<Instant> = OnceLock::new();
+        #[allow(clippy::disallowed_methods, reason = "one fixed moment")]
+        *NOW.get_or_init(Instant::now)
+    }
+
+    fn coarse_now(&self) -> u64 {
+        0
+    }
+
+    fn sleep(&self, _: Instant) -> Task {
+        Box::pin(std::future::pending())
+    }
+
+    fn spawn(&self, task: Task) {
+        drop(task);
+    }
+}
+
+#[derive(Debug)]
+struct Never;
+
+impl std::fmt::Display for Never {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("never")
+    }
+}
+
+impl std::error::Error for Never {}
+
+/// What was made and destroyed. Plain atomics: they are witnesses, not part of
+/// the model.
+#[derive(Default)]
+struct Tally {
+    made: AtomicUsize,
+    gone: AtomicUsize,
+}
+
+impl Tally {
+    fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    fn gone(&self) -> usize {
+        self.gone.load(Ordering::SeqCst)
+    }
+}
+
+type Numbers = FnPool<usize, Never>;
+
+fn pool(max: usize) -> (Numbers, Arc<Tally>) {
+    let tally = Arc::new(Tally::default());
+    let (made, gone) = (Arc::clone(&tally), Arc::clone(&tally));
+    let pool = Pool::from_fn(move || {
+        let number = made.made.fetch_add(1, Ordering::SeqCst) + 1;
+        async move { Ok::<_, Never>(number) }
+    })
+    .destroy(move |_| {
+        gone.gone.fetch_add(1, Ordering::SeqCst);
+    })
+    .max(max)
+    .runtime(Inert)
+    .build()
+    .unwrap();
+    (pool, tally)
+}
+
+/// A pool with one resource, out on an owned lease or idle.
+fn warm(max: usize) -> (Numbers, Arc<Tally>) {
+    let (pool, tally) = pool(max);
+    drop(block_on(pool.acquire()).unwrap());
+    (pool, tally)
+}
+
+/// Polls once, then drops: an acquire that is cancelled.
+fn poll_once_then_cancel(pool: &Numbers) -> bool {
+    let mut acquire = pin!(pool.acquire());
+    let mut context = Context::from_waker(Waker::noop());
+    match acquire.as_mut().poll(&mut context) {
+        Poll::Ready(lease) => lease.is_ok(),
+        Poll::Pending => false,
+    }
+}
+
+#[test]
+fn a_release_is_never_missed_by_one_who_parks() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let waiter = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        drop(lease);
+        waiter.join().unwrap();
+        assert_eq!((tally.made(), pool.status().idle), (1, 1));
+    });
+}
+
+#[test]
+fn two_who_take_without_waiting_never_share_a_resource() {
+    loom::model(|| {
+        let (pool, tally) = warm(2);
+        let other = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                let mut lease = block_on(pool.acquire()).unwrap();
+                *lease += 10;
+            })
+        };
+        {
+            let mut lease = block_on(pool.acquire()).unwrap();
+            *lease += 10;
+        }
+        other.join().unwrap();
+        let status = pool.status();
+        assert_eq!(status.total, tally.made());
+        assert_eq!(status.idle, status.total);
+    });
+}
+
+#[test]
+fn a_cancelled_waiter_passes_its_place_on() {
+    loom::model(|| {
+        let (pool, _) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let cancelled = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                poll_once_then_cancel(&pool);
+            })
+        };
+        let waiter = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        drop(lease);
+        waiter.join().unwrap();
+        cancelled.join().unwrap();
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn a_creation_and_a_return_serve_two_who_wait() {
+    loom::model(|| {
+        let (pool, tally) = pool(1);
+        let other = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        drop(block_on(pool.acquire()).unwrap());
+        other.join().unwrap();
+        assert_eq!((tally.made(), pool.status().idle), (1, 1));
+    });
+}
+
+#[test]
+fn closing_while_a_lease_comes_back_destroys_it_once() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let closer = {
+            let pool = pool.clone();
+            thread::spawn(move || block_on(pool.close()).unwrap())
+        };
+        drop(lease);
+        closer.join().unwrap();
+        assert_eq!((tally.made(), tally.gone(), pool.status().total), (1, 1, 0));
+    });
+}
+
+#[test]
+fn closing_while_one_takes_gives_a_lease_or_an_error_and_loses_nothing() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let taker = {
+            let pool = pool.clone();
+            thread::spawn(move || match block_on(pool.acquire()) {
+                Ok(lease) => drop(lease),
+                Err(error) => assert!(matches!(error, AcquireError::Closed)),
+            })
+        };
+        block_on(pool.close()).unwrap();
+        taker.join().unwrap();
+        assert_eq!(tally.gone(), tally.made());
+        assert_eq!(pool.status().total, 0);
+    });
+}
+
+#[test]
+fn closing_wakes_one_who_parks() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let waiter = {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                let error = block_on(pool.acquire()).unwrap_err();
+                assert!(matches!(error, AcquireError::Closed));
+            })
+        };
+        block_on(pool.close()).unwrap();
+        waiter.join().unwrap();
+        drop(lease);
+        assert_eq!((tally.gone(), pool.status().total), (1, 0));
+    });
+}
+
+#[test]
+fn a_breaker_that_opens_fails_or_serves_one_who_parks() {
+    loom::model(|| {
+        let (pool, _) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let waiter = {
+            let pool = pool.clone();
+            thread::spawn(move || match block_on(pool.acquire()) {
+                Ok(lease) => drop(lease),
+                Err(error) => assert!(matches!(error, AcquireError::Unavailable)),
+            })
+        };
+        let breaker = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.deactivate())
+        };
+        drop(lease);
+        waiter.join().unwrap();
+        breaker.join().unwrap();
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+        assert!(pool.try_acquire_idle().is_none());
+    });
+}
+
+#[test]
+fn shrinking_while_leases_come_back_ends_at_the_new_maximum() {
+    loom::model(|| {
+        let (pool, tally) = pool(2);
+        let one = block_on(pool.acquire_owned()).unwrap();
+        let two = block_on(pool.acquire_owned()).unwrap();
+        let returns = thread::spawn(move || drop(one));
+        let resizes = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.resize(1).unwrap())
+        };
+        drop(two);
+        returns.join().unwrap();
+        resizes.join().unwrap();
+        assert_eq!((pool.status().total, tally.gone()), (1, 1));
+        assert_eq!(pool.status().idle, 1);
+    });
+}
+
+#[test]
+fn growing_serves_one_who_parks() {
+    loom::model(|| {
+        let (pool, _) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let waiter = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        pool.resize(2).unwrap();
+        waiter.join().unwrap();
+        drop(lease);
+        assert_eq!(pool.status().waiting, 0);
+    });
+}
+
+#[test]
+fn an_owned_lease_may_outlive_the_last_handle() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let returns = thread::spawn(move || drop(lease));
+        drop(pool);
+        returns.join().unwrap();
+        assert_eq!((tally.made(), tally.gone()), (1, 1));
+    });
+}
+
+#[test]
+fn status_is_sound_while_leases_come_and_go() {
+    loom::model(|| {
+        let (pool, _) = warm(1);
+        let user = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        let status = pool.status();
+        assert_eq!(status.total, 1);
+        assert_eq!(status.idle + status.active, 1);
+        user.join().unwrap();
+    });
+}
