@@ -16,7 +16,7 @@ use crate::log;
 use crate::manager::Manager;
 use crate::slot;
 use crate::state::{Arrival, Entered, Looked, Patience};
-use crate::waiters::WaiterKey;
+use crate::waiters::{Position, WaiterKey};
 
 impl<M: Manager> Core<M> {
     /// Takes an idle resource without the lock: the one this thread used last,
@@ -69,7 +69,7 @@ impl<M: Manager> Core<M> {
             caller,
             timeout,
             hint: None,
-            front: false,
+            position: Position::Back,
             patience,
         };
         let mut wait = Wait {
@@ -230,18 +230,27 @@ impl<M: Manager> Wait<'_, M> {
         let core = self.core;
         // One that found its resource without the lock came when nobody waited,
         // so it too was there before everybody who may be in the queue by now.
-        self.arrival.front = true;
-        if let Some(key) = self.key {
-            core.turn(|turn| turn.requeue(key));
+        self.arrival.position = Position::Front;
+        match self.key {
+            Some(key) if self.arrival.patience == Patience::Queue => {
+                core.turn(|turn| turn.requeue(key));
+            }
+            // One that never queues looks anew for what there is.
+            Some(key) => {
+                self.key = None;
+                core.turn(|turn| turn.leave(key));
+            }
+            None => {}
         }
     }
 
     /// The acquire is served.
     fn finish(&mut self, held: &mut Held<M, &Arc<Core<M>>>) {
-        let Some(began) = self.began else { return };
         let core = held.core();
         let index = held.index();
         let slot = core.slots.at(index);
+        slot.count_lease();
+        let Some(began) = self.began else { return };
         core.note_holder(slot, self.arrival.caller);
         hint::used(core.id, index);
         let now = core.now();

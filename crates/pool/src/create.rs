@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::backoff::random;
 use crate::breaker::Failure;
 use crate::core::{Core, CreateFailure, Filled};
-use crate::events::Event;
+use crate::events::{DestroyReason, Event};
 use crate::keeper;
 use crate::log;
 use crate::manager::Manager;
@@ -94,10 +94,12 @@ impl<M: Manager> Creation<M> {
         core.turn(|turn| {
             let id = turn.state.next_id();
             turn.note(|| Event::Created { resource: id, took });
+            // Gone already, between the creation's last step and now.
+            let gone = domain.is_some_and(|domain| !turn.state.domains.contains(&domain));
             let meta = Meta {
                 id,
                 expires: lifetime(core, now),
-                doomed: None,
+                doomed: gone.then_some(DestroyReason::RuntimeGone),
                 replaced: false,
                 domain,
                 probe: None,

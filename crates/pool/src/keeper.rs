@@ -248,16 +248,17 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
         }
         let expired = meta.expires.is_some_and(|expires| expires <= now);
         if expired && !meta.replaced {
-            if turn.state.may_create(now) {
-                // Make before break: the old one serves until the new one is there.
+            if !turn.state.has_room() {
+                // Break first. A leased one goes when it comes back.
+                slot.summon();
+                turn.retire(index, DestroyReason::Lifetime);
+            } else if turn.state.may_create(now) {
+                // Make before break: the old one serves until the new one is
+                // there. Where a creation has to wait, so does this.
                 let old = &mut turn.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
                 plan.replacements.push((turn.claim() as usize, old));
-            } else {
-                // No room: break first. A leased one goes when it comes back.
-                slot.summon();
-                turn.retire(index, DestroyReason::Lifetime);
             }
         } else if word.phase() == Phase::Idle
             && config

@@ -438,7 +438,8 @@ impl<M: Manager> Pool<M> {
     ///
     /// The errors of all destructors that failed; everything is destroyed all the same.
     pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
-        let errors = self.core.close().destroy().await;
+        let mut errors = Vec::new();
+        self.core.close().destroy(&mut errors).await;
         if errors.is_empty() {
             return Ok(());
         }
@@ -463,7 +464,7 @@ impl<M: Manager> Pool<M> {
         let closing = self.core.close();
         let mut errors = Vec::new();
         let drain = async {
-            errors = closing.destroy().await;
+            closing.destroy(&mut errors).await;
             self.wait_until(|state| state.total() == 0).await;
         };
         let drained = within(&*self.core.runtime, Some(limit), drain).await;
@@ -509,14 +510,12 @@ struct Closing<M: Manager> {
 }
 
 impl<M: Manager> Closing<M> {
-    async fn destroy(mut self) -> Vec<DestroyError<M::Error>> {
-        let mut errors = Vec::new();
+    async fn destroy(mut self, errors: &mut Vec<DestroyError<M::Error>>) {
         while let Some(next) = self.condemned.pop_front() {
             // A cancel here drops this destructor half-way, and `self`, which
             // leaves the others to the runtime.
             errors.extend(next.destroy().await.err());
         }
-        errors
     }
 }
 

@@ -220,6 +220,11 @@ impl<T> Slot<T> {
         self.caller
             .store(ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
         self.since.store(since, Ordering::Relaxed);
+    }
+
+    /// Counts a lease that is handed out. For the slot's owner.
+    #[inline]
+    pub(crate) fn count_lease(&self) {
         // Only the owner writes, so no read-modify-write is needed.
         let uses = self.uses.load(Ordering::Relaxed);
         self.uses.store(uses + 1, Ordering::Relaxed);

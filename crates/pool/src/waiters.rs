@@ -24,6 +24,17 @@ pub(crate) struct WaiterKey {
     serial: u32,
 }
 
+/// Where in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Position {
+    /// It has just arrived.
+    Back,
+    /// It was here before everybody in the queue.
+    Front,
+    /// It was in the queue before: where it would be if it had stayed.
+    Arrival,
+}
+
 /// What has become of a waiter.
 #[derive(Debug)]
 pub(crate) enum Outcome<F> {
@@ -162,29 +173,61 @@ impl<F> Waiters<F> {
         (entry.serial == key.serial).then_some(entry)
     }
 
-    /// Queues a waiter: at the end, or at the front if it has been there before.
-    pub(crate) fn link(&mut self, key: WaiterKey, front: bool) {
-        let (head, tail) = (self.head, self.tail);
+    /// Queues a waiter.
+    pub(crate) fn link(&mut self, key: WaiterKey, at: Position) {
+        let before = match at {
+            Position::Back => NIL,
+            Position::Front => self.head,
+            Position::Arrival => self.first_younger_than(key),
+        };
+        let after = match before {
+            NIL => self.tail,
+            before => self.raw_mut(before).prev,
+        };
         let Some(entry) = self.get_mut(key) else {
             return;
         };
         debug_assert!(!entry.linked, "a waiter stands in the queue once");
         entry.linked = true;
         entry.outcome = Outcome::Waiting;
-        (entry.prev, entry.next) = if front { (NIL, head) } else { (tail, NIL) };
-        let neighbour = if front {
-            std::mem::replace(&mut self.head, key.index)
-        } else {
-            std::mem::replace(&mut self.tail, key.index)
-        };
-        if neighbour == NIL {
-            (self.head, self.tail) = (key.index, key.index);
-        } else if front {
-            self.raw_mut(neighbour).prev = key.index;
-        } else {
-            self.raw_mut(neighbour).next = key.index;
+        (entry.prev, entry.next) = (after, before);
+        match after {
+            NIL => self.head = key.index,
+            after => self.raw_mut(after).next = key.index,
+        }
+        match before {
+            NIL => self.tail = key.index,
+            before => self.raw_mut(before).prev = key.index,
         }
         self.linked += 1;
+    }
+
+    /// Of those with a reservation that they have not collected, the one that
+    /// arrived last, and later than `than` if that is given.
+    pub(crate) fn youngest_reserved(&self, than: Option<WaiterKey>) -> Option<WaiterKey> {
+        let younger = |a: u32, b: u32| a.wrapping_sub(b) < u32::MAX / 2 && a != b;
+        self.keys()
+            .into_iter()
+            .filter(|&key| {
+                self.get(key)
+                    .is_some_and(|waiter| matches!(waiter.outcome, Outcome::Resource { .. }))
+            })
+            .filter(|key| than.is_none_or(|than| younger(key.serial, than.serial)))
+            .reduce(|a, b| if younger(b.serial, a.serial) { b } else { a })
+    }
+
+    /// The first in the queue that arrived later. One that comes back to the
+    /// queue came before nearly everybody in it, so this looks at few.
+    fn first_younger_than(&self, key: WaiterKey) -> u32 {
+        let mut index = self.head;
+        while let Some(Some(entry)) = self.entries.get(index as usize) {
+            // Serial numbers wrap, but two waiters are never half a turn apart.
+            if entry.serial.wrapping_sub(key.serial) < u32::MAX / 2 {
+                break;
+            }
+            index = entry.next;
+        }
+        index
     }
 
     /// Takes the head out of the queue; it stays a waiter and is given something.

@@ -19,6 +19,7 @@ impl<T, F> Turn<'_, T, F> {
             }
         }
         self.state.closed = true;
+        self.note(|| Event::Closed);
         self.fail_all(|| Outcome::Closed);
         // Flags the leased ones; those that came back meanwhile go out too.
         for (index, slot) in self.slots.iter() {
@@ -26,11 +27,8 @@ impl<T, F> Turn<'_, T, F> {
                 self.condemn(index, DestroyReason::Closed);
             }
         }
-        self.note(|| Event::Closed);
-        if self.state.total == 0 {
-            self.note(|| Event::Drained);
-        }
         self.wake_onlookers();
+        self.note_if_drained();
         if self.state.keeper.is_some() {
             self.after.keeper = KeeperCall::Ring;
         }
@@ -49,6 +47,13 @@ impl<T, F> Turn<'_, T, F> {
                 if self.take_this(index) {
                     self.condemn(index, DestroyReason::Shrunk);
                 }
+            }
+            // Reservations that nobody has collected, the last to arrive first.
+            while self.state.total - self.state.condemned > max
+                && let Some((index, _)) = self.unreserve_youngest(None)
+            {
+                self.slots.at(index).set(Phase::Leased, true);
+                self.condemn(index, DestroyReason::Shrunk);
             }
             // Places that nobody has begun to create in.
             for key in self.state.waiters.keys() {

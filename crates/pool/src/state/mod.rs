@@ -84,6 +84,8 @@ pub(crate) struct State<F> {
     pub(crate) breaker: Breaker,
     pub(crate) backoff: Backoff,
     pub(crate) closed: bool,
+    /// Closed, and the last place was given up.
+    pub(crate) drained: bool,
     pub(crate) counters: Counters,
     pub(crate) last_creation_error: Option<CreationError>,
     next_id: u64,
@@ -123,6 +125,7 @@ impl<F> State<F> {
             breaker: Breaker::new(),
             backoff: Backoff::new(config.backoff),
             closed: false,
+            drained: false,
             counters: Counters::default(),
             last_creation_error: None,
             next_id: 0,
@@ -138,9 +141,14 @@ impl<F> State<F> {
         }
     }
 
+    /// Whether there is a free place.
+    pub(crate) fn has_room(&self) -> bool {
+        self.total < self.max
+    }
+
     /// Whether a creation may begin now.
     pub(crate) fn may_create(&self, now: Instant) -> bool {
-        self.total < self.max
+        self.has_room()
             && self.creating < self.creation_limit
             && self.backoff.over(now)
             && !self.closed
@@ -162,7 +170,9 @@ impl<F> State<F> {
         if self.total - self.condemned > self.max {
             return Some(DestroyReason::Shrunk);
         }
-        if meta.expires.is_some_and(|expires| expires <= now) && !meta.replaced {
+        // Where there is room, the keeper makes its replacement first.
+        let expired = meta.expires.is_some_and(|expires| expires <= now);
+        if expired && !meta.replaced && !self.has_room() {
             return Some(DestroyReason::Lifetime);
         }
         None

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Meta, Turn, narrow};
 use crate::config::Order;
-use crate::events::{DestroyReason, Event};
+use crate::events::DestroyReason;
 use crate::slot::{Phase, Slot};
 use crate::waiters::{Outcome, WaiterKey};
 
@@ -166,10 +166,6 @@ impl<T, F> Turn<'_, T, F> {
         self.free(index);
         self.settle();
         self.refill_later();
-        if self.state.closed && self.state.total == 0 {
-            self.note(|| Event::Drained);
-            self.wake_onlookers();
-        }
         self.check();
     }
 
@@ -215,6 +211,7 @@ impl<T, F> Turn<'_, T, F> {
         self.slots.at(index).set(Phase::Vacant, false);
         self.state.vacant.push(Reverse(index));
         self.state.total -= 1;
+        self.note_if_drained();
     }
 
     /// A creation succeeded; the value is in the cell.
@@ -231,29 +228,30 @@ impl<T, F> Turn<'_, T, F> {
         if let Some(expires) = expires {
             self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }
-        let own = starter
-            .and_then(|key| self.state.waiters.get_mut(key))
-            .map(|waiter| {
-                waiter.job = false;
-                waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting)
-            });
-        if own == Some(true)
-            && self.state.unfit(index, self.now).is_none()
-            && let Some(waiter) = starter.and_then(|key| self.state.waiters.get_mut(key))
-        {
-            // Never queued: it is served by its own creation alone.
-            self.slots.at(index).set(Phase::Reserved, false);
-            waiter.outcome = Outcome::Resource {
-                slot: narrow(index),
-                fresh: true,
-            };
-            waiter.granted = self.now;
-            self.after.wake(waiter.waker.take());
-            self.state.reserved += 1;
-            self.start_patience();
-        } else {
-            self.pass_on(index, true);
+        let starter = starter.and_then(|key| self.state.waiters.get_mut(key));
+        let mut never_queued = None;
+        if let Some(waiter) = starter {
+            waiter.job = false;
+            if waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting) {
+                never_queued = Some(waiter);
+            }
         }
+        let Some(waiter) = never_queued else {
+            self.pass_on(index, true);
+            self.settle();
+            self.check();
+            return;
+        };
+        // Served by its own creation alone: it gets this one, or nothing.
+        self.after.wake(waiter.waker.take());
+        waiter.granted = self.now;
+        waiter.outcome = Outcome::Resource {
+            slot: narrow(index),
+            fresh: true,
+        };
+        self.slots.at(index).set(Phase::Reserved, false);
+        self.state.reserved += 1;
+        self.start_patience();
         self.settle();
         self.check();
     }
@@ -270,7 +268,7 @@ impl<T, F> Turn<'_, T, F> {
         self.state.counters.create_failed += 1;
         let waiter = starter.and_then(|key| self.state.waiters.get_mut(key));
         let undelivered = match waiter {
-            Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) => {
+            Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) && !waiter.checking => {
                 waiter.job = false;
                 waiter.outcome = Outcome::Failed(failure);
                 self.after.wake(waiter.waker.take());

@@ -8,7 +8,7 @@ use super::Turn;
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, WaiterKey};
+use crate::waiters::{Outcome, Position, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,8 +20,7 @@ pub(crate) struct Arrival {
     pub(crate) timeout: Option<Duration>,
     /// The slot this thread used last.
     pub(crate) hint: Option<usize>,
-    /// It was here before: it goes to the front.
-    pub(crate) front: bool,
+    pub(crate) position: Position,
     pub(crate) patience: Patience,
 }
 
@@ -105,7 +104,7 @@ impl<T, F> Turn<'_, T, F> {
         self.note(|| Event::Waiting {
             caller: arrival.caller,
         });
-        self.queue(key, arrival.front);
+        self.queue(key, arrival.position);
         Entered::Queued(key)
     }
 
@@ -125,8 +124,8 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Puts a waiter into the queue and gives it what there is to give.
-    pub(crate) fn queue(&mut self, key: WaiterKey, front: bool) {
-        self.state.waiters.link(key, front);
+    pub(crate) fn queue(&mut self, key: WaiterKey, position: Position) {
+        self.state.waiters.link(key, position);
         self.summon_for_the_queue();
         self.settle();
         self.check();
@@ -157,6 +156,11 @@ impl<T, F> Turn<'_, T, F> {
             return Looked::Create(place as usize);
         }
         match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
+            Outcome::Waiting if waiter.deadline.is_some_and(|deadline| deadline <= self.now) => {
+                // Passed while it had a resource that came to nothing.
+                self.state.waiters.unlink_key(key);
+                Looked::TimedOut
+            }
             Outcome::Waiting => {
                 match &mut waiter.waker {
                     Some(old) if old.will_wake(waker) => {}
@@ -174,7 +178,7 @@ impl<T, F> Turn<'_, T, F> {
                 if let Some(reason) = self.state.unfit(slot, self.now) {
                     self.slots.at(slot).set(Phase::Leased, true);
                     self.condemn(slot, reason);
-                    self.queue(key, true);
+                    self.requeue(key);
                     return self.look(key, waker);
                 }
                 let summon = self.state.summons_leases();
@@ -196,8 +200,8 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
-    /// A waiter whose resource was refused by the acquire hook waits again, at
-    /// the front: it was there before everybody in the queue.
+    /// A waiter whose resource was refused by the acquire hook waits again, where
+    /// it would be if it had not been served.
     pub(crate) fn requeue(&mut self, key: WaiterKey) {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
@@ -210,8 +214,52 @@ impl<T, F> Turn<'_, T, F> {
             waiter.outcome = Outcome::Closed;
         } else if self.state.breaker.state() == BreakerState::Inactive {
             waiter.outcome = Outcome::Unavailable;
-        } else if !waiter.only_own_job {
-            self.queue(key, true);
+        } else if waiter.only_own_job {
+            // It gets no second creation: as if there had been nothing to take.
+            waiter.outcome = Outcome::Unavailable;
+        } else {
+            self.queue(key, Position::Arrival);
+            let waiter = self.state.waiters.get(key);
+            let still = waiter.is_some_and(|waiter| matches!(waiter.outcome, Outcome::Waiting));
+            if still && let Some((slot, fresh)) = self.unreserve_youngest(Some(key)) {
+                // One that came later has something: that is due to this one.
+                self.pass_on(slot, fresh);
+                self.settle();
+                self.check();
+            }
+        }
+    }
+
+    /// Takes the reservation of the waiter that arrived last, and later than
+    /// `than`; that one is back in the queue.
+    pub(super) fn unreserve_youngest(&mut self, than: Option<WaiterKey>) -> Option<(usize, bool)> {
+        if self.state.reserved == 0 {
+            return None;
+        }
+        let key = self.state.waiters.youngest_reserved(than)?;
+        let waiter = self.state.waiters.get_mut(key)?;
+        let Outcome::Resource { slot, fresh } = waiter.outcome else {
+            return None;
+        };
+        if waiter.only_own_job {
+            return None;
+        }
+        self.state.reserved -= 1;
+        self.relink(key);
+        Some((slot as usize, fresh))
+    }
+
+    /// Puts a waiter that lost what it was given back into the queue, where it
+    /// would be if it had stayed; unless its time is over.
+    fn relink(&mut self, key: WaiterKey) {
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return;
+        };
+        if waiter.deadline.is_some_and(|deadline| deadline <= self.now) {
+            waiter.outcome = Outcome::TimedOut;
+            self.after.wake(waiter.waker.take());
+        } else {
+            self.state.waiters.link(key, Position::Arrival);
         }
     }
 
@@ -246,7 +294,7 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Takes back what was granted and not collected in time, if somebody else
-    /// waits for it; the one it is taken from stays first in the queue.
+    /// waits for it; the one it is taken from gets its old place in the queue.
     pub(crate) fn revoke_uncollected(&mut self) {
         if self.state.patience_over.is_none_or(|over| over > self.now) {
             return;
@@ -270,7 +318,7 @@ impl<T, F> Turn<'_, T, F> {
                 (Some((slot, fresh)), _) if self.state.waiters.waiting() > 0 => {
                     self.state.reserved -= 1;
                     self.pass_on(slot as usize, fresh);
-                    self.state.waiters.link(key, true);
+                    self.relink(key);
                     self.summon_for_the_queue();
                 }
                 (_, Some(place)) => {

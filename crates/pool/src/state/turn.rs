@@ -57,6 +57,15 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
+    /// Tells, once, that a closed pool is empty.
+    pub(super) fn note_if_drained(&mut self) {
+        if self.state.closed && self.state.total == 0 && !self.state.drained {
+            self.state.drained = true;
+            self.note(|| Event::Drained);
+            self.wake_onlookers();
+        }
+    }
+
     pub(super) fn wake_onlookers(&mut self) {
         self.after.more_wakers.append(&mut self.state.onlookers);
     }

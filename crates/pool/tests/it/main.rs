@@ -4,5 +4,13 @@
 #![cfg(not(loom))]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
+mod breaker;
+mod closing;
+mod construct;
+mod draining;
+mod hooks;
+mod invalid_config;
 mod smoke;
 mod support;
+mod timeouts;
+mod waiting;
