@@ -40,10 +40,7 @@ fn a_closed_pool_fails_every_acquire_at_once_and_try_acquire_is_none() {
         now(pool.acquire_owned()),
         Err(AcquireError::Closed)
     ));
-    assert!(matches!(
-        pool.acquire_blocking(),
-        Err(AcquireError::Closed)
-    ));
+    assert!(matches!(pool.acquire_blocking(), Err(AcquireError::Closed)));
     assert!(now(pool.try_acquire()).unwrap().is_none());
     assert!(pool.try_acquire_idle().is_none());
     assert_eq!(log.made(), 0);

@@ -5,12 +5,13 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
 mod breaker;
+mod bugs;
+mod chaos;
 mod closing;
 mod construct;
 mod draining;
 mod hooks;
 mod invalid_config;
-mod smoke;
 mod support;
 mod timeouts;
 mod waiting;

@@ -253,6 +253,18 @@ impl<F: Future> Hand<F> {
         }
     }
 
+    /// Polls until it is done, and runs the runtime's tasks in between.
+    #[track_caller]
+    pub fn waits_for(&mut self, manual: &Manual) -> F::Output {
+        for _ in 0..1000 {
+            if let Poll::Ready(output) = self.poll() {
+                return output;
+            }
+            manual.run();
+        }
+        panic!("the future is stuck");
+    }
+
     /// Polls, and expects it to wait.
     #[track_caller]
     pub fn waits(&mut self) {
