@@ -168,14 +168,14 @@ impl View {
                 status.creating
             ),
             format!("waiting  {waiting}  {}", status.waiting),
-            format!("uses     {}  {}/s", self.spark_line(), self.rate(5)),
+            format!("uses     {}  {}/s", self.spark_line(), self.rate(3)),
             format!(
                 "breaker  {breaker}, opened {}; server {server}",
                 times(now.opened)
             ),
             String::new(),
             format!(
-                "{} used, {} created, {} failed to, {} destroyed, {} events",
+                "{} used, {} created, {} attempts failed, {} destroyed, {} events",
                 now.done, counters.created, counters.create_failed, counters.destroyed, now.events
             ),
             format!(
@@ -204,8 +204,9 @@ impl View {
     fn redraw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut frame = String::new();
         if self.drawn == 0 {
-            // The cursor would flicker. It comes back with the summary.
-            frame.push_str("\x1b[?25l");
+            // No cursor, which would flicker, and no line breaks of the terminal's
+            // own, which would push the frame out of place; see `leave_live`.
+            frame.push_str("\x1b[?25l\x1b[?7l");
         } else {
             let _ = write!(frame, "\x1b[{}A", self.drawn);
         }
@@ -219,25 +220,37 @@ impl View {
         out.flush()
     }
 
+    /// Leaves the terminal as it was.
+    fn leave_live(&mut self) -> io::Result<()> {
+        if self.drawn == 0 {
+            return Ok(());
+        }
+        self.drawn = 0;
+        let mut out = io::stdout().lock();
+        out.write_all(b"\x1b[?25h\x1b[?7h")?;
+        out.flush()
+    }
+
     pub(crate) fn summary(&mut self, report: &Report) -> io::Result<()> {
         let text = match self.mode {
             Mode::Json => json(report),
             Mode::Live { colours } => {
                 self.draw(&report.end)?;
+                self.leave_live()?;
                 format!("\n{}", summary(report, &Paint { on: colours }))
             }
             Mode::Plain => summary(report, &Paint { on: false }),
         };
-        io::stdout().lock().write_all(text.as_bytes())
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        if self.drawn > 0 {
-            // However it ends, the terminal gets its cursor back.
-            let _ = io::stdout().write_all(b"\x1b[?25h");
-        }
+        // For the ways out that have no summary. There is nobody to tell if it fails.
+        let _ = self.leave_live();
     }
 }
 
@@ -407,22 +420,33 @@ fn rate(count: u64, time: Duration) -> u64 {
     count * 1000 / micros(time).div_ceil(1000).max(1)
 }
 
-/// One cell for each place, or for several where there are many.
+/// One cell for each place, or for several where there are many; a wide one
+/// where there are few.
 fn slots(status: &Status, paint: &Paint) -> String {
     let cells = status.max.min(WIDEST);
     // The running sums are scaled, not the parts: so the bar is always full.
-    let scale = |places: usize| places * cells / status.max;
+    let scale = |places: usize| places.min(status.max) * cells / status.max;
     let active = scale(status.active);
-    let idle = scale(status.active + status.idle) - active;
-    let creating = scale(status.total.min(status.max)) - active - idle;
-    let free = cells - active - idle - creating;
-    format!(
-        "{}{}{}{}",
-        paint.green(&"█".repeat(active)),
-        paint.blue(&"▒".repeat(idle)),
-        paint.yellow(&"+".repeat(creating)),
-        "·".repeat(free)
-    )
+    let held = scale(status.active + status.idle);
+    let total = scale(status.total);
+    let (wide, gap) = if cells * 3 <= WIDEST {
+        (2, " ")
+    } else {
+        (1, "")
+    };
+    let bar: String = (0..cells)
+        .map(|cell| {
+            let painted = match cell {
+                _ if cell < active => paint.green(&"█".repeat(wide)),
+                _ if cell < held => paint.blue(&"▒".repeat(wide)),
+                _ if cell < total => paint.yellow(&"+".repeat(wide)),
+                _ => "·".repeat(wide),
+            };
+            painted + gap
+        })
+        .collect();
+    let padding = WIDEST - cells * (wide + gap.len());
+    format!("{bar}{:padding$}", "")
 }
 
 fn bar(part: usize, whole: usize) -> String {

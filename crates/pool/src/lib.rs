@@ -1,5 +1,5 @@
-//! A universal async resource pool.
-#![cfg_attr(docsrs, feature(doc_auto_cfg))]
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
 mod backoff;
@@ -47,3 +47,8 @@ pub use crate::pool::{FnPool, Pool, WeakPool};
 pub use crate::runtime::TokioRuntime;
 pub use crate::runtime::{Runtime, Task, ThreadRuntime};
 pub use crate::status::{Counters, CreationError, Holder, ResourceId, Status};
+
+/// The repository's front page, compiled as printed.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

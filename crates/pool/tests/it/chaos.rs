@@ -1,5 +1,5 @@
 //! Many tasks in random order; facts that hold in every order. Each runs with
-//! a number of seeds, and a seed that fails is named by the panic's task order.
+//! a number of seeds.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ mod chaos;
 mod closing;
 mod construct;
 mod draining;
+mod field;
 mod hooks;
 mod invalid_config;
 mod support;

@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+#
+# Every check of this repository, in its fast form. Needs Rust; on Debian and
+# Ubuntu it installs the servers it lacks, elsewhere it says which ones it lacks.
+#
+#     ci/test.sh
+#
+# Left out of the fast run, because they take from minutes to hours:
+#
+#   longer loom models     LOOM_MAX_PREEMPTIONS=3 ci/test.sh
+#   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh
+#   longer stress tests    CENOTE_STRESS_SECONDS=600 ci/test.sh
+#
+# Nothing outlives the run: servers listen on loopback, on ports of their own,
+# with their data in a temporary directory, and are stopped at the end, also
+# when a check fails or the run is interrupted. A server that the machine runs
+# for itself is never used and never touched.
+
+set -euo pipefail
+# Every step runs in a process group of its own, so that an interrupted run can
+# end a step together with all that the step has started.
+set -m
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CARGO_BUILD_JOBS="${CARGO_BUILD_JOBS:-2}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
+target="${CARGO_TARGET_DIR:-target}"
+scratch="$(mktemp -d)"
+step_pid=""
+server_pids=()
+policy_file=""
+
+die() {
+    echo "ci/test.sh: $*" >&2
+    exit 1
+}
+
+headline() {
+    printf '\n== [%4d s] %s\n' "$SECONDS" "$*"
+}
+
+# Runs a step in the background and waits for it: unlike a step in the
+# foreground, waiting is interrupted by a signal at once.
+run() {
+    local status=0
+    "$@" </dev/null &
+    step_pid=$!
+    wait "$step_pid" || status=$?
+    step_pid=""
+    return "$status"
+}
+
+step() {
+    local title="$1"
+    shift
+    headline "$title"
+    run "$@"
+}
+
+stop_everything() {
+    local status=$?
+    trap - EXIT INT TERM
+    if [[ -n "$step_pid" ]]; then
+        kill -TERM -- "-$step_pid" 2>/dev/null || true
+        wait "$step_pid" 2>/dev/null || true
+    fi
+    local pid
+    for pid in "${server_pids[@]}"; do
+        kill -TERM "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    remove_start_guard
+    rm -rf "$scratch"
+    if ((status == 0)); then
+        printf '\n== [%4d s] all checks passed\n' "$SECONDS"
+        echo "Left out: longer loom models (LOOM_MAX_PREEMPTIONS=3), property tests" \
+            "(CENOTE_PROPERTY_CASES=100000) and stress (CENOTE_STRESS_SECONDS=600); set these and run ci/test.sh."
+    else
+        printf '\n== [%4d s] FAILED, exit code %d\n' "$SECONDS" "$status" >&2
+    fi
+    exit "$status"
+}
+trap stop_everything EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# ---- the machine -----------------------------------------------------------
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Debian starts a server as soon as its package is installed. It asks this file
+# first, so it is told not to; a machine that has its own rule keeps it.
+place_start_guard() {
+    if [[ -d /usr/sbin && ! -e /usr/sbin/policy-rc.d ]]; then
+        policy_file=/usr/sbin/policy-rc.d
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy_file" >/dev/null
+        as_root chmod 755 "$policy_file"
+    fi
+}
+
+remove_start_guard() {
+    if [[ -n "$policy_file" ]]; then
+        as_root rm -f "$policy_file"
+        policy_file=""
+    fi
+}
+
+apt() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"
+}
+
+# Installs the package of every command that is missing: need COMMAND=PACKAGE ...
+need() {
+    local packages=() pair
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || packages+=("${pair#*=}")
+    done
+    ((${#packages[@]})) || return 0
+    if ! command -v apt-get >/dev/null; then
+        die "not found: ${packages[*]}. Please install it, and see that it is on the PATH."
+    fi
+    if ((EUID != 0)) && ! sudo -n true 2>/dev/null; then
+        die "not installed: ${packages[*]}. Please run: sudo apt-get install ${packages[*]}"
+    fi
+    headline "apt-get install ${packages[*]}"
+    place_start_guard
+    # The list of packages may be missing or old; only then is it fetched.
+    if ! run apt install -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1; then
+        run apt update
+        run apt install -y --no-install-recommends "${packages[@]}" >/dev/null
+    fi
+    remove_start_guard
+    for pair in "$@"; do
+        command -v "${pair%%=*}" >/dev/null || die "${pair#*=} was installed, but there is no ${pair%%=*}"
+    done
+}
+
+# Starts a Redis on a free port and sets `redis_port`. Ports are drawn from below
+# the range that outgoing connections get theirs from.
+start_redis() {
+    local try log port pid
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        port=$((15000 + RANDOM % 15000))
+        log="$scratch/redis-$try.log"
+        redis-server --port "$port" --bind 127.0.0.1 --save "" --appendonly no \
+            --dir "$scratch" --daemonize no </dev/null >"$log" 2>&1 &
+        pid=$!
+        server_pids+=("$pid")
+        # It ends at once if the port is taken, and says so when it is ready.
+        while kill -0 "$pid" 2>/dev/null; do
+            if grep -q "Ready to accept connections" "$log"; then
+                redis_port="$port"
+                return 0
+            fi
+            sleep 0.05
+        done
+    done
+    cat "$log" >&2
+    die "redis-server does not start"
+}
+
+# ---- checks that are not one command ---------------------------------------
+
+# The pool serves any kind of resource: it must not know of databases.
+check_pool_words() {
+    if grep -rniwE 'sql|transactions?|statements?' crates/pool/src; then
+        echo "crates/pool/src must not speak of databases: see the lines above" >&2
+        return 1
+    fi
+}
+
+check_docs() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+}
+
+check_loom() {
+    # Its own target directory, because the flag rebuilds every dependency.
+    LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-2}" RUSTFLAGS="--cfg loom" \
+        CARGO_TARGET_DIR="$target/loom" cargo test --release -p cenote-pool --test loom
+}
+
+# ---- the run ---------------------------------------------------------------
+
+command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
+need redis-server=redis-server
+# A path and not an address: the tests kill their servers and start them again.
+CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
+export CENOTE_TEST_REDIS_SERVER
+
+step "format" cargo fmt --all --check
+step "words" check_pool_words
+step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
+step "pool without features" cargo check -p cenote-pool --no-default-features
+step "tests" cargo test --workspace --all-features
+start_redis
+step "example: redis" cargo run -q -p cenote-pool --example redis -- "redis://127.0.0.1:$redis_port"
+step "documentation" check_docs
+if [[ -e crates/pool/tests/loom.rs ]]; then
+    step "loom models" check_loom
+fi
+step "package" cargo package -p cenote-pool --allow-dirty --no-verify
