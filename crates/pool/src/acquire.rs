@@ -105,8 +105,10 @@ impl<M: Manager> Core<M> {
                     if let Some(error) = refusal {
                         self.hook_failed(index, Hook::BeforeAcquire, error);
                     }
+                    // Back in the queue first, so that the place it frees comes to us.
+                    let again = wait.again();
                     condemned.destroy_in_background();
-                    wait.again();
+                    taken = again?;
                 }
             }
         }
@@ -156,7 +158,7 @@ impl<M: Manager> Wait<'_, M> {
         loop {
             let looked = core.turn(|turn| turn.look(key, cx.waker()));
             let error = match looked {
-                Looked::Waiting => return Poll::Pending,
+                Looked::Waiting { .. } => return Poll::Pending,
                 Looked::Taken { slot, fresh } => return Poll::Ready(Ok(Some((slot, fresh)))),
                 Looked::Create(index) => {
                     // Counts on its own from here on; then see what came of it.
@@ -169,7 +171,7 @@ impl<M: Manager> Wait<'_, M> {
                 Looked::TimedOut => self.timeout(Phase::Waiting),
             };
             self.key = None;
-            core.turn(|turn| turn.leave(key));
+            drop(core.turn(|turn| turn.leave(key)));
             return Poll::Ready(Err(error));
         }
     }
@@ -226,7 +228,7 @@ impl<M: Manager> Wait<'_, M> {
     }
 
     /// The hook refused the resource: waits again, ahead of all who came later.
-    fn again(&mut self) {
+    fn again(&mut self) -> Result<Option<Taken>, AcquireError<M::Error>> {
         let core = self.core;
         // One that found its resource without the lock came when nobody waited,
         // so it too was there before everybody who may be in the queue by now.
@@ -238,10 +240,18 @@ impl<M: Manager> Wait<'_, M> {
             // One that never queues looks anew for what there is.
             Some(key) => {
                 self.key = None;
-                core.turn(|turn| turn.leave(key));
+                drop(core.turn(|turn| turn.leave(key)));
             }
+            None if self.arrival.patience == Patience::Queue => match self.enter() {
+                Entered::Taken(slot) => return Ok(Some((slot, false))),
+                Entered::Queued(key) => self.key = Some(key),
+                Entered::Exhausted => {}
+                Entered::Closed => return Err(AcquireError::Closed),
+                Entered::Unavailable => return Err(AcquireError::Unavailable),
+            },
             None => {}
         }
+        Ok(None)
     }
 
     /// The acquire is served.
@@ -260,17 +270,17 @@ impl<M: Manager> Wait<'_, M> {
         }
         let caller = self.arrival.caller;
         let key = self.key.take();
-        core.turn(|turn| {
-            if let Some(key) = key {
-                turn.leave(key);
-            }
+        let left = core.turn(|turn| {
+            let left = key.and_then(|key| turn.leave(key));
             let resource = turn.state.metas[index].id;
             turn.note(|| Event::Acquired {
                 resource,
                 caller,
                 waited,
             });
+            left
         });
+        drop(left);
         if core
             .config
             .slow_acquire_warning
@@ -313,12 +323,13 @@ impl<M: Manager> Wait<'_, M> {
 impl<M: Manager> Drop for Wait<'_, M> {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
-        self.core.turn(|turn| {
+        let left = self.core.turn(|turn| {
             let waiter = turn.state.waiters.get(key);
             if waiter.is_some_and(|waiter| !waiter.checking) {
                 turn.state.counters.cancelled += 1;
             }
-            turn.leave(key);
+            turn.leave(key)
         });
+        drop(left);
     }
 }

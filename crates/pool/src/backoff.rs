@@ -11,7 +11,14 @@ pub(crate) struct Backoff {
     range: Option<(Duration, Duration)>,
     in_a_row: u32,
     until: Option<Instant>,
+    /// As `until`, for creations that nobody waits for: those always pause, or
+    /// a pool that cannot reach its minimum would never rest.
+    background: Option<Instant>,
+    last_failure: Option<Instant>,
 }
+
+/// The pause of background creations where there is no other.
+const DEFAULT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Backoff {
     pub(crate) fn new(range: Option<(Duration, Duration)>) -> Self {
@@ -19,6 +26,8 @@ impl Backoff {
             range,
             in_a_row: 0,
             until: None,
+            background: None,
+            last_failure: None,
         }
     }
 
@@ -32,25 +41,32 @@ impl Backoff {
         self.until.filter(|&until| until > now)
     }
 
+    /// Until when none may be tried that nobody waits for.
+    pub(crate) fn background_until(&self, now: Instant) -> Option<Instant> {
+        self.background.filter(|&until| until > now)
+    }
+
     /// A creation that began at `began` failed. Failures of creations that ran
     /// side by side count once: they say the same thing.
     pub(crate) fn failed(&mut self, began: Instant, now: Instant, random: f64) -> u32 {
-        if self.until.is_some_and(|until| began < until) && self.in_a_row > 0 {
+        if self.last_failure.is_some_and(|last| began < last) && self.in_a_row > 0 {
             return self.in_a_row;
         }
+        self.last_failure = Some(now);
         self.in_a_row = self.in_a_row.saturating_add(1);
-        if let Some((first, longest)) = self.range {
-            let doublings = (self.in_a_row - 1).min(20);
-            let pause = first.saturating_mul(1 << doublings).min(longest);
-            // Between half and the whole, so that many pools do not retry as one.
-            self.until = now.checked_add(pause.mul_f64(0.5 + random / 2.0));
-        }
+        let (first, longest) = self.range.unwrap_or(DEFAULT);
+        let doublings = (self.in_a_row - 1).min(20);
+        let pause = first.saturating_mul(1 << doublings).min(longest);
+        // Between half and the whole, so that many pools do not retry as one.
+        self.background = now.checked_add(pause.mul_f64(0.5 + random / 2.0));
+        self.until = self.range.and(self.background);
         self.in_a_row
     }
 
     pub(crate) fn succeeded(&mut self) {
         self.in_a_row = 0;
         self.until = None;
+        self.background = None;
     }
 }
 

@@ -104,7 +104,7 @@ impl<M: Manager> Creation<M> {
                 domain,
                 probe: None,
                 leased: None,
-                seen: (slot.word().generation(), now),
+                seen: (slot.word().mark_when_idle(), now),
                 warned: None,
             };
             turn.created(self.index, self.starter, meta);

@@ -325,7 +325,10 @@ impl Stream for Events {
             Some(event) => Poll::Ready(Some(event)),
             None if backlog.ended => Poll::Ready(None),
             None => {
-                backlog.waker = Some(cx.waker().clone());
+                let old = backlog.waker.replace(cx.waker().clone());
+                drop(backlog);
+                // After the lock: it may own a task, whose drop is anybody's code.
+                drop(old);
                 Poll::Pending
             }
         }

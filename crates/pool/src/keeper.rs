@@ -133,7 +133,7 @@ impl<M: Manager> Keeper<M> {
                 sweep(&core.config, turn, &mut plan);
                 turn.state.next_sweep = now.checked_add(interval);
             }
-            while turn.state.total() < turn.state.min && turn.state.may_create(now) {
+            while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
                 plan.refills.push(turn.claim() as usize);
             }
             plan.next = turn.state.next_due(now);
@@ -228,18 +228,18 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
             continue;
         }
         let meta = &mut turn.state.metas[index];
-        if meta.seen.0 != word.generation() {
-            meta.seen = (word.generation(), now);
+        if meta.seen.0 != word.mark() {
+            meta.seen = (word.mark(), now);
         }
         let unchanged_for = now.saturating_duration_since(meta.seen.1);
         if word.phase() == Phase::Leased
-            && meta.warned != Some(word.generation())
+            && meta.warned != Some(word.mark())
             && config
                 .leak_warning
                 .is_some_and(|limit| unchanged_for >= limit)
             && let Some(caller) = slot.caller()
         {
-            meta.warned = Some(word.generation());
+            meta.warned = Some(word.mark());
             plan.leaks.push(Event::LeakSuspected {
                 resource: meta.id,
                 caller,
@@ -252,7 +252,7 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
                 // Break first. A leased one goes when it comes back.
                 slot.summon();
                 turn.retire(index, DestroyReason::Lifetime);
-            } else if turn.state.may_create(now) {
+            } else if turn.state.may_refill(now) {
                 // Make before break: the old one serves until the new one is
                 // there. Where a creation has to wait, so does this.
                 let old = &mut turn.state.metas[index];
@@ -306,10 +306,10 @@ impl<M: Manager> HealthRun<M> {
                 return;
             };
             let (taken, idle_since) = core.turn(|turn| {
-                let generation = turn.slots.at(index).word().generation();
+                let mark = turn.slots.at(index).word().mark();
                 let (seen, since) = turn.state.metas[index].seen;
                 let taken = turn.take_this(index);
-                (taken, (seen == generation).then_some(since))
+                (taken, (seen == mark).then_some(since))
             });
             if !taken {
                 continue;
@@ -320,8 +320,8 @@ impl<M: Manager> HealthRun<M> {
                 Ok(()) => {
                     // A check is no use: the resource has been idle all along.
                     if let Some(since) = idle_since {
-                        let generation = core.slots.at(index).word().generation();
-                        core.state().metas[index].seen = (generation, since);
+                        let mark = core.slots.at(index).word().mark_when_idle();
+                        core.state().metas[index].seen = (mark, since);
                     }
                     held.give_back();
                 }

@@ -74,8 +74,14 @@ impl Word {
         }
     }
 
-    pub(crate) fn generation(self) -> u64 {
-        self.0 / GENERATION
+    /// Changes with every lease and every return, and with nothing else.
+    pub(crate) fn mark(self) -> u64 {
+        self.0 & !SUMMON
+    }
+
+    /// The mark of the same slot once it is idle.
+    pub(crate) fn mark_when_idle(self) -> u64 {
+        (self.0 & !(PHASE | SUMMON)) + IDLE
     }
 
     pub(crate) fn summoned(self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -15,15 +15,28 @@ use crate::runtime::within;
 
 /// Runs a future; a panic in it becomes its message.
 async fn caught<F: Future>(future: F) -> Result<F::Output, Arc<str>> {
-    let mut future = pin!(future);
+    let mut future = DropCaught(pin!(Some(future)));
     std::future::poll_fn(move |cx| {
+        let Some(future) = future.0.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
         // What a panic leaves behind is destroyed by whoever called us.
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
         }
     })
     .await
+}
+
+/// Drops a future that is cut off half-way; a panic in that ends here.
+struct DropCaught<'a, F>(Pin<&'a mut Option<F>>);
+
+impl<F> Drop for DropCaught<'_, F> {
+    fn drop(&mut self) {
+        // Nobody is left to be told: whoever waited has given up.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.set(None)));
+    }
 }
 
 /// Drops a value that may panic while it is dropped.

@@ -56,9 +56,9 @@ pub(crate) struct Meta {
     pub(crate) probe: Option<u64>,
     /// The precise time of the present lease, where use is measured.
     pub(crate) leased: Option<Instant>,
-    /// The generation the keeper saw last, and since when.
+    /// The slot's mark when the keeper looked last, and since when it is that.
     pub(crate) seen: (u64, Instant),
-    /// The generation that was warned about.
+    /// The mark of the lease that was warned about.
     pub(crate) warned: Option<u64>,
 }
 
@@ -154,6 +154,11 @@ impl<F> State<F> {
             && !self.closed
     }
 
+    /// Whether one may begin that nobody waits for.
+    pub(crate) fn may_refill(&self, now: Instant) -> bool {
+        self.may_create(now) && self.backoff.background_until(now).is_none()
+    }
+
     pub(super) fn nobody_lacks_a_creation(&self) -> bool {
         self.waiters.first_without_creation().is_none()
     }
@@ -212,7 +217,6 @@ impl<F> State<F> {
         self.total - self.condemned > self.min
     }
 
-    /// When the keeper has to come by next.
     /// Re-establishes I4 after something it depends on has changed. Leased slots
     /// keep a flag that is no longer needed: their next return clears it.
     pub(crate) fn rewatch<T>(&self, slots: &Slots<T>) {
@@ -226,17 +230,18 @@ impl<F> State<F> {
         }
     }
 
+    /// When the keeper has to come by next.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
-        let lacking = self.waiters.first_without_creation().is_some() || self.total < self.min;
-        let retry = if lacking && self.total < self.max && self.creating < self.creation_limit {
-            Some(self.backoff.until(now).unwrap_or(now))
-        } else {
-            None
-        };
+        let may = self.has_room() && self.creating < self.creation_limit;
+        let for_waiters = (may && self.waiters.first_without_creation().is_some())
+            .then(|| self.backoff.until(now).unwrap_or(now));
+        let for_min = (may && self.total < self.min)
+            .then(|| self.backoff.background_until(now).unwrap_or(now));
         [
             self.waiters.next_deadline(),
             self.patience_over,
-            retry,
+            for_waiters,
+            for_min,
             self.breaker.next_due(),
             self.next_healthcheck,
             self.next_sweep,

@@ -8,7 +8,7 @@ use super::Turn;
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, Position, WaiterKey};
+use crate::waiters::{Outcome, Position, Waiter, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -51,7 +51,10 @@ pub(crate) enum Entered {
 /// What a waiter finds when it looks.
 #[derive(Debug)]
 pub(crate) enum Looked<F> {
-    Waiting,
+    /// With the waker it had, to be dropped after the lock.
+    Waiting {
+        _old: Option<Waker>,
+    },
     /// A place to create in: the caller starts a creation and looks again.
     Create(usize),
     /// A leased slot.
@@ -162,15 +165,19 @@ impl<T, F> Turn<'_, T, F> {
                 Looked::TimedOut
             }
             Outcome::Waiting => {
-                match &mut waiter.waker {
-                    Some(old) if old.will_wake(waker) => {}
-                    old => *old = Some(waker.clone()),
-                }
+                let known = waiter
+                    .waker
+                    .as_ref()
+                    .is_some_and(|old| old.will_wake(waker));
+                let old = match known {
+                    true => None,
+                    false => waiter.waker.replace(waker.clone()),
+                };
                 // The keeper may have gone with its runtime.
                 if let Some(deadline) = waiter.deadline {
                     self.call_keeper(deadline);
                 }
-                Looked::Waiting
+                Looked::Waiting { _old: old }
             }
             Outcome::Resource { slot, fresh } => {
                 let slot = slot as usize;
@@ -265,10 +272,12 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A waiter leaves, served or not; what it was given and did not collect
     /// goes to the next.
-    pub(crate) fn leave(&mut self, key: WaiterKey) {
-        let Some(waiter) = self.state.waiters.remove(key) else {
-            return;
-        };
+    ///
+    /// What is left of it is for the caller to drop, after the lock: its waker
+    /// and an error it did not collect are anybody's code.
+    #[must_use]
+    pub(crate) fn leave(&mut self, key: WaiterKey) -> Option<Waiter<F>> {
+        let waiter = self.state.waiters.remove(key)?;
         if let Some(epoch) = waiter.probe {
             self.end_probe(Some(epoch), None);
         }
@@ -281,7 +290,7 @@ impl<T, F> Turn<'_, T, F> {
         }
         self.settle();
         self.check();
-        drop(waiter.waker);
+        Some(waiter)
     }
 
     pub(super) fn start_patience(&mut self) {

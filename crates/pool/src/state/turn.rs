@@ -98,7 +98,12 @@ impl<T, F> Turn<'_, T, F> {
     /// Makes sure that the keeper comes by if there are too few resources.
     pub(crate) fn refill_later(&mut self) {
         if !self.state.closed && self.state.total < self.state.min {
-            self.call_keeper(self.state.backoff.until(self.now).unwrap_or(self.now));
+            self.call_keeper(
+                self.state
+                    .backoff
+                    .background_until(self.now)
+                    .unwrap_or(self.now),
+            );
         }
     }
 

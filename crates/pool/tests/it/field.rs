@@ -70,7 +70,10 @@ fn a_waiter_is_served_at_once_on_many_threads_too() {
         .build()
         .unwrap();
     let pool = units().max(1).build().unwrap();
-    let (served, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (served, turns) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let lease = pool.acquire_blocking().unwrap();
     let waiter = tokio.spawn({
         let (pool, served) = (pool.clone(), Arc::clone(&served));

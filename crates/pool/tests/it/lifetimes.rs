@@ -1,0 +1,154 @@
+//! Lifetimes, replacement, and renewal.
+
+use cenote_pool::{DestroyReason, FnPool, Order};
+
+use crate::support::*;
+
+/// A pool whose resources live for 100 ms exactly, looked at every 25 ms.
+fn mortal(log: &Log, manual: &Manual, gate: &Gate, max: usize) -> FnPool<usize, Oops> {
+    let builder = gated_numbers(log, manual, gate).max(max);
+    let builder = builder.max_lifetime(millis(100)).lifetime_jitter(0.0);
+    builder.build().unwrap()
+}
+
+#[test]
+fn where_there_is_room_the_new_one_is_made_before_the_old_one_goes() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    let pool = mortal(&log, &manual, &gate, 2);
+    gate.let_one_pass();
+    drop(now(pool.acquire()).unwrap());
+    manual.advance_millis(99);
+    assert_eq!((gate.arrived(), counts(&pool)), (1, (1, 1, 0)));
+    manual.advance_millis(26);
+    // The replacement is under way, and the old one still serves.
+    assert_eq!((gate.arrived(), pool.status().creating), (2, 1));
+    assert_eq!(*now(pool.acquire()).unwrap(), 1);
+    assert_eq!(log.gone(), []);
+    gate.let_one_pass();
+    manual.run();
+    assert_eq!(log.gone(), [1]);
+    assert_eq!(counts(&pool), (1, 1, 0));
+    assert_eq!(*now(pool.acquire()).unwrap(), 2);
+    let reason = DestroyReason::Lifetime;
+    assert_eq!(pool.counters().destroyed_for(reason), 1);
+}
+
+#[test]
+fn without_room_the_old_one_goes_first() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    gate.open();
+    let pool = mortal(&log, &manual, &gate, 1);
+    drop(now(pool.acquire()).unwrap());
+    manual.advance_millis(125);
+    assert_eq!(log.gone(), [1]);
+    assert_eq!(counts(&pool), (0, 0, 0));
+    assert_eq!(*now(pool.acquire()).unwrap(), 2);
+}
+
+#[test]
+fn a_leased_resource_is_left_alone_until_it_comes_back() {
+    for max in [1, 2] {
+        let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+        gate.open();
+        let pool = mortal(&log, &manual, &gate, max);
+        let lease = now(pool.acquire()).unwrap();
+        manual.advance_millis(175);
+        assert_eq!((*lease, log.gone()), (1, vec![]));
+        // With room its successor is there already.
+        assert_eq!(log.made(), max);
+        drop(lease);
+        assert_eq!(log.gone(), [1]);
+        assert_eq!(*now(pool.acquire()).unwrap(), 2);
+    }
+}
+
+/// One that dies at 100 ms, with a factory that fails from the second call to
+/// the given one.
+fn failing_until(log: &Log, manual: &Manual, good: usize, order: Order) -> FnPool<usize, Oops> {
+    let make = log.clone();
+    let builder = numbers(log, manual).create(move || {
+        let number = make.make();
+        async move {
+            if number > 1 && number < good {
+                return Err(Oops("down"));
+            }
+            Ok(number)
+        }
+    });
+    let builder = builder.max(2).order(order).backoff(millis(60), millis(60));
+    let builder = builder.max_lifetime(millis(100)).lifetime_jitter(0.0);
+    builder.build().unwrap()
+}
+
+#[test]
+fn an_old_one_stays_in_service_until_its_replacement_can_be_made() {
+    for order in [Order::Affine, Order::Fifo] {
+        let (log, manual) = (Log::default(), Manual::new());
+        let pool = failing_until(&log, &manual, 5, order);
+        drop(now(pool.acquire()).unwrap());
+        // The replacement fails at 100 ms, and again later; in between the
+        // back-off forbids another try, which is no reason to break anything.
+        for _ in 0..10 {
+            manual.advance_millis(25);
+            if log.made() < 5 {
+                assert_eq!(*now(pool.acquire()).unwrap(), 1, "{order:?}");
+                assert_eq!(log.gone(), [], "{order:?}");
+            }
+        }
+        manual.advance_millis(100);
+        assert_eq!((log.made(), log.gone()), (5, vec![1]), "{order:?}");
+        assert_eq!(*now(pool.acquire()).unwrap(), 5);
+    }
+}
+
+#[test]
+fn lifetimes_of_resources_made_together_differ() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let builder = numbers(&log, &manual).max(64);
+    let pool = builder
+        .max_lifetime(millis(1000))
+        .lifetime_jitter(0.5)
+        .build()
+        .unwrap();
+    let leases: Vec<_> = (0..64).map(|_| now(pool.acquire()).unwrap()).collect();
+    drop(leases);
+    // At least 500 ms, at most 1500 ms and a quarter of a lifetime.
+    manual.advance_millis(499);
+    assert_eq!(log.gone().len(), 0);
+    manual.advance_millis(501);
+    let half = log.gone().len();
+    assert!(half > 0 && half < 64, "{half} of 64 expired together");
+    manual.advance_millis(750);
+    assert!((1..=64).all(|number| log.gone().contains(&number)));
+}
+
+#[test]
+fn renew_replaces_what_is_idle_now_and_what_is_out_when_it_comes_back() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = now(numbers(&log, &manual).min(2).max(3).open()).unwrap();
+    let lease = now(pool.acquire()).unwrap();
+    assert_eq!(*lease, 1);
+    pool.renew();
+    assert_eq!(log.gone(), [2]);
+    drop(lease);
+    assert_eq!(log.gone(), [2, 1]);
+    manual.run();
+    assert_eq!(counts(&pool), (2, 2, 0));
+    assert!(*now(pool.acquire()).unwrap() > 2);
+    // Only once: what was made since stays.
+    assert_eq!(log.gone(), [2, 1]);
+    assert_eq!(pool.counters().destroyed_for(DestroyReason::Renewed), 2);
+}
+
+#[test]
+fn renew_also_reaches_what_is_reserved_for_a_waiter() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    let lease = now(pool.acquire()).unwrap();
+    let mut waiter = hand(pool.acquire());
+    waiter.waits();
+    drop(lease);
+    pool.renew();
+    assert_eq!(*waiter.waits_for(&manual).unwrap(), 2);
+    assert_eq!(log.gone(), [1]);
+}
