@@ -1,158 +1,347 @@
-//! One checkout and return of a resource that costs nothing, by one task, on
-//! each pool's default settings. All pools run in turn in every round, and the
-//! medians over the rounds are compared: ratios survive a noisy machine.
+//! All pools side by side, in one run: in every round all pools run in turn, and
+//! the medians over the rounds are compared. Ratios survive a noisy machine.
 
-use std::convert::Infallible;
-use std::hint::black_box;
+mod chart;
+mod goals;
+mod pools;
+mod report;
+mod scenarios;
+mod stats;
+
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cenote_pool::{FnPool, Manager, Pool, Verdict};
+use pools::{Entry, Patience};
+use report::{Machine, MemoryRow, Report, Row, Table};
+use scenarios::crowd::Load;
+use scenarios::waiting::Counting;
+use stats::{Sample, Summary};
 
-const ROUNDS: usize = 15;
-const CHECKOUTS: u32 = 200_000;
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
-/// The resource: one word.
-type Resource = u64;
+const HELP: &str = "\
+Runs cenote-pool beside its peers and prints what a checkout costs.
 
-struct Plain;
+    cargo run --release -- [OPTIONS]
 
-impl Manager for Plain {
-    type Resource = Resource;
-    type Error = Infallible;
+    --quick            about a minute instead of about ten
+    --json FILE        writes all results, with every round
+    --svg FILE         writes a chart
+    --only NAME        only this pool; may be given again
+    --scenario NAME    only this scenario; may be given again
+    --rounds N         so many rounds
+    --help             prints this and the names
+";
 
-    async fn create(&self) -> Result<Resource, Infallible> {
-        Ok(0)
-    }
+/// What the command line asked for.
+#[derive(Default)]
+struct Options {
+    quick: bool,
+    json: Option<String>,
+    svg: Option<String>,
+    only: Vec<String>,
+    scenarios: Vec<String>,
+    rounds: Option<usize>,
+    help: bool,
 }
 
-/// All hooks set and ready at once.
-struct Hooked;
-
-impl Manager for Hooked {
-    type Resource = Resource;
-    type Error = Infallible;
-
-    async fn create(&self) -> Result<Resource, Infallible> {
-        Ok(0)
-    }
-
-    async fn before_acquire(&self, resource: &mut Resource) -> Result<bool, Infallible> {
-        Ok(black_box(*resource) < u64::MAX)
-    }
-
-    fn before_release(&self, resource: &mut Resource) -> Verdict {
-        black_box(*resource);
-        Verdict::Keep
-    }
-
-    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, Infallible> {
-        Ok(black_box(*resource) < u64::MAX)
-    }
-
-    async fn destroy(&self, resource: Resource) -> Result<(), Infallible> {
-        black_box(resource);
-        Ok(())
-    }
-}
-
-impl deadpool::managed::Manager for Plain {
-    type Type = Resource;
-    type Error = Infallible;
-
-    async fn create(&self) -> Result<Resource, Infallible> {
-        Ok(0)
-    }
-
-    async fn recycle(
-        &self,
-        _: &mut Resource,
-        _: &deadpool::managed::Metrics,
-    ) -> deadpool::managed::RecycleResult<Infallible> {
-        Ok(())
-    }
-}
-
-impl bb8::ManageConnection for Plain {
-    type Connection = Resource;
-    type Error = Infallible;
-
-    async fn connect(&self) -> Result<Resource, Infallible> {
-        Ok(0)
-    }
-
-    async fn is_valid(&self, _: &mut Resource) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn has_broken(&self, _: &mut Resource) -> bool {
-        false
-    }
-}
-
-fn closures() -> FnPool<Resource, Infallible> {
-    let pool = Pool::from_fn(|| async { Ok(0) })
-        .before_acquire(|resource: &mut Resource| black_box(*resource) < u64::MAX)
-        .before_release(|resource: &mut Resource| black_box(*resource) < u64::MAX);
-    pool.build().expect("the defaults are valid")
-}
-
-/// Nanoseconds for one checkout, by one task.
-macro_rules! measure {
-    ($get:expr) => {{
-        let begin = Instant::now();
-        for _ in 0..CHECKOUTS {
-            let mut lease = $get;
-            *lease = lease.wrapping_add(1);
-            black_box(&*lease);
+impl Options {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--quick" => options.quick = true,
+                "--json" => options.json = Some(value()?),
+                "--svg" => options.svg = Some(value()?),
+                "--only" => options.only.push(value()?),
+                "--scenario" => options.scenarios.push(value()?),
+                "--rounds" => {
+                    let number = value()?;
+                    let rounds = number.parse().ok().filter(|&rounds| rounds > 0);
+                    let wrong = || format!("--rounds takes a number above 0, not {number}");
+                    options.rounds = Some(rounds.ok_or_else(wrong)?);
+                }
+                "--help" | "-h" => options.help = true,
+                _ => return Err(format!("there is no option {word}; see --help")),
+            }
         }
-        nanos(begin.elapsed())
-    }};
+        Ok(options)
+    }
+
+    /// Nothing chosen means everything.
+    fn wants(chosen: &[String], name: &str) -> bool {
+        chosen.is_empty() || chosen.iter().any(|chosen| chosen == name)
+    }
+
+    fn check_names(&self, entries: &[Entry], scenarios: &[Scenario]) -> Result<(), String> {
+        for name in &self.only {
+            if !entries.iter().any(|entry| entry.name == name) {
+                return Err(format!("there is no pool {name}; see --help"));
+            }
+        }
+        for name in &self.scenarios {
+            if name != WAITING && !scenarios.iter().any(|scenario| scenario.name == *name) {
+                return Err(format!("there is no scenario {name}; see --help"));
+            }
+        }
+        Ok(())
+    }
 }
 
-fn nanos(elapsed: Duration) -> f64 {
-    elapsed.as_secs_f64() * 1e9 / f64::from(CHECKOUTS)
+/// A scenario that is timed.
+struct Scenario {
+    name: String,
+    title: String,
+    /// How long one measurement takes in the full run, in ms. Many threads on
+    /// few cores take turns of some ms, so they need longer.
+    full: u64,
+    quick: u64,
+    rounds: (usize, usize),
+    kind: Timed,
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+#[derive(Clone, Copy)]
+enum Timed {
+    One,
+    OneHooks,
+    Threads(usize),
+    Crowd(Load),
 }
 
-#[tokio::main]
-async fn main() {
-    // In a task of its own: the main task of a runtime is polled differently.
-    tokio::spawn(run()).await.expect("the benchmark ran");
+impl Scenario {
+    /// How this pool is measured in it; `None` if it takes no part.
+    fn measure(&self, entry: &Entry) -> Option<Box<dyn Fn(Duration) -> Sample>> {
+        let (one, threads) = (entry.one, entry.threads);
+        let takes_part = match self.kind {
+            Timed::OneHooks => entry.in_hooks,
+            _ => entry.in_others,
+        };
+        match self.kind {
+            _ if !takes_part => None,
+            Timed::One | Timed::OneHooks => Some(Box::new(one)),
+            Timed::Threads(count) => Some(Box::new(move |time| threads(count, time))),
+            Timed::Crowd(load) => {
+                let crowd = entry.waiting?.crowd;
+                Some(Box::new(move |time| crowd(load, time)))
+            }
+        }
+    }
 }
 
-async fn run() {
-    let plain = Pool::builder(Plain).build().expect("valid");
-    let hooked = Pool::builder(Hooked).build().expect("valid");
-    let closures = closures();
-    let deadpool = deadpool::managed::Pool::<Plain>::builder(Plain).build().expect("valid");
-    let bb8 = bb8::Pool::builder().build(Plain).await.expect("valid");
+const WAITING: &str = "waiting";
 
-    let names = [
-        "cenote, manager, no hooks",
-        "cenote, manager, owned lease",
-        "cenote, manager, all hooks",
-        "cenote, closures as hooks",
-        "deadpool 0.13",
-        "bb8 0.9",
+fn scenarios() -> Vec<Scenario> {
+    let scenario = |name: &str, title: &str, times: (u64, u64), kind| Scenario {
+        name: name.into(),
+        title: title.into(),
+        full: times.0,
+        quick: times.1,
+        rounds: (11, 3),
+        kind,
+    };
+    let crowd = |tasks, max, cancel_half| {
+        Timed::Crowd(Load {
+            tasks,
+            max,
+            cancel_half,
+        })
+    };
+    let mut all = vec![
+        Scenario {
+            rounds: (21, 5),
+            ..scenario("one", "one task, nobody waits", (60, 20), Timed::One)
+        },
+        Scenario {
+            rounds: (21, 5),
+            ..scenario(
+                "one-hooks",
+                "one task, all hooks set and ready at once",
+                (60, 20),
+                Timed::OneHooks,
+            )
+        },
     ];
-    let mut results = vec![Vec::new(); names.len()];
-    for _ in 0..ROUNDS {
-        results[0].push(measure!(plain.acquire().await.expect("idle")));
-        results[1].push(measure!(plain.acquire_owned().await.expect("idle")));
-        results[2].push(measure!(hooked.acquire().await.expect("idle")));
-        results[3].push(measure!(closures.acquire().await.expect("idle")));
-        results[4].push(measure!(deadpool.get().await.expect("idle")));
-        results[5].push(measure!(bb8.get().await.expect("idle")));
-        tokio::task::yield_now().await;
+    for threads in [1, 2, 4, 8, 16] {
+        let name = format!("threads-{threads}");
+        let plural = if threads == 1 { "" } else { "s" };
+        let title = format!("{threads} thread{plural}, nobody waits");
+        let times = if threads <= 2 { (150, 40) } else { (250, 70) };
+        all.push(scenario(&name, &title, times, Timed::Threads(threads)));
     }
-    let medians: Vec<f64> = results.into_iter().map(median).collect();
-    let deadpool = medians[4];
-    println!("one task, ns a checkout, median of {ROUNDS} rounds of {CHECKOUTS}:\n");
-    for (name, median) in names.iter().zip(&medians) {
-        println!("{name:32} {median:8.1}   {:5.2} x deadpool", median / deadpool);
+    all.push(scenario(
+        "64-on-8",
+        "64 tasks on 8 resources, each held across a yield, 2 worker threads",
+        (250, 60),
+        crowd(64, 8, false),
+    ));
+    all.push(scenario(
+        "1000-on-10",
+        "1000 tasks on 10 resources, each held across a yield, 2 worker threads",
+        (250, 60),
+        crowd(1000, 10, false),
+    ));
+    all.push(scenario(
+        "storm",
+        "64 tasks on 8, every other acquire dropped after one poll; ns for a lease",
+        (250, 60),
+        crowd(64, 8, true),
+    ));
+    all
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn run() -> Result<(), String> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    let (entries, scenarios) = (pools::all(), scenarios());
+    if options.help {
+        print_help(&entries, &scenarios);
+        return Ok(());
+    }
+    options.check_names(&entries, &scenarios)?;
+    let began = Instant::now();
+    let mut report = Report {
+        machine: Machine::look(),
+        quick: options.quick,
+        tables: Vec::new(),
+        waiters: 100_000,
+        memory: Vec::new(),
+    };
+    println!("{}", report.machine.line());
+    println!("ns a checkout = wall time / all checkouts of all threads; medians over the rounds");
+    for scenario in &scenarios {
+        if !Options::wants(&options.scenarios, &scenario.name) {
+            continue;
+        }
+        let table = measure(scenario, &entries, &options);
+        if !table.rows.is_empty() {
+            table.print();
+            report.tables.push(table);
+        }
+    }
+    if Options::wants(&options.scenarios, WAITING) {
+        report.memory = measure_memory(&entries, report.waiters, &options);
+        report::print_memory(&report.memory, report.waiters);
+    }
+    let goals = goals::goals(&report);
+    report::print_goals(&goals);
+    println!("\n{:.0} s in all", began.elapsed().as_secs_f64());
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&report.json(&goals)).expect("plain values");
+        write(path, &json)?;
+    }
+    if let Some(path) = &options.svg {
+        write(path, &chart::draw(&report))?;
+    }
+    Ok(())
+}
+
+/// All rounds of a scenario: in each, all pools in turn.
+fn measure(scenario: &Scenario, entries: &[Entry], options: &Options) -> Table {
+    let (full_rounds, quick_rounds) = scenario.rounds;
+    let (time, rounds) = if options.quick {
+        (scenario.quick, quick_rounds)
+    } else {
+        (scenario.full, full_rounds)
+    };
+    let time = Duration::from_millis(time);
+    let rounds = options.rounds.unwrap_or(rounds);
+    let subjects: Vec<_> = entries
+        .iter()
+        .filter(|entry| Options::wants(&options.only, entry.name))
+        .filter_map(|entry| Some((entry, scenario.measure(entry)?)))
+        .collect();
+    let mut samples = vec![Vec::new(); subjects.len()];
+    for round in 0..rounds {
+        progress(&format!(
+            "{}: round {} of {rounds}",
+            scenario.name,
+            round + 1
+        ));
+        for turn in 0..subjects.len() {
+            // Another one begins in every round, so that none always follows
+            // the same neighbour.
+            let subject = (turn + round) % subjects.len();
+            let hung = samples[subject].last().is_some_and(is_hung);
+            // A pool that hung once is not waited for again.
+            if !hung {
+                samples[subject].push(subjects[subject].1(time));
+            }
+        }
+    }
+    progress("");
+    let rows = subjects
+        .iter()
+        .zip(samples)
+        .map(|((entry, _), samples)| Row {
+            name: entry.name,
+            kind: entry.kind,
+            summary: Summary::of(samples),
+        });
+    Table {
+        scenario: scenario.name.clone(),
+        title: format!(
+            "{} ({rounds} rounds of {} ms)",
+            scenario.title,
+            time.as_millis()
+        ),
+        rows: rows.collect(),
+    }
+}
+
+fn is_hung(sample: &Sample) -> bool {
+    sample.ns.is_none()
+}
+
+/// Counted, not timed: once is enough.
+fn measure_memory(entries: &[Entry], tasks: usize, options: &Options) -> Vec<MemoryRow> {
+    let mut rows = Vec::new();
+    for entry in entries {
+        let Some(waiting) = entry.waiting.filter(|_| entry.in_others) else {
+            continue;
+        };
+        if !Options::wants(&options.only, entry.name) {
+            continue;
+        }
+        progress(&format!("{WAITING}: {}", entry.name));
+        let an_hour = Duration::from_secs(3600);
+        rows.push(MemoryRow {
+            name: entry.name,
+            kind: entry.kind,
+            forever: (waiting.memory)(tasks, Patience::Forever),
+            within: (waiting.memory)(tasks, Patience::Within(an_hour)),
+        });
+    }
+    progress("");
+    rows
+}
+
+/// One line that overwrites itself, apart from the results.
+fn progress(line: &str) {
+    eprint!("\r{line:60}\r");
+    let _ = std::io::stderr().flush();
+}
+
+fn write(path: &str, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("cannot write {path}: {error}"))
+}
+
+fn print_help(entries: &[Entry], scenarios: &[Scenario]) {
+    let pools: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+    let mut names: Vec<&str> = scenarios.iter().map(|scenario| &*scenario.name).collect();
+    names.push(WAITING);
+    println!("{HELP}");
+    println!("pools:     {}", pools.join(" "));
+    println!("scenarios: {}", names.join(" "));
 }

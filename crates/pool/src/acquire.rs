@@ -1,42 +1,46 @@
 //! Acquiring: the lock-free way first, then the queue.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::core::{Core, Held};
+use crate::core::{Core, Filled, Held, signal};
 use crate::create::Creation;
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::log;
 use crate::manager::Manager;
-use crate::slot;
-use crate::state::{Arrival, Entered, Looked, Patience};
-use crate::waiters::{Position, WaiterKey};
+use crate::slot::{self, Slot};
+use crate::state::{Arrival, Looked, Patience};
+use crate::waiters::WaiterKey;
 
 impl<M: Manager> Core<M> {
     /// Takes an idle resource without the lock: the one this thread used last,
     /// else the one that was not used for longest. Finds nothing while somebody
     /// waits, the breaker is not closed, the pool is, or anybody watches.
     #[inline]
-    pub(crate) fn take_unlocked(&self, caller: &'static Location<'static>) -> Option<usize> {
-        if let Some(index) = hint::last_slot(self.id)
-            && let Some(slot) = self.slots.get(index)
-            && slot.take()
-        {
-            self.note_holder(slot, caller);
-            return Some(index);
-        }
-        self.take_oldest(caller)
+    fn take_unlocked(&self, caller: &'static Location<'static>) -> Option<&Slot<Filled<M>>> {
+        let slot = match hint::last_slot(self) {
+            Some(slot) if slot.take() => slot,
+            _ => self.take_oldest()?,
+        };
+        slot.note_holder(caller, self.runtime.coarse_now());
+        Some(slot)
     }
 
-    fn take_oldest(&self, caller: &'static Location<'static>) -> Option<usize> {
+    #[cold]
+    fn take_oldest(&self) -> Option<&Slot<Filled<M>>> {
+        // Nothing is idle then, and looking would only disturb the holders.
+        if self.signals() & signal::QUEUED != 0 {
+            return None;
+        }
         loop {
-            let (index, slot) = self
+            let (_, slot) = self
                 .slots
                 .iter()
                 .filter(|(_, slot)| {
@@ -46,67 +50,77 @@ impl<M: Manager> Core<M> {
                 .min_by_key(|(_, slot)| slot.since())?;
             // Lost only to somebody who took it: look again.
             if slot.take() {
-                self.note_holder(slot, caller);
-                hint::used(self.id, index);
-                return Some(index);
+                hint::used(self, slot);
+                return Some(slot);
             }
         }
     }
 
-    /// Acquires; the slot is leased to the caller, who owns it.
+    /// Acquires; the slot is leased to the caller, who owns it. `None` if it
+    /// would not wait and there is nothing.
     ///
     /// # Cancel safety
     ///
     /// Dropped in the queue, it passes on what it was given; dropped in the
     /// acquire hook, the resource is destroyed.
+    #[inline]
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         caller: &'static Location<'static>,
         timeout: Option<Duration>,
         patience: Patience,
-    ) -> Result<Option<usize>, AcquireError<M::Error>> {
-        let arrival = Arrival {
-            caller,
-            timeout,
-            hint: None,
-            position: Position::Back,
-            patience,
-        };
-        let mut wait = Wait {
-            core: self,
-            arrival,
-            key: None,
-            began: None,
-        };
-        let mut taken = self.take_unlocked(caller).map(|index| (index, false));
+    ) -> Result<Option<&Slot<Filled<M>>>, AcquireError<M::Error>> {
+        let mut wait = None;
+        let mut taken = self.take_unlocked(caller).map(|slot| (slot, false));
         loop {
-            let (index, fresh) = match taken.take() {
+            let (slot, fresh) = match taken {
                 Some(taken) => taken,
-                // A cancel here drops `wait`, which leaves the queue and passes
-                // on what it was given.
-                None => match poll_fn(|cx| wait.poll(cx)).await? {
-                    Some(taken) => taken,
-                    None => return Ok(None),
-                },
+                None => {
+                    let wait = Wait::begin(&mut wait, self, caller, timeout, patience);
+                    // A cancel here drops `wait`, which leaves the queue and
+                    // passes on what it was given.
+                    match poll_fn(|cx| wait.poll(cx)).await? {
+                        Some(taken) => taken,
+                        None => return Ok(None),
+                    }
+                }
             };
-            let mut held = Held::new(self, index);
-            if fresh {
-                wait.finish(&mut held);
-                return Ok(Some(held.into_index()));
+            if fresh && let Some(wait) = &mut wait {
+                wait.served(slot);
+                return Ok(Some(slot));
             }
-            // A cancel here drops `held`, which destroys the resource.
-            match wait.check(&mut held).await? {
+            // A cancel here drops `unchecked`, which destroys the resource.
+            let mut unchecked = Unchecked { core: self, slot };
+            let answer = {
+                let mut hook = pin!(self.call_before_acquire(unchecked.resource()));
+                poll_fn(|cx| match hook.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                    Poll::Pending => {
+                        Wait::begin(&mut wait, self, caller, timeout, patience).check_deadline(cx)
+                    }
+                })
+                .await?
+            };
+            match answer {
                 Ok(()) => {
-                    wait.finish(&mut held);
-                    return Ok(Some(held.into_index()));
+                    let slot = unchecked.passed();
+                    match &mut wait {
+                        Some(wait) => wait.served(slot),
+                        None => slot.count_lease(),
+                    }
+                    return Ok(Some(slot));
                 }
                 Err(refusal) => {
+                    let index = slot.index();
+                    unchecked.passed();
+                    let held = Held::new(self, index);
                     let condemned = held.condemn(DestroyReason::AcquireRejected);
                     if let Some(error) = refusal {
                         self.hook_failed(index, Hook::BeforeAcquire, error);
                     }
+                    let wait = Wait::begin(&mut wait, self, caller, timeout, patience);
                     // Back in the queue first, so that the place it frees comes to us.
-                    let again = wait.again();
+                    let again = poll_fn(|cx| Poll::Ready(wait.again(cx))).await;
                     condemned.destroy_in_background();
                     taken = again?;
                 }
@@ -126,191 +140,226 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// An acquire that could not be served without the lock. Dropping it leaves the
-/// queue.
+/// A resource in the acquire hook. Dropping it destroys the resource: the hook
+/// was cut off, so its state is unknown.
+struct Unchecked<'a, M: Manager> {
+    core: &'a Arc<Core<M>>,
+    slot: &'a Slot<Filled<M>>,
+}
+
+impl<'a, M: Manager> Unchecked<'a, M> {
+    fn resource(&mut self) -> &mut M::Resource {
+        // SAFETY: this guard owns the slot, and is borrowed mutably.
+        let filled = unsafe { self.slot.value_mut() };
+        &mut filled.expect("a taken slot has a resource").resource
+    }
+
+    fn passed(self) -> &'a Slot<Filled<M>> {
+        ManuallyDrop::new(self).slot
+    }
+}
+
+impl<M: Manager> Drop for Unchecked<'_, M> {
+    fn drop(&mut self) {
+        drop(Held::new(self.core, self.slot.index()));
+    }
+}
+
+/// An acquire that could not be served without the lock, or whose hook waits.
+/// Dropping it leaves the queue.
 struct Wait<'a, M: Manager> {
     core: &'a Arc<Core<M>>,
     arrival: Arrival,
     key: Option<WaiterKey>,
-    /// When it came by the lock first.
-    began: Option<Instant>,
+    began: Instant,
+    /// The time of the last turn.
+    now: Instant,
+    /// Time has passed since, in the acquire hook.
+    hook_waited: bool,
 }
 
-type Taken = (usize, bool);
+/// A slot, and whether its resource is fresh.
+type Taken<'a, M> = (&'a Slot<Filled<M>>, bool);
 
-impl<M: Manager> Wait<'_, M> {
+type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
+
+impl<'a, M: Manager> Wait<'a, M> {
+    /// The deadline is reckoned from the moment an acquire begins to wait.
+    #[inline]
+    fn begin<'w>(
+        wait: &'w mut Option<Self>,
+        core: &'a Arc<Core<M>>,
+        caller: &'static Location<'static>,
+        timeout: Option<Duration>,
+        patience: Patience,
+    ) -> &'w mut Self {
+        wait.get_or_insert_with(|| {
+            let now = core.now();
+            Wait {
+                core,
+                arrival: Arrival {
+                    caller,
+                    deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
+                    hint: None,
+                    patience,
+                    refused: false,
+                    serial: None,
+                },
+                key: None,
+                began: now,
+                now,
+                hook_waited: false,
+            }
+        })
+    }
+
     /// Waits for a slot; `None` if it would not wait and there is none.
-    fn poll(
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<Option<Taken<'a, M>>, M>> {
+        let core = self.core;
+        let mut looked = match self.key {
+            Some(key) => self.look(key, cx),
+            None => {
+                core.consider_recovery();
+                self.arrival.hint = hint::last_slot(core).map(Slot::index);
+                core.turn(|turn| {
+                    self.now = turn.now;
+                    turn.enter(&self.arrival, cx.waker())
+                })
+            }
+        };
+        loop {
+            self.key = None;
+            return Poll::Ready(match looked {
+                Looked::Waiting(key) => {
+                    self.key = Some(key);
+                    return Poll::Pending;
+                }
+                Looked::Create(key, index) => {
+                    self.key = Some(key);
+                    // Counts on its own from here on; then see what came of it.
+                    Creation::new(core, index, Some(key)).start();
+                    looked = self.look(key, cx);
+                    continue;
+                }
+                Looked::Taken {
+                    slot,
+                    fresh,
+                    serial,
+                } => {
+                    self.arrival.serial = serial;
+                    Ok(Some((core.slots.at(slot), fresh)))
+                }
+                Looked::Exhausted => Ok(None),
+                Looked::Failed(failure) => Err(failure.into_error()),
+                Looked::Closed => Err(AcquireError::Closed),
+                Looked::Unavailable => Err(AcquireError::Unavailable),
+                Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
+                Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
+            });
+        }
+    }
+
+    fn look(
         &mut self,
+        key: WaiterKey,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Taken>, AcquireError<M::Error>>> {
+    ) -> Looked<crate::core::CreateFailure<M::Error>> {
+        self.core.turn(|turn| {
+            self.now = turn.now;
+            turn.look(key, cx.waker())
+        })
+    }
+
+    /// The acquire hook waits: minds the deadline meanwhile.
+    fn check_deadline<T>(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<T, M>> {
+        self.hook_waited = true;
+        if self.arrival.deadline.is_none() {
+            return Poll::Pending;
+        }
         let core = self.core;
         let key = match self.key {
             Some(key) => key,
-            None => match self.enter() {
-                Entered::Taken(slot) => return Poll::Ready(Ok(Some((slot, false)))),
-                Entered::Queued(key) => *self.key.insert(key),
-                Entered::Exhausted => return Poll::Ready(Ok(None)),
-                Entered::Closed => return Poll::Ready(Err(AcquireError::Closed)),
-                Entered::Unavailable => return Poll::Ready(Err(AcquireError::Unavailable)),
-            },
+            None => core.turn(|turn| {
+                let key = turn.admit_waiter(&self.arrival);
+                if let Some(waiter) = turn.state.waiters.get_mut(key) {
+                    waiter.checking = true;
+                }
+                *self.key.insert(key)
+            }),
         };
-        loop {
-            let looked = core.turn(|turn| turn.look(key, cx.waker()));
-            let error = match looked {
-                Looked::Waiting { .. } => return Poll::Pending,
-                Looked::Taken { slot, fresh } => return Poll::Ready(Ok(Some((slot, fresh)))),
-                Looked::Create(index) => {
-                    // Counts on its own from here on; then see what came of it.
-                    Creation::new(core, index, Some(key)).start();
-                    continue;
-                }
-                Looked::Failed(failure) => failure.into_error(),
-                Looked::Closed => AcquireError::Closed,
-                Looked::Unavailable => AcquireError::Unavailable,
-                Looked::TimedOut => self.timeout(Phase::Waiting),
-            };
-            self.key = None;
-            drop(core.turn(|turn| turn.leave(key)));
-            return Poll::Ready(Err(error));
-        }
-    }
-
-    fn enter(&mut self) -> Entered {
-        let core = self.core;
-        core.consider_recovery();
-        self.arrival.hint = hint::last_slot(core.id);
-        let now = core.now();
-        self.began.get_or_insert(now);
-        core.turn(|turn| turn.enter(&self.arrival))
-    }
-
-    /// Runs the acquire hook, within the deadline.
-    async fn check(
-        &mut self,
-        held: &mut Held<M, &Arc<Core<M>>>,
-    ) -> Result<Result<(), Option<Arc<str>>>, AcquireError<M::Error>> {
-        let core = self.core;
-        let began = core.histograms.is_some().then(|| core.now());
-        let mut hook = pin!(core.call_before_acquire(held.resource()));
-        let answer = poll_fn(|cx| {
-            if let Poll::Ready(answer) = hook.as_mut().poll(cx) {
-                return Poll::Ready(Ok(answer));
+        match self.look(key, cx) {
+            Looked::TimedOut { .. } => {
+                self.key = None;
+                Poll::Ready(Err(self.timed_out(Phase::Checking)))
             }
-            // Only a hook that waits needs an entry, for its deadline.
-            let key = match self.key {
-                Some(key) => key,
-                None if self.arrival.timeout.is_none() => return Poll::Pending,
-                None => {
-                    let now = core.now();
-                    self.began.get_or_insert(now);
-                    let key = core.turn(|turn| {
-                        let key = turn.admit_waiter(&self.arrival, None);
-                        if let Some(waiter) = turn.state.waiters.get_mut(key) {
-                            waiter.checking = true;
-                        }
-                        key
-                    });
-                    *self.key.insert(key)
-                }
-            };
-            match core.turn(|turn| turn.look(key, cx.waker())) {
-                Looked::TimedOut => Poll::Ready(Err(self.timeout(Phase::Checking))),
-                _ => Poll::Pending,
-            }
-        })
-        .await;
-        if let (Some(histograms), Some(began)) = (&core.histograms, began) {
-            let took = core.now().saturating_duration_since(began);
-            histograms.check.record(took);
+            _ => Poll::Pending,
         }
-        answer
     }
 
     /// The hook refused the resource: waits again, ahead of all who came later.
-    fn again(&mut self) -> Result<Option<Taken>, AcquireError<M::Error>> {
-        let core = self.core;
-        // One that found its resource without the lock came when nobody waited,
-        // so it too was there before everybody who may be in the queue by now.
-        self.arrival.position = Position::Front;
-        match self.key {
-            Some(key) if self.arrival.patience == Patience::Queue => {
-                core.turn(|turn| turn.requeue(key));
-            }
-            // One that never queues looks anew for what there is.
-            Some(key) => {
-                self.key = None;
-                drop(core.turn(|turn| turn.leave(key)));
-            }
-            None if self.arrival.patience == Patience::Queue => match self.enter() {
-                Entered::Taken(slot) => return Ok(Some((slot, false))),
-                Entered::Queued(key) => self.key = Some(key),
-                Entered::Exhausted => {}
-                Entered::Closed => return Err(AcquireError::Closed),
-                Entered::Unavailable => return Err(AcquireError::Unavailable),
-            },
-            None => {}
+    fn again(&mut self, cx: &mut Context<'_>) -> Acquired<Option<Taken<'a, M>>, M> {
+        self.leave();
+        self.arrival.refused = true;
+        if self.arrival.patience != Patience::Queue {
+            // It looks anew for what there is, once the place is free.
+            return Ok(None);
         }
-        Ok(None)
+        match self.poll(cx) {
+            Poll::Ready(taken) => taken,
+            Poll::Pending => Ok(None),
+        }
     }
 
-    /// The acquire is served.
-    fn finish(&mut self, held: &mut Held<M, &Arc<Core<M>>>) {
-        let core = held.core();
-        let index = held.index();
-        let slot = core.slots.at(index);
+    /// The acquire has its lease.
+    fn served(&mut self, slot: &Slot<Filled<M>>) {
+        self.leave();
+        let core = self.core;
+        let caller = self.arrival.caller;
         slot.count_lease();
-        let Some(began) = self.began else { return };
-        core.note_holder(slot, self.arrival.caller);
-        hint::used(core.id, index);
-        let now = core.now();
-        let waited = now.saturating_duration_since(began);
+        slot.note_holder(caller, core.runtime.coarse_now());
+        hint::used(core, slot);
+        if self.hook_waited || core.histograms.is_some() {
+            self.now = core.now();
+        }
+        let waited = self.now.saturating_duration_since(self.began);
         if let Some(histograms) = &core.histograms {
             histograms.wait.record(waited);
         }
-        let caller = self.arrival.caller;
-        let key = self.key.take();
-        let left = core.turn(|turn| {
-            let left = key.and_then(|key| turn.leave(key));
-            let resource = turn.state.metas[index].id;
-            turn.note(|| Event::Acquired {
+        if core.signals() & signal::OBSERVED != 0 {
+            let resource = core.state().metas[slot.index()].id;
+            core.tell(&Event::Acquired {
                 resource,
                 caller,
                 waited,
             });
-            left
-        });
-        drop(left);
-        if core
-            .config
-            .slow_acquire_warning
-            .is_some_and(|slow| waited >= slow)
-        {
+        }
+        let slow = core.config.slow_acquire_warning;
+        if slow.is_some_and(|slow| waited >= slow) {
             log::slow_acquire(core.name(), waited, caller);
         }
     }
 
+    fn leave(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.core.turn(|turn| {
+                self.now = turn.now;
+                turn.leave(key);
+            });
+        }
+    }
+
     /// The story of a deadline that passed.
-    fn timeout(&self, phase: Phase) -> AcquireError<M::Error> {
+    fn timed_out(&self, phase: Phase) -> AcquireError<M::Error> {
         let core = self.core;
-        let now = core.now();
         let mut holders = core.holders();
         holders.truncate(3);
         let caller = self.arrival.caller;
         let timeout = core.turn(|turn| {
             turn.state.counters.timed_out += 1;
-            let creating = self
-                .key
-                .and_then(|key| turn.state.waiters.get(key))
-                .is_some_and(|waiter| waiter.job);
-            let phase = match phase {
-                Phase::Waiting if creating => Phase::Creating,
-                phase => phase,
-            };
             turn.note(|| Event::TimedOut { caller, phase });
             Timeout {
                 phase,
-                waited: now.saturating_duration_since(self.began.unwrap_or(now)),
+                waited: turn.now.saturating_duration_since(self.began),
                 status: turn.state.status(turn.slots),
                 last_creation_error: turn.state.last_creation_error.clone(),
                 oldest_holders: holders,
@@ -323,13 +372,12 @@ impl<M: Manager> Wait<'_, M> {
 impl<M: Manager> Drop for Wait<'_, M> {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
-        let left = self.core.turn(|turn| {
+        self.core.turn(|turn| {
             let waiter = turn.state.waiters.get(key);
             if waiter.is_some_and(|waiter| !waiter.checking) {
                 turn.state.counters.cancelled += 1;
             }
-            turn.leave(key)
+            turn.leave(key);
         });
-        drop(left);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use crate::hooks::Hooks;
 use crate::keeper::{self, Bell};
 use crate::manager::Manager;
 use crate::runtime::Runtime;
-use crate::slot::{Phase, Slot, Slots};
+use crate::slot::{Phase, Slots};
 use crate::state::{Aftermath, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
@@ -80,6 +79,10 @@ pub(crate) mod signal {
     pub(crate) const CLOSED: u64 = 1;
     /// The breaker has a strategy, which wants reports.
     pub(crate) const REPORTS: u64 = 2;
+    /// Somebody waits: nothing is idle.
+    pub(crate) const QUEUED: u64 = 4;
+    /// Someone listens to events.
+    pub(crate) const OBSERVED: u64 = 8;
 }
 
 impl<M: Manager> Core<M> {
@@ -120,6 +123,7 @@ impl<M: Manager> Core<M> {
         };
         let decision = decide(&mut turn);
         let after = turn.after;
+        self.mirror(&guard);
         drop(guard);
         self.follow(after);
         decision
@@ -131,18 +135,16 @@ impl<M: Manager> Core<M> {
     }
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
-    fn follow(self: &Arc<Self>, after: Aftermath) {
+    fn follow(self: &Arc<Self>, after: Aftermath<CreateFailure<M::Error>>) {
         let Aftermath {
-            waker,
-            more_wakers,
+            wakers,
+            spent,
+            left,
             doomed,
             events,
             keeper,
         } = after;
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        for waker in more_wakers {
+        for waker in wakers.into_iter() {
             waker.wake();
         }
         match keeper {
@@ -156,6 +158,7 @@ impl<M: Manager> Core<M> {
         for (index, reason) in doomed {
             Condemned::new(self, index, reason).destroy_in_background();
         }
+        drop((spent, left));
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -163,24 +166,32 @@ impl<M: Manager> Core<M> {
     }
 
     pub(crate) fn signals(&self) -> u64 {
-        // Acquire pairs with the release in `set_signals`. A signal set in the
+        // Acquire pairs with the release in `mirror`. A signal set in the
         // same instant may be missed, as if this call had come before it.
         self.signals.load(Ordering::Acquire)
     }
 
-    /// Mirrors what is in the locked state. Call with the lock held.
-    pub(crate) fn set_signals(&self, state: &PoolState<M>) {
-        let closed = if state.closed { signal::CLOSED } else { 0 };
-        let reports = match state.breaker.strategy() {
-            Some(_) => signal::REPORTS,
-            None => 0,
-        };
-        self.signals.store(closed | reports, Ordering::Release);
+    /// Mirrors what is in the locked state; the lock is held.
+    fn mirror(&self, state: &PoolState<M>) {
+        let mut signals = 0;
+        for (signal, on) in [
+            (signal::CLOSED, state.closed),
+            (signal::REPORTS, state.breaker.strategy().is_some()),
+            (signal::QUEUED, state.waiters.waiting() > 0),
+            (signal::OBSERVED, state.observed),
+        ] {
+            signals |= if on { signal } else { 0 };
+        }
+        // Written only when it changes, so that readers keep their copy of it.
+        // Relaxed: it is written under the lock only.
+        if self.signals.load(Ordering::Relaxed) != signals {
+            self.signals.store(signals, Ordering::Release);
+        }
     }
 
     /// Tells the listeners of something that happened outside the lock.
     pub(crate) fn tell(&self, event: &Event) {
-        if !self.listeners.is_empty() {
+        if self.signals() & signal::OBSERVED != 0 {
             self.listeners.emit(event);
         }
     }
@@ -205,10 +216,12 @@ impl<M: Manager> Core<M> {
         holders
     }
 
-    /// Notes on a slot who has it now.
-    #[inline]
-    pub(crate) fn note_holder(&self, slot: &Slot<Filled<M>>, caller: &'static Location<'static>) {
-        slot.note_holder(caller, self.runtime.coarse_now());
+    /// Somebody began to listen, or stopped.
+    pub(crate) fn note_listeners(&self) {
+        let mut state = self.state();
+        state.observed = !self.listeners.is_empty();
+        state.rewatch(&self.slots);
+        self.mirror(&state);
     }
 
     /// What this pool is called in messages.
@@ -220,9 +233,7 @@ impl<M: Manager> Core<M> {
 impl<M: Manager> Source for Core<M> {
     fn unsubscribe(&self, id: u64) {
         self.listeners.remove(id);
-        let mut state = self.state();
-        state.observed = !self.listeners.is_empty();
-        state.rewatch(&self.slots);
+        self.note_listeners();
     }
 }
 
@@ -261,15 +272,17 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         self.index
     }
 
-    pub(crate) fn resource(&mut self) -> &mut M::Resource {
-        let slot = self.core.borrow().slots.at(self.index);
+    /// The pool, and the resource in the slot.
+    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource) {
+        let core = self.core.borrow();
         // SAFETY: this guard owns the slot, and is borrowed mutably.
-        let filled = unsafe { slot.value_mut() };
-        &mut filled.expect("a held slot has a resource").resource
+        let filled = unsafe { core.slots.at(self.index).value_mut() };
+        let filled = filled.expect("a held slot has a resource");
+        (core, &mut filled.resource)
     }
 
     /// Hands the slot on to whoever goes on with it.
-    pub(crate) fn into_index(mut self) -> usize {
+    pub(crate) fn disarm(&mut self) -> usize {
         self.armed = false;
         self.index
     }

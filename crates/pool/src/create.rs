@@ -1,14 +1,13 @@
 //! A creation is a job of the pool: it goes on when the acquire that caused it
 //! is gone, and what it makes serves whoever is first in the queue.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Instant;
 
 use crate::backoff::random;
 use crate::breaker::Failure;
 use crate::core::{Core, CreateFailure, Filled};
+use crate::destroy::{destroy_unused, run_in_background};
 use crate::events::{DestroyReason, Event};
 use crate::keeper;
 use crate::log;
@@ -44,13 +43,9 @@ impl<M: Manager> Creation<M> {
     /// A factory that does not wait is done when this returns.
     pub(crate) fn start(self) {
         let core = Arc::clone(&self.core);
-        let mut job = Box::pin(async move {
+        run_in_background(&core, async move {
             let _ = self.run().await;
         });
-        let mut context = Context::from_waker(Waker::noop());
-        if job.as_mut().poll(&mut context).is_pending() {
-            core.runtime.spawn(job);
-        }
     }
 
     /// Runs the factory and puts its result where it belongs. `Err` has the
@@ -60,10 +55,10 @@ impl<M: Manager> Creation<M> {
         let result = self.core.call_create().await;
         self.done = true;
         match result {
-            Ok(resource) => {
-                self.succeeded(resource);
-                Ok(())
-            }
+            Ok(resource) => match self.succeeded(resource) {
+                Some(failure) => Err(failure),
+                None => Ok(()),
+            },
             Err(failure) => match self.failed(failure) {
                 Some(failure) => Err(failure),
                 None => Ok(()),
@@ -71,8 +66,18 @@ impl<M: Manager> Creation<M> {
         }
     }
 
-    fn succeeded(&self, resource: M::Resource) {
+    /// Puts a new resource into its slot. Gives a failure back as `failed` does,
+    /// if the resource is of no use.
+    fn succeeded(&self, resource: M::Resource) -> Option<CreateFailure<M::Error>> {
         let core = &self.core;
+        let domain = core.runtime.domain();
+        if let Some(domain) = domain
+            && !keeper::watch_domain(core, domain)
+        {
+            destroy_unused(core, resource);
+            let why = "the runtime it was made on is shutting down";
+            return self.failed(CreateFailure::Broken(why.into()));
+        }
         let now = core.now();
         let took = now.saturating_duration_since(self.began);
         if let Some(histograms) = &core.histograms {
@@ -87,14 +92,10 @@ impl<M: Manager> Creation<M> {
         unsafe { slot.put(filled) };
         slot.stamp(core.runtime.coarse_now());
         slot.note_pool();
-        let domain = core.runtime.domain();
-        if let Some(domain) = domain {
-            keeper::watch_domain(core, domain);
-        }
         core.turn(|turn| {
             let id = turn.state.next_id();
             turn.note(|| Event::Created { resource: id, took });
-            // Gone already, between the creation's last step and now.
+            // Gone between the look above and now.
             let gone = domain.is_some_and(|domain| !turn.state.domains.contains(&domain));
             let meta = Meta {
                 id,
@@ -109,6 +110,7 @@ impl<M: Manager> Creation<M> {
             };
             turn.created(self.index, self.starter, meta);
         });
+        None
     }
 
     fn failed(&self, failure: CreateFailure<M::Error>) -> Option<CreateFailure<M::Error>> {

@@ -51,14 +51,31 @@ impl<M: Manager> Condemned<M> {
     /// wait, else on the runtime; if that drops it, the resource is dropped.
     pub(crate) fn destroy_in_background(self) {
         let core = Arc::clone(&self.core);
-        let mut end = Box::pin(async move {
+        run_in_background(&core, async move {
             // The error is told by `drop`, which is the only address here.
             let _ = self.destroy().await;
         });
-        let mut context = Context::from_waker(Waker::noop());
-        if end.as_mut().poll(&mut context).is_pending() {
-            core.runtime.spawn(end);
-        }
+    }
+}
+
+/// Destroys a resource that never got a place, without anybody waiting.
+pub(crate) fn destroy_unused<M: Manager>(core: &Arc<Core<M>>, resource: M::Resource) {
+    let owner = Arc::clone(core);
+    run_in_background(core, async move {
+        // It never was anybody's: its creation is reported as failed instead.
+        let _ = owner.call_destroy(resource).await;
+    });
+}
+
+/// Polls once; what is not done then goes on the runtime, or is dropped by it.
+pub(crate) fn run_in_background<M: Manager>(
+    core: &Core<M>,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut task = Box::pin(task);
+    let mut context = Context::from_waker(Waker::noop());
+    if task.as_mut().poll(&mut context).is_pending() {
+        core.runtime.spawn(task);
     }
 }
 

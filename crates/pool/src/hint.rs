@@ -1,37 +1,52 @@
 //! Which slot of which pool this thread used last.
 
 use std::cell::Cell;
+use std::ptr;
 
 use crate::breaker::PoolId;
+use crate::core::{Core, Filled};
+use crate::manager::Manager;
+use crate::slot::Slot;
 use crate::sync::thread_local;
 
 /// A thread remembers this many pools; more than that share entries.
 const POOLS: usize = 4;
 
+/// A pool, and the address of one of its slots.
+type Last = Cell<(PoolId, *const ())>;
+
 #[cfg(not(loom))]
 thread_local! {
-    static LAST: [Cell<(u64, usize)>; POOLS] = const { [const { Cell::new((0, 0)) }; POOLS] };
+    static LAST: [Last; POOLS] = const { [const { Cell::new((PoolId(0), ptr::null())) }; POOLS] };
 }
 #[cfg(loom)]
 thread_local! {
-    static LAST: [Cell<(u64, usize)>; POOLS] = [const { Cell::new((0, 0)) }; POOLS];
+    static LAST: [Last; POOLS] = [const { Cell::new((PoolId(0), ptr::null())) }; POOLS];
 }
 
 /// The slot this thread used last. Only a guess: it may be anybody's now.
 #[inline]
-pub(crate) fn last_slot(pool: PoolId) -> Option<usize> {
-    let (owner, index) = LAST.try_with(|last| entry(last, pool).get()).ok()?;
-    (owner == pool.0).then_some(index)
-}
-
-#[inline]
-pub(crate) fn used(pool: PoolId, index: usize) {
+pub(crate) fn last_slot<M: Manager>(core: &Core<M>) -> Option<&Slot<Filled<M>>> {
     // A thread that is ending has no memory any more, and needs none.
-    let _ = LAST.try_with(|last| entry(last, pool).set((pool.0, index)));
+    let (pool, slot) = LAST.try_with(|last| entry(last, core.id).get()).ok()?;
+    if pool != core.id {
+        return None;
+    }
+    // SAFETY: `used` stored the address of a slot of the pool with this id. Ids
+    // are never used twice, so that pool is `core`, which is borrowed here; its
+    // slots never move and live as long as it does.
+    unsafe { slot.cast::<Slot<Filled<M>>>().as_ref() }
+}
+
+/// Remembers that this thread used a slot of this pool.
+#[inline]
+pub(crate) fn used<M: Manager>(core: &Core<M>, slot: &Slot<Filled<M>>) {
+    let slot = ptr::from_ref(slot).cast();
+    let _ = LAST.try_with(|last| entry(last, core.id).set((core.id, slot)));
 }
 
 #[inline]
-fn entry(last: &[Cell<(u64, usize)>; POOLS], pool: PoolId) -> &Cell<(u64, usize)> {
+fn entry(last: &[Last; POOLS], pool: PoolId) -> &Last {
     // The remainder is below POOLS, so the cast loses nothing.
     #[allow(clippy::cast_possible_truncation, reason = "a remainder below POOLS")]
     &last[(pool.0 % POOLS as u64) as usize]

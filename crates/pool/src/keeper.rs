@@ -193,7 +193,7 @@ impl<M: Manager> Drop for Keeper<M> {
             if self.ran {
                 for key in state.waiters.keys() {
                     let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
-                    turn.after.wake(waker);
+                    turn.after.wakers.extend(waker);
                 }
             }
         });
@@ -316,7 +316,8 @@ impl<M: Manager> HealthRun<M> {
             }
             let mut held = Held::new(Arc::clone(&core), index);
             // A cancel here drops `held`, which destroys the resource.
-            match core.call_healthcheck(held.resource()).await {
+            let (pool, resource) = held.parts();
+            match pool.call_healthcheck(resource).await {
                 Ok(()) => {
                     // A check is no use: the resource has been idle all along.
                     if let Some(since) = idle_since {
@@ -348,11 +349,12 @@ impl<M: Manager> Drop for HealthRun<M> {
 
 /// Makes sure that a sentinel watches this executor: a task that does nothing,
 /// and whose drop tells that the executor is gone, and all I/O with it.
-pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) {
+/// `false` if it is gone already.
+pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool {
     {
         let mut state = core.state();
         if state.domains.contains(&domain) {
-            return;
+            return true;
         }
         state.domains.push(domain);
     }
@@ -367,6 +369,7 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) {
             poll_fn(|cx| bell.poll(&mut seen, cx)).await;
         }
     }));
+    core.state().domains.contains(&domain)
 }
 
 struct Sentinel<M: Manager> {

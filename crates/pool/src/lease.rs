@@ -1,5 +1,6 @@
 //! Leases: a resource on loan, which goes back when the lease is dropped.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -23,7 +24,6 @@ use crate::status::ResourceId;
 pub struct Lease<'p, M: Manager> {
     core: &'p Arc<Core<M>>,
     slot: &'p Slot<Filled<M>>,
-    index: usize,
     /// A lease is as shareable as its resource.
     _of: PhantomData<M::Resource>,
 }
@@ -31,11 +31,10 @@ pub struct Lease<'p, M: Manager> {
 impl<'p, M: Manager> Lease<'p, M> {
     /// Takes over a leased slot that the caller owns.
     #[inline]
-    pub(crate) fn new(core: &'p Arc<Core<M>>, index: usize) -> Self {
+    pub(crate) fn new(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
         Lease {
             core,
-            slot: core.slots.at(index),
-            index,
+            slot,
             _of: PhantomData,
         }
     }
@@ -43,7 +42,7 @@ impl<'p, M: Manager> Lease<'p, M> {
     /// Returns the slot without the lock; `Err` leaves it with this lease.
     #[inline]
     fn return_unlocked(&self) -> Result<(), Option<Result<Verdict, Refusal>>> {
-        may_return_unlocked(self.core, self.slot, self.index)?;
+        may_return_unlocked(self.core, self.slot)?;
         if self.slot.give() {
             Ok(())
         } else {
@@ -62,7 +61,6 @@ impl<'p, M: Manager> Lease<'p, M> {
         OwnedLease {
             core: ManuallyDrop::new(core.unwrap_or_else(|| Arc::clone(this.core))),
             slot: NonNull::from(this.slot),
-            index: this.index,
             _of: PhantomData,
         }
     }
@@ -76,7 +74,7 @@ impl<'p, M: Manager> Lease<'p, M> {
     pub async fn release(this: Self) {
         let this = ManuallyDrop::new(this);
         if let Err(verdict) = this.return_unlocked() {
-            let back = Return::new(Arc::clone(this.core), this.index);
+            let back = Return::new(this.core, this.slot.index());
             if let Next::Recycle(back) = back.settle(verdict) {
                 back.recycle().await;
             }
@@ -87,7 +85,7 @@ impl<'p, M: Manager> Lease<'p, M> {
     /// Nothing is reported to the breaker.
     pub fn discard(this: Self) {
         let this = ManuallyDrop::new(this);
-        discard(this.core, this.index);
+        discard(this.core, this.slot.index());
     }
 
     /// Takes the resource out of the lease, to be carried by hand. The
@@ -98,7 +96,7 @@ impl<'p, M: Manager> Lease<'p, M> {
 
     /// The resource's number.
     pub fn id(this: &Self) -> ResourceId {
-        this.core.state().metas[this.index].id
+        this.core.state().metas[this.slot.index()].id
     }
 }
 
@@ -126,7 +124,7 @@ impl<M: Manager> Drop for Lease<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Err(verdict) = self.return_unlocked() {
-            let back = Return::new(Arc::clone(self.core), self.index);
+            let back = Return::new(self.core, self.slot.index());
             finish(back.settle(verdict));
         }
     }
@@ -151,7 +149,6 @@ pub struct OwnedLease<M: Manager> {
     /// The slot's own hold on the pool, borrowed from it; see [`Filled`].
     core: ManuallyDrop<Arc<Core<M>>>,
     slot: NonNull<Slot<Filled<M>>>,
-    index: usize,
     /// A lease is as shareable as its resource.
     _of: PhantomData<M::Resource>,
 }
@@ -173,9 +170,9 @@ impl<M: Manager> OwnedLease<M> {
     /// slot. The slot has its own hold on the pool again.
     fn into_parts(self) -> (Arc<Core<M>>, usize) {
         let mut this = ManuallyDrop::new(self);
+        let index = this.slot().index();
         // SAFETY: `this` is never dropped or used again.
         let core = unsafe { ManuallyDrop::take(&mut this.core) };
-        let index = this.index;
         put_core(core.slots.at(index), Arc::clone(&core));
         (core, index)
     }
@@ -183,7 +180,7 @@ impl<M: Manager> OwnedLease<M> {
     /// The same lease, borrowing the pool it is from.
     pub(crate) fn into_borrowed(this: Self, core: &Arc<Core<M>>) -> Lease<'_, M> {
         let (_, index) = this.into_parts();
-        Lease::new(core, index)
+        Lease::new(core, core.slots.at(index))
     }
 
     /// Gives the resource back and waits until it is back, its async half included.
@@ -218,7 +215,7 @@ impl<M: Manager> OwnedLease<M> {
 
     /// The resource's number.
     pub fn id(this: &Self) -> ResourceId {
-        this.core.state().metas[this.index].id
+        this.core.state().metas[this.slot().index()].id
     }
 }
 
@@ -245,7 +242,8 @@ impl<M: Manager> DerefMut for OwnedLease<M> {
 impl<M: Manager> Drop for OwnedLease<M> {
     #[inline]
     fn drop(&mut self) {
-        let asked = may_return_unlocked(&self.core, self.slot(), self.index);
+        let index = self.slot().index();
+        let asked = may_return_unlocked(&self.core, self.slot());
         // SAFETY: `self.core` is not used again.
         let core = unsafe { ManuallyDrop::take(&mut self.core) };
         let slot = self.slot;
@@ -253,7 +251,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
             Err(verdict) => {
                 // SAFETY: `core` keeps the slot alive, and this lease owns it.
                 put_core(unsafe { slot.as_ref() }, Arc::clone(&core));
-                let back = Return::new(core, self.index);
+                let back = Return::new(core, index);
                 return finish(back.settle(verdict));
             }
             Ok(()) => ASKED_AND_KEPT,
@@ -271,7 +269,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
         let core = core.expect("it has just been put there");
-        finish(Return::new(core, self.index).settle(verdict));
+        finish(Return::new(core, index).settle(verdict));
     }
 }
 
@@ -285,7 +283,7 @@ fn put_core<M: Manager>(slot: &Slot<Filled<M>>, core: Arc<Core<M>>) {
 }
 
 /// Nobody waits for the rest of a return.
-fn finish<M: Manager>(next: Next<M>) {
+fn finish<M: Manager, C: Borrow<Arc<Core<M>>>>(next: Next<M, C>) {
     if let Next::Recycle(back) = next {
         back.recycle_in_background();
     }
@@ -326,7 +324,6 @@ impl<M: Manager> Place<M> {
         unsafe { slot.put(filled) };
         OwnedLease {
             slot: NonNull::from(slot),
-            index: this.index,
             core: ManuallyDrop::new(core),
             _of: PhantomData,
         }

@@ -152,9 +152,9 @@ impl<M: Manager> Pool<M> {
         caller: &'static Location<'static>,
         timeout: Option<Duration>,
     ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
-        let index = self.core.acquire(caller, timeout, Patience::Queue).await?;
-        let index = index.expect("one that queues is served or fails");
-        Ok(Lease::new(&self.core, index))
+        let slot = self.core.acquire(caller, timeout, Patience::Queue).await?;
+        let slot = slot.expect("one that queues is served or fails");
+        Ok(Lease::new(&self.core, slot))
     }
 
     /// Acquires without queueing: an idle resource, or a new one if there is
@@ -177,7 +177,7 @@ impl<M: Manager> Pool<M> {
         async move {
             let timeout = self.core.config.acquire_timeout;
             match self.core.acquire(caller, timeout, Patience::Create).await {
-                Ok(index) => Ok(index.map(|index| Lease::new(&self.core, index))),
+                Ok(slot) => Ok(slot.map(|slot| Lease::new(&self.core, slot))),
                 Err(AcquireError::Closed | AcquireError::Unavailable) => Ok(None),
                 Err(error) => Err(error),
             }
@@ -195,8 +195,8 @@ impl<M: Manager> Pool<M> {
         // lease, so that it gives the resource back when it is done.
         let mut acquire: Pin<Box<dyn Future<Output = Option<OwnedLease<M>>> + Send>> =
             Box::pin(async move {
-                let index = core.acquire(caller, None, Patience::Idle).await.ok()??;
-                Some(Lease::into_owned(Lease::new(&core, index)))
+                let slot = core.acquire(caller, None, Patience::Idle).await.ok()??;
+                Some(Lease::into_owned(Lease::new(&core, slot)))
             });
         let mut context = Context::from_waker(Waker::noop());
         match acquire.as_mut().poll(&mut context) {
@@ -380,11 +380,7 @@ impl<M: Manager> Pool<M> {
 
     fn subscribe(&self, callback: Arc<dyn Fn(&Event) + Send + Sync>) -> Subscription {
         let id = self.core.listeners.add(callback);
-        {
-            let mut state = self.core.state();
-            state.observed = true;
-            state.rewatch(&self.core.slots);
-        }
+        self.core.note_listeners();
         let core: Arc<dyn Source> = self.core.clone();
         Subscription {
             source: Arc::downgrade(&core),
@@ -491,7 +487,6 @@ impl<M: Manager> Core<M> {
     fn close(self: &Arc<Self>) -> Closing<M> {
         let doomed = self.turn(|turn| {
             turn.close();
-            self.set_signals(turn.state);
             std::mem::take(&mut turn.after.doomed)
         });
         let condemned = doomed

@@ -1,5 +1,6 @@
 //! The way back: the lock-free way first, then whatever the slot's flag asks for.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use crate::breaker::Failure;
@@ -11,16 +12,16 @@ use crate::manager::{Manager, Verdict};
 use crate::slot::Slot;
 
 /// A lease that is being returned: a slot in the caller's hands.
-pub(crate) struct Return<M: Manager> {
-    held: Held<M, Arc<Core<M>>>,
+pub(crate) struct Return<M: Manager, C: Borrow<Arc<Core<M>>>> {
+    held: Held<M, C>,
 }
 
 /// What a return still needs.
-pub(crate) enum Next<M: Manager> {
+pub(crate) enum Next<M: Manager, C: Borrow<Arc<Core<M>>>> {
     /// Nothing.
     Done,
     /// Its async half.
-    Recycle(Return<M>),
+    Recycle(Return<M, C>),
 }
 
 /// Whether a lease may be returned without the lock. `Err` has the release
@@ -29,7 +30,6 @@ pub(crate) enum Next<M: Manager> {
 pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
-    index: usize,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
     // Flagged: the pool may be closed, and then no hook runs.
     if slot.word().summoned() {
@@ -42,33 +42,30 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     if verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
-    hint::used(core.id, index);
+    hint::used(core, slot);
     Ok(())
 }
 
 /// The answer of a release hook that has been asked and said yes.
 pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
 
-impl<M: Manager> Return<M> {
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     /// Takes responsibility for a leased slot that the caller owns.
-    pub(crate) fn new(core: Arc<Core<M>>, index: usize) -> Self {
+    pub(crate) fn new(core: C, index: usize) -> Self {
         Return {
             held: Held::new(core, index),
         }
     }
 
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
-    pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M> {
-        let core = Arc::clone(self.held.core());
-        let slot = core.slots.at(self.held.index());
-        slot.note_pool();
-        if core.signals() & signal::CLOSED != 0 {
-            self.held
-                .condemn(DestroyReason::Closed)
-                .destroy_in_background();
+    pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
+        self.slot().note_pool();
+        if self.held.core().signals() & signal::CLOSED != 0 {
+            let condemned = self.held.condemn(DestroyReason::Closed);
+            condemned.destroy_in_background();
             return Next::Done;
         }
-        let verdict = verdict.unwrap_or_else(|| core.call_before_release(self.held.resource()));
+        let verdict = verdict.unwrap_or_else(|| self.ask());
         match verdict {
             Ok(Verdict::Keep) => self.keep(),
             Ok(Verdict::Later) => return Next::Recycle(self),
@@ -78,28 +75,38 @@ impl<M: Manager> Return<M> {
         Next::Done
     }
 
+    fn ask(&mut self) -> Result<Verdict, Refusal> {
+        let (core, resource) = self.held.parts();
+        core.call_before_release(resource)
+    }
+
+    fn slot(&self) -> &Slot<Filled<M>> {
+        self.held.core().slots.at(self.held.index())
+    }
+
     /// Hands the async half to the runtime. If that never runs it, the resource
     /// is destroyed and its place free.
-    pub(crate) fn recycle_in_background(self) {
+    pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
-        core.runtime.spawn(Box::pin(self.recycle()));
+        let owned = Return::new(Arc::clone(&core), self.held.disarm());
+        core.runtime.spawn(Box::pin(owned.recycle()));
     }
 
     /// Runs the async half, then keeps or destroys.
     pub(crate) async fn recycle(mut self) {
-        let core = Arc::clone(self.held.core());
+        let (core, resource) = self.held.parts();
         // A cancel here drops `self`, which destroys the resource.
-        match core.call_recycle(self.held.resource()).await {
+        match core.call_recycle(resource).await {
             Ok(()) => self.keep(),
             Err(refusal) => self.reject(refusal),
         }
     }
 
-    fn keep(self) {
-        let core = Arc::clone(self.held.core());
-        let index = self.held.into_index();
+    fn keep(mut self) {
+        let index = self.held.disarm();
+        let core = self.held.core();
         core.report(None);
-        hint::used(core.id, index);
+        hint::used(core, core.slots.at(index));
         let used = core.turn(|turn| {
             let meta = &mut turn.state.metas[index];
             let (resource, probe) = (meta.id, meta.probe.take());

@@ -79,7 +79,6 @@ impl<M: Manager> Core<M> {
         let old = self.turn(|turn| {
             let breaker = &mut turn.state.breaker;
             let old = breaker.set_strategy(strategy, probes, cool_down);
-            self.set_signals(turn.state);
             turn.state.rewatch(turn.slots);
             old
         });

@@ -103,6 +103,8 @@ pub(crate) struct Slot<T> {
     since: AtomicU64,
     /// Leases so far, of all resources that were ever here.
     uses: AtomicU64,
+    /// Its number among the pool's slots.
+    index: usize,
 }
 
 // SAFETY: the cell is only touched by the one owner that the word names (S1),
@@ -110,14 +112,20 @@ pub(crate) struct Slot<T> {
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
-    fn new() -> Self {
+    fn new(index: usize) -> Self {
         Slot {
             word: AtomicU64::new(VACANT),
             cell: UnsafeCell::new(None),
             caller: AtomicPtr::new(ptr::null_mut()),
             since: AtomicU64::new(0),
             uses: AtomicU64::new(0),
+            index,
         }
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     /// Reads the word. Acquire pairs with the release in [`Slot::give`] and
@@ -348,10 +356,8 @@ impl<T> Slots<T> {
         let index = self.len.load(Ordering::Relaxed);
         let (segment, _) = place(index);
         self.segments[segment].get_or_init(|| {
-            (0..FIRST << segment)
-                .map(|_| Slot::new())
-                .collect::<Vec<_>>()
-                .into_boxed_slice()
+            // A segment is made for its first slot, which is `index`.
+            (index..index + (FIRST << segment)).map(Slot::new).collect()
         });
         self.len.store(index + 1, Ordering::Release);
         index

@@ -90,11 +90,16 @@ impl<M: Manager> Core<M> {
         &self,
         resource: &mut M::Resource,
     ) -> Result<(), Refusal> {
+        let began = self.histograms.as_ref().map(|_| self.now());
         let answer = match &self.hooks.before_acquire {
             Some(Check::Sync(check)) => caught_check(|| check(resource)),
             Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
             None => answer(caught(async { self.manager.before_acquire(resource).await }).await),
         };
+        if let (Some(histograms), Some(began)) = (&self.histograms, began) {
+            let took = self.now().saturating_duration_since(began);
+            histograms.check.record(took);
+        }
         answer.map(drop)
     }
 

@@ -14,6 +14,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::Location;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -33,6 +34,13 @@ pub(crate) enum Position {
     Front,
     /// It was in the queue before: where it would be if it had stayed.
     Arrival,
+}
+
+impl WaiterKey {
+    /// Its number in the order of arrival.
+    pub(crate) fn serial(self) -> u32 {
+        self.serial
+    }
 }
 
 /// What has become of a waiter.
@@ -68,6 +76,9 @@ pub(crate) struct Waiter<F> {
     /// A place it may create in, not collected yet.
     pub(crate) place: Option<u32>,
     pub(crate) waker: Option<Waker>,
+    /// It has been seen to wait, and counted.
+    pub(crate) counted: bool,
+    pub(crate) caller: &'static Location<'static>,
     pub(crate) deadline: Option<Instant>,
     /// When it was given a resource or a place.
     pub(crate) granted: Instant,
@@ -108,11 +119,21 @@ impl<F> Waiters<F> {
         self.linked
     }
 
-    /// Adds a waiter that is not in the queue yet.
-    pub(crate) fn insert(&mut self, now: Instant, deadline: Option<Instant>) -> WaiterKey {
-        self.serial = self.serial.wrapping_add(1);
+    /// Adds a waiter that is not in the queue yet; with the number it had before,
+    /// if it had one: that is its place in the order of arrival.
+    pub(crate) fn insert(
+        &mut self,
+        caller: &'static Location<'static>,
+        now: Instant,
+        deadline: Option<Instant>,
+        serial: Option<u32>,
+    ) -> WaiterKey {
+        let serial = serial.unwrap_or_else(|| {
+            self.serial = self.serial.wrapping_add(1);
+            self.serial
+        });
         let entry = Waiter {
-            serial: self.serial,
+            serial,
             linked: false,
             prev: NIL,
             next: NIL,
@@ -122,6 +143,8 @@ impl<F> Waiters<F> {
             outcome: Outcome::Waiting,
             place: None,
             waker: None,
+            counted: false,
+            caller,
             deadline,
             granted: now,
             probe: None,
@@ -141,12 +164,9 @@ impl<F> Waiters<F> {
             }
         };
         if let Some(deadline) = deadline {
-            self.deadlines.push(Reverse((deadline, index, self.serial)));
+            self.deadlines.push(Reverse((deadline, index, serial)));
         }
-        WaiterKey {
-            index,
-            serial: self.serial,
-        }
+        WaiterKey { index, serial }
     }
 
     /// Takes a waiter out, from wherever it stands.

@@ -50,6 +50,14 @@ struct Tally {
     calls: AtomicU64,
 }
 
+#[allow(clippy::disallowed_methods, reason = "the tasks of the test itself")]
+fn spawn<F>(future: F) -> tokio::task::JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    tokio::spawn(future)
+}
+
 /// Every n-th call, over all threads.
 fn every(tally: &Tally, n: u64) -> bool {
     tally
@@ -211,11 +219,11 @@ async fn storm(order: Order, time: Duration) {
     for task in 0..64 {
         let (pool, tally, stop) = (pool.clone(), Arc::clone(&tally), Arc::clone(&stop));
         let mut dice = Dice(seed.wrapping_mul(task * 2 + 1) | 1);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let (pool, tally) = (pool.clone(), Arc::clone(&tally));
                 let mut inner = Dice(dice.roll(u64::MAX) | 1);
-                let round = tokio::spawn(async move {
+                let round = spawn(async move {
                     for _ in 0..20 {
                         round(&pool, &tally, &mut inner).await;
                     }

@@ -13,9 +13,14 @@ pub(crate) fn coarse_nanos() -> u64 {
     // SAFETY: `time` is valid for writing, and this clock exists since Linux 2.6.32;
     // on failure the zeros stay, and ages read as zero.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    nanos_of(Duration::new(seconds, nanos))
+    // Neither is ever negative, and 584 years fit. Their types differ by system.
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::unnecessary_cast,
+        reason = "never negative"
+    )]
+    let (seconds, nanos) = (time.tv_sec as u64, time.tv_nsec as u64);
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
 
 /// Nanoseconds since some fixed moment.

@@ -31,7 +31,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
 use std::time::Instant;
 
-pub(crate) use self::queue::{Arrival, Entered, Looked, Patience};
+pub(crate) use self::queue::{Arrival, Looked, Patience};
 pub(crate) use self::turn::{Aftermath, KeeperCall, Turn};
 use crate::backoff::Backoff;
 use crate::breaker::Breaker;

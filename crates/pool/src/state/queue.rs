@@ -8,7 +8,7 @@ use super::Turn;
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, Position, Waiter, WaiterKey};
+use crate::waiters::{Outcome, Position, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -17,11 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) caller: &'static Location<'static>,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) deadline: Option<Instant>,
     /// The slot this thread used last.
     pub(crate) hint: Option<usize>,
-    pub(crate) position: Position,
     pub(crate) patience: Patience,
+    /// It was served before, and the acquire hook refused what it got.
+    pub(crate) refused: bool,
+    /// Its number in the order of arrival, if it was in the queue before.
+    pub(crate) serial: Option<u32>,
 }
 
 /// How far an acquire goes for a resource.
@@ -35,55 +38,50 @@ pub(crate) enum Patience {
     Queue,
 }
 
-/// What an arrival gets.
-#[derive(Debug)]
-pub(crate) enum Entered {
-    /// This slot, leased.
-    Taken(usize),
-    /// A place in the queue.
-    Queued(WaiterKey),
-    /// Nothing, and it would not wait.
-    Exhausted,
-    Closed,
-    Unavailable,
-}
-
-/// What a waiter finds when it looks.
+/// What an acquire finds when it looks. Except for the first two, its entry is
+/// gone with that.
 #[derive(Debug)]
 pub(crate) enum Looked<F> {
-    /// With the waker it had, to be dropped after the lock.
-    Waiting {
-        _old: Option<Waker>,
-    },
+    Waiting(WaiterKey),
     /// A place to create in: the caller starts a creation and looks again.
-    Create(usize),
-    /// A leased slot.
+    Create(WaiterKey, usize),
+    /// A leased slot, and its number in the order of arrival if it had queued.
     Taken {
         slot: usize,
         fresh: bool,
+        serial: Option<u32>,
     },
+    /// There is nothing, and it would not wait.
+    Exhausted,
     Failed(Box<F>),
     Closed,
     Unavailable,
-    TimedOut,
+    /// Out of time, and whether a creation of its own was under way.
+    TimedOut {
+        creating: bool,
+    },
 }
 
 impl<T, F> Turn<'_, T, F> {
     /// An acquire arrives.
-    pub(crate) fn enter(&mut self, arrival: &Arrival) -> Entered {
+    pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &Waker) -> Looked<F> {
         if self.state.closed {
-            return Entered::Closed;
+            return Looked::Closed;
         }
         self.start_lost_keeper();
         let probe = match self.state.breaker.admit() {
-            Admission::Refused => return Entered::Unavailable,
+            _ if arrival.refused && self.state.breaker.state() != BreakerState::Inactive => None,
+            Admission::Refused => return Looked::Unavailable,
             Admission::Free => None,
             Admission::Probe(epoch) => Some(epoch),
         };
-        let taken = self.take_idle(arrival.hint);
-        if let Some(slot) = taken {
+        if let Some(slot) = self.take_idle(arrival.hint) {
             self.state.metas[slot].probe = probe;
-            return Entered::Taken(slot);
+            return Looked::Taken {
+                slot,
+                fresh: false,
+                serial: None,
+            };
         }
         match arrival.patience {
             Patience::Queue => {}
@@ -91,36 +89,33 @@ impl<T, F> Turn<'_, T, F> {
                 if self.state.may_create(self.now) && self.state.nobody_lacks_a_creation() => {}
             Patience::Idle | Patience::Create => {
                 self.end_probe(probe, None);
-                return Entered::Exhausted;
+                return Looked::Exhausted;
             }
         }
-        let key = self.admit_waiter(arrival, probe);
+        let key = self.admit_waiter(arrival);
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return Looked::Closed;
+        };
+        waiter.probe = probe;
         if arrival.patience == Patience::Create {
+            waiter.only_own_job = true;
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
-                waiter.only_own_job = true;
                 waiter.place = Some(place);
             }
-            return Entered::Queued(key);
+        } else if arrival.refused {
+            self.queue_again(key, arrival.serial.is_some());
+        } else {
+            self.queue(key, Position::Back);
         }
-        self.state.counters.waited += 1;
-        self.note(|| Event::Waiting {
-            caller: arrival.caller,
-        });
-        self.queue(key, arrival.position);
-        Entered::Queued(key)
+        self.look(key, waker)
     }
 
     /// Makes an entry for an acquire that needs one; it is not queued yet.
-    pub(crate) fn admit_waiter(&mut self, arrival: &Arrival, probe: Option<u64>) -> WaiterKey {
-        let deadline = arrival
-            .timeout
-            .and_then(|timeout| self.now.checked_add(timeout));
-        let key = self.state.waiters.insert(self.now, deadline);
-        if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.probe = probe;
-        }
-        if let Some(deadline) = deadline {
+    pub(crate) fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
+        let waiters = &mut self.state.waiters;
+        let key = waiters.insert(arrival.caller, self.now, arrival.deadline, arrival.serial);
+        if let Some(deadline) = arrival.deadline {
             self.call_keeper(deadline);
         }
         key
@@ -128,10 +123,35 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Puts a waiter into the queue and gives it what there is to give.
     pub(crate) fn queue(&mut self, key: WaiterKey, position: Position) {
+        // While somebody waits, everything is flagged already (I2).
+        let first = self.state.waiters.waiting() == 0;
         self.state.waiters.link(key, position);
-        self.summon_for_the_queue();
+        if first {
+            self.summon_for_the_queue();
+        }
         self.settle();
         self.check();
+    }
+
+    /// Puts a waiter back that was served with something unfit: where it would
+    /// be if it had stayed, or at the front if it came when there was no queue.
+    fn queue_again(&mut self, key: WaiterKey, was_queued: bool) {
+        let position = match was_queued {
+            true => Position::Arrival,
+            false => Position::Front,
+        };
+        self.queue(key, position);
+        let waiter = self.state.waiters.get(key);
+        let still = waiter.is_some_and(|waiter| matches!(waiter.outcome, Outcome::Waiting));
+        if still
+            && was_queued
+            && let Some((slot, fresh)) = self.unreserve_youngest(Some(key))
+        {
+            // One that came later has something: that is due to this one.
+            self.pass_on(slot, fresh);
+            self.settle();
+            self.check();
+        }
     }
 
     /// Flags every leased slot and gives away those that turn out to be idle:
@@ -156,59 +176,66 @@ impl<T, F> Turn<'_, T, F> {
         };
         if let Some(place) = waiter.place.take() {
             waiter.job = true;
-            return Looked::Create(place as usize);
+            return Looked::Create(key, place as usize);
         }
-        match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
-            Outcome::Waiting if waiter.deadline.is_some_and(|deadline| deadline <= self.now) => {
-                // Passed while it had a resource that came to nothing.
-                self.state.waiters.unlink_key(key);
-                Looked::TimedOut
-            }
-            Outcome::Waiting => {
-                let known = waiter
-                    .waker
-                    .as_ref()
-                    .is_some_and(|old| old.will_wake(waker));
-                let old = match known {
-                    true => None,
-                    false => waiter.waker.replace(waker.clone()),
-                };
+        let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
+            Outcome::Waiting if waiter.deadline.is_none_or(|deadline| deadline > self.now) => {
+                let known = waiter.waker.as_ref();
+                if !known.is_some_and(|known| known.will_wake(waker)) {
+                    let old = waiter.waker.replace(waker.clone());
+                    self.after.spent.extend(old);
+                }
+                let (deadline, caller) = (waiter.deadline, waiter.caller);
+                if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
+                    self.state.counters.waited += 1;
+                    self.note(|| Event::Waiting { caller });
+                }
                 // The keeper may have gone with its runtime.
-                if let Some(deadline) = waiter.deadline {
+                if let Some(deadline) = deadline {
                     self.call_keeper(deadline);
                 }
-                Looked::Waiting { _old: old }
+                return Looked::Waiting(key);
             }
             Outcome::Resource { slot, fresh } => {
-                let slot = slot as usize;
-                self.state.reserved -= 1;
-                if let Some(reason) = self.state.unfit(slot, self.now) {
-                    self.slots.at(slot).set(Phase::Leased, true);
-                    self.condemn(slot, reason);
-                    self.requeue(key);
-                    return self.look(key, waker);
-                }
-                let summon = self.state.summons_leases();
-                self.slots.at(slot).set(Phase::Leased, summon);
-                if let Some(waiter) = self.state.waiters.get_mut(key) {
-                    waiter.checking = true;
-                    self.state.metas[slot].probe = waiter.probe.take();
-                }
-                if self.state.timed {
-                    self.state.metas[slot].leased = Some(self.now);
-                }
-                self.check();
-                Looked::Taken { slot, fresh }
+                return self.collect(key, slot as usize, fresh, waker);
             }
             Outcome::Failed(failure) => Looked::Failed(failure),
             Outcome::Closed => Looked::Closed,
             Outcome::Unavailable => Looked::Unavailable,
-            Outcome::TimedOut => Looked::TimedOut,
+            Outcome::TimedOut | Outcome::Waiting => Looked::TimedOut {
+                creating: waiter.job,
+            },
+        };
+        self.leave(key);
+        looked
+    }
+
+    /// A waiter takes what is reserved for it.
+    fn collect(&mut self, key: WaiterKey, slot: usize, fresh: bool, waker: &Waker) -> Looked<F> {
+        self.state.reserved -= 1;
+        if let Some(reason) = self.state.unfit(slot, self.now) {
+            self.slots.at(slot).set(Phase::Leased, true);
+            self.condemn(slot, reason);
+            self.requeue(key);
+            return self.look(key, waker);
+        }
+        let summon = self.state.summons_leases();
+        self.slots.at(slot).set(Phase::Leased, summon);
+        if self.state.timed {
+            self.state.metas[slot].leased = Some(self.now);
+        }
+        let waiter = self.state.waiters.remove(key);
+        self.state.metas[slot].probe = waiter.as_ref().and_then(|waiter| waiter.probe);
+        self.after.left.extend(waiter);
+        self.check();
+        Looked::Taken {
+            slot,
+            fresh,
+            serial: Some(key.serial()),
         }
     }
 
-    /// A waiter whose resource was refused by the acquire hook waits again, where
-    /// it would be if it had not been served.
+    /// A waiter whose resource turned out to be unfit waits again.
     pub(crate) fn requeue(&mut self, key: WaiterKey) {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
@@ -219,21 +246,12 @@ impl<T, F> Turn<'_, T, F> {
         }
         if self.state.closed {
             waiter.outcome = Outcome::Closed;
-        } else if self.state.breaker.state() == BreakerState::Inactive {
-            waiter.outcome = Outcome::Unavailable;
-        } else if waiter.only_own_job {
-            // It gets no second creation: as if there had been nothing to take.
+        } else if self.state.breaker.state() == BreakerState::Inactive || waiter.only_own_job {
+            // One that never queues gets no second creation: as if there had
+            // been nothing to take.
             waiter.outcome = Outcome::Unavailable;
         } else {
-            self.queue(key, Position::Arrival);
-            let waiter = self.state.waiters.get(key);
-            let still = waiter.is_some_and(|waiter| matches!(waiter.outcome, Outcome::Waiting));
-            if still && let Some((slot, fresh)) = self.unreserve_youngest(Some(key)) {
-                // One that came later has something: that is due to this one.
-                self.pass_on(slot, fresh);
-                self.settle();
-                self.check();
-            }
+            self.queue_again(key, true);
         }
     }
 
@@ -264,7 +282,7 @@ impl<T, F> Turn<'_, T, F> {
         };
         if waiter.deadline.is_some_and(|deadline| deadline <= self.now) {
             waiter.outcome = Outcome::TimedOut;
-            self.after.wake(waiter.waker.take());
+            self.after.wakers.extend(waiter.waker.take());
         } else {
             self.state.waiters.link(key, Position::Arrival);
         }
@@ -272,15 +290,11 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A waiter leaves, served or not; what it was given and did not collect
     /// goes to the next.
-    ///
-    /// What is left of it is for the caller to drop, after the lock: its waker
-    /// and an error it did not collect are anybody's code.
-    #[must_use]
-    pub(crate) fn leave(&mut self, key: WaiterKey) -> Option<Waiter<F>> {
-        let waiter = self.state.waiters.remove(key)?;
-        if let Some(epoch) = waiter.probe {
-            self.end_probe(Some(epoch), None);
-        }
+    pub(crate) fn leave(&mut self, key: WaiterKey) {
+        let Some(waiter) = self.state.waiters.remove(key) else {
+            return;
+        };
+        self.end_probe(waiter.probe, None);
         if let Outcome::Resource { slot, fresh } = waiter.outcome {
             self.state.reserved -= 1;
             self.pass_on(slot as usize, fresh);
@@ -288,9 +302,9 @@ impl<T, F> Turn<'_, T, F> {
         if let Some(place) = waiter.place {
             self.unclaim(place as usize);
         }
+        self.after.left.extend(Some(waiter));
         self.settle();
         self.check();
-        Some(waiter)
     }
 
     pub(super) fn start_patience(&mut self) {
@@ -339,7 +353,7 @@ impl<T, F> Turn<'_, T, F> {
                         if let Some(other) = self.state.waiters.get_mut(other) {
                             other.place = Some(place);
                             other.granted = self.now;
-                            self.after.wake(other.waker.take());
+                            self.after.wakers.extend(other.waker.take());
                         }
                     }
                 }
@@ -371,7 +385,7 @@ impl<T, F> Turn<'_, T, F> {
             }
             waiter.outcome = Outcome::TimedOut;
             let place = waiter.place.take();
-            self.after.wake(waiter.waker.take());
+            self.after.wakers.extend(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Some(place) = place {
                 self.unclaim(place as usize);
@@ -396,7 +410,7 @@ impl<T, F> Turn<'_, T, F> {
             }
             let had = std::mem::replace(&mut waiter.outcome, outcome());
             let place = waiter.place.take();
-            self.after.wake(waiter.waker.take());
+            self.after.wakers.extend(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Outcome::Resource { slot, fresh } = had {
                 back.push((slot as usize, fresh));

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::State;
 use crate::events::{DestroyReason, Event};
 use crate::slot::{Phase, Slots};
+use crate::waiters::Waiter;
 
 /// The state, for as long as somebody holds its lock.
 #[derive(Debug)]
@@ -13,20 +14,67 @@ pub(crate) struct Turn<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
     pub(crate) now: Instant,
-    pub(crate) after: Aftermath,
+    pub(crate) after: Aftermath<F>,
 }
 
 /// What is to be done once the lock is released.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use]
-pub(crate) struct Aftermath {
-    /// The common case is one.
-    pub(crate) waker: Option<Waker>,
-    pub(crate) more_wakers: Vec<Waker>,
+pub(crate) struct Aftermath<F> {
+    /// To be woken.
+    pub(crate) wakers: Few<Waker>,
+    /// To be dropped, for a waker may own a task, and an error is its maker's:
+    /// what their drop does is anybody's code.
+    pub(crate) spent: Few<Waker>,
+    pub(crate) left: Few<Waiter<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
     pub(crate) doomed: Vec<(usize, DestroyReason)>,
     pub(crate) events: Vec<Event>,
     pub(crate) keeper: KeeperCall,
+}
+
+impl<F> Default for Aftermath<F> {
+    fn default() -> Self {
+        Aftermath {
+            wakers: Few::default(),
+            spent: Few::default(),
+            left: Few::default(),
+            doomed: Vec::new(),
+            events: Vec::new(),
+            keeper: KeeperCall::default(),
+        }
+    }
+}
+
+/// A list that allocates for its second element only: nearly always there is one.
+#[derive(Debug)]
+pub(crate) struct Few<T> {
+    first: Option<T>,
+    more: Vec<T>,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Few {
+            first: None,
+            more: Vec::new(),
+        }
+    }
+}
+
+impl<T> Few<T> {
+    pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
+        for item in items {
+            match self.first {
+                None => self.first = Some(item),
+                Some(_) => self.more.push(item),
+            }
+        }
+    }
+
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
+        self.first.into_iter().chain(self.more)
+    }
 }
 
 /// What the keeper is to be told.
@@ -38,16 +86,6 @@ pub(crate) enum KeeperCall {
     Ring,
     /// There is none.
     Start,
-}
-
-impl Aftermath {
-    pub(crate) fn wake(&mut self, waker: Option<Waker>) {
-        if self.waker.is_none() {
-            self.waker = waker;
-        } else {
-            self.more_wakers.extend(waker);
-        }
-    }
 }
 
 impl<T, F> Turn<'_, T, F> {
@@ -67,7 +105,8 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     pub(super) fn wake_onlookers(&mut self) {
-        self.after.more_wakers.append(&mut self.state.onlookers);
+        let onlookers = std::mem::take(&mut self.state.onlookers);
+        self.after.wakers.extend(onlookers);
     }
 
     /// Makes sure that the keeper comes by at this time.

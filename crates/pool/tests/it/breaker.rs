@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use cenote_pool::{AcquireError, Advice, BreakerState, Failure, PoolId, Report, Strategy};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// Notes every report and never opens the breaker.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote_pool::{AcquireError, Event};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// A factory that waits at the gate and fails then.
 fn failing(
@@ -139,6 +139,7 @@ fn the_background_task_keeps_neither_the_pool_nor_the_executor_busy() {
 
 /// B-023
 #[test]
+#[cfg(feature = "tokio")]
 fn a_tokio_program_ends_although_a_pool_with_a_health_check_lives() {
     let pool = tokio::runtime::Builder::new_current_thread()
         .enable_time()

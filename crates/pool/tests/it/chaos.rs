@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cenote_pool::{BreakerState, FnPool};
 
 use crate::breaker::Recorder;
-use crate::support::*;
+use crate::tools::*;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cenote_pool::{AcquireError, DestroyError, DestroyReason};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// P-005a, P-005b
 #[test]

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use cenote_pool::Pool;
 
-use crate::support::*;
+use crate::tools::*;
 
 /// P-001
 #[test]

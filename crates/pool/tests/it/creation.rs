@@ -2,7 +2,7 @@
 
 use cenote_pool::{AcquireError, Builder, Event, FnManager, with};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// A factory that waits at the gate, and fails for the numbers given.
 fn gated_failing(

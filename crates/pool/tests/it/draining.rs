@@ -2,7 +2,7 @@
 
 use cenote_pool::{DestroyError, Event};
 
-use crate::support::*;
+use crate::tools::*;
 
 #[test]
 fn a_drain_waits_for_the_last_lease() {

@@ -2,7 +2,7 @@
 
 use cenote_pool::{DestroyReason, Manager, Order, Pool, with};
 
-use crate::support::*;
+use crate::tools::*;
 
 #[test]
 fn the_health_check_leaves_leased_resources_alone() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote_pool::{DestroyReason, Event, Hook, with};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// P-008a, P-008b, P-008c
 #[test]

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use cenote_pool::{AcquireError, Builder, FnManager, OpenError};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// A factory that fails on its `nth` call; every call is noted.
 fn failing_on(log: &Log, nth: usize) -> Builder<FnManager<usize, Oops>> {

@@ -5,18 +5,27 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
 mod breaker;
+mod breaker_live;
 mod bugs;
 mod chaos;
 mod closing;
 mod construct;
 mod creation;
 mod draining;
+mod dying;
+mod events;
 mod field;
 mod health;
 mod hooks;
 mod invalid_config;
+mod leases;
 mod lifetimes;
 mod order;
+mod panics;
+mod reservations;
+mod runtimes;
+mod story;
 mod support;
 mod timeouts;
+mod tools;
 mod waiting;

@@ -2,7 +2,7 @@
 
 use cenote_pool::{FnPool, Order};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// Three idle resources that came back as 2, 3, 1.
 fn two_three_one(order: Order) -> (Log, FnPool<usize, Oops>) {

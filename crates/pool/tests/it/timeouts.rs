@@ -2,7 +2,7 @@
 
 use cenote_pool::{AcquireError, Phase, with};
 
-use crate::support::*;
+use crate::tools::*;
 
 /// P-031, P-038a, P-038b, P-055a
 #[test]

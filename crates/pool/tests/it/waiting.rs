@@ -1,6 +1,6 @@
 //! Waiting: order, hand-over, reservations.
 
-use crate::support::*;
+use crate::tools::*;
 
 /// P-024x, B-034
 #[test]

@@ -1,0 +1,136 @@
+//! So many checkouts of one case, and nothing else: for counting instructions
+//! under callgrind. Nothing waits here, so every future is polled once by hand
+//! and there is no runtime, whose timing would make the counts vary.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::task::{Context, Poll, Waker};
+
+use cenote_pool::{Manager, Pool, Verdict};
+
+const CASES: &str = "one-borrowed one-owned one-hooks deadpool-one";
+
+struct Plain;
+
+impl Manager for Plain {
+    type Resource = u64;
+    type Error = Infallible;
+
+    async fn create(&self) -> Result<u64, Infallible> {
+        Ok(0)
+    }
+}
+
+struct Hooked;
+
+impl Manager for Hooked {
+    type Resource = u64;
+    type Error = Infallible;
+
+    async fn create(&self) -> Result<u64, Infallible> {
+        Ok(0)
+    }
+
+    async fn destroy(&self, resource: u64) -> Result<(), Infallible> {
+        black_box(resource);
+        Ok(())
+    }
+
+    async fn healthcheck(&self, resource: &mut u64) -> Result<bool, Infallible> {
+        Ok(black_box(*resource) < u64::MAX)
+    }
+
+    async fn before_acquire(&self, resource: &mut u64) -> Result<bool, Infallible> {
+        Ok(black_box(*resource) < u64::MAX)
+    }
+
+    fn before_release(&self, resource: &mut u64) -> Verdict {
+        black_box(*resource);
+        Verdict::Keep
+    }
+
+    async fn recycle(&self, resource: &mut u64) -> Result<bool, Infallible> {
+        Ok(black_box(*resource) < u64::MAX)
+    }
+}
+
+impl deadpool::managed::Manager for Plain {
+    type Type = u64;
+    type Error = Infallible;
+
+    async fn create(&self) -> Result<u64, Infallible> {
+        Ok(0)
+    }
+
+    async fn recycle(
+        &self,
+        _: &mut u64,
+        _: &deadpool::managed::Metrics,
+    ) -> deadpool::managed::RecycleResult<Infallible> {
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [case, count] = &words[..] else {
+        return usage();
+    };
+    let Ok(count) = count.parse::<u64>() else {
+        return usage();
+    };
+    match case.as_str() {
+        "one-borrowed" => {
+            let pool = Pool::builder(Plain).build().expect("valid");
+            repeat(count, || use_it(&mut now(pool.acquire()).expect("idle")));
+        }
+        "one-owned" => {
+            let pool = Pool::builder(Plain).build().expect("valid");
+            repeat(count, || {
+                use_it(&mut now(pool.acquire_owned()).expect("idle"))
+            });
+        }
+        "one-hooks" => {
+            let pool = Pool::builder(Hooked).build().expect("valid");
+            repeat(count, || use_it(&mut now(pool.acquire()).expect("idle")));
+        }
+        "deadpool-one" => {
+            let pool = deadpool::managed::Pool::<Plain>::builder(Plain).build();
+            let pool = pool.expect("valid");
+            repeat(count, || use_it(&mut now(pool.get()).expect("idle")));
+        }
+        _ => return usage(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: instructions CASE CHECKOUTS\ncases: {CASES}");
+    ExitCode::FAILURE
+}
+
+#[inline]
+fn repeat(count: u64, mut checkout: impl FnMut()) {
+    for _ in 0..count {
+        checkout();
+    }
+}
+
+#[inline]
+fn use_it(resource: &mut u64) {
+    *resource = resource.wrapping_add(1);
+    black_box(resource);
+}
+
+/// The output of a future that is ready at once.
+#[inline]
+fn now<F: Future>(future: F) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits, though nobody else uses the pool"),
+    }
+}

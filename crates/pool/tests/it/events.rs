@@ -1,0 +1,277 @@
+//! Events, counters and histograms.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cenote_pool::{BreakerState, DestroyReason, Event, FnPool, Lease, Phase};
+
+use crate::tools::*;
+
+/// Notes every event in a short form.
+fn note_all(pool: &FnPool<usize, Oops>, log: &Log) -> cenote_pool::Subscription {
+    let log = log.clone();
+    pool.on_event(move |event| log.line(short(event)))
+}
+
+fn short(event: &Event) -> String {
+    match event {
+        Event::Created { resource, took } => format!("created {resource} {took:?}"),
+        Event::CreateFailed { error, delivered } => format!("failed {error} {delivered}"),
+        Event::Acquired {
+            resource, waited, ..
+        } => format!("acquired {resource} {waited:?}"),
+        Event::Released { resource } => format!("released {resource}"),
+        Event::Destroyed {
+            resource, reason, ..
+        } => format!("destroyed {resource} {reason:?}"),
+        Event::HookFailed { hook, error, .. } => format!("hook {hook:?} {error}"),
+        Event::Waiting { .. } => "waiting".to_owned(),
+        Event::TimedOut { phase, .. } => format!("timed out {phase:?}"),
+        Event::LeakSuspected { resource, .. } => format!("leak {resource}"),
+        Event::BreakerChanged { from, to } => format!("breaker {from} {to}"),
+        Event::StrategyPanicked { error } => format!("strategy {error}"),
+        Event::Closed => "closed".to_owned(),
+        Event::Drained => "drained".to_owned(),
+        Event::Lagged { missed } => format!("lagged {missed}"),
+        other => panic!("an event without a test: {other:?}"),
+    }
+}
+
+#[test]
+fn a_callback_hears_the_life_of_a_resource_in_order() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    let pool = gated_numbers(&log, &manual, &gate).max(1).build().unwrap();
+    let listener = note_all(&pool, &log);
+    let mut first = hand(pool.acquire());
+    first.waits();
+    manual.advance_millis(20);
+    gate.open();
+    manual.run();
+    let lease = first.done().unwrap();
+    let mut late = hand(pool.acquire_within(millis(30)));
+    late.waits();
+    manual.advance_millis(30);
+    assert!(late.done().is_err());
+    drop(lease);
+    now(pool.close()).unwrap();
+    drop(listener);
+    let lines = log.lines();
+    let mut lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    // Whether one that creates for itself "waits" is not promised.
+    assert_eq!(lines.iter().filter(|line| **line == "waiting").count(), 2);
+    lines.retain(|line| *line != "waiting");
+    assert_eq!(
+        lines,
+        [
+            "created #1 20ms",
+            "acquired #1 20ms",
+            &format!("timed out {:?}", Phase::Waiting),
+            "released #1",
+            "closed",
+            "destroyed #1 Closed",
+            "drained",
+        ]
+    );
+}
+
+#[test]
+fn breaker_moves_are_told_once_each() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    note_all(&pool, &log).forever();
+    pool.deactivate();
+    pool.deactivate();
+    pool.recover();
+    pool.activate();
+    assert_eq!(
+        log.lines(),
+        [
+            "breaker active inactive",
+            "breaker inactive recovering",
+            "breaker recovering active"
+        ]
+    );
+    assert_eq!(pool.breaker(), BreakerState::Active);
+}
+
+#[test]
+fn a_listener_is_heard_from_when_it_comes_until_it_goes() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    drop(now(pool.acquire()).unwrap());
+    let lease = now(pool.acquire()).unwrap();
+    let listener = note_all(&pool, &log);
+    // Taken before anybody listened, it is heard of all the same.
+    drop(lease);
+    drop(now(pool.acquire()).unwrap());
+    drop(listener);
+    drop(now(pool.acquire()).unwrap());
+    assert_eq!(
+        log.lines(),
+        ["released #1", "acquired #1 0ns", "released #1"]
+    );
+}
+
+#[test]
+fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 2);
+    let (one, two, weak) = (log.clone(), log.clone(), pool.downgrade());
+    pool.on_event(move |event| {
+        one.line(format!("one {}", short(event)));
+        // Outside every lock: this would deadlock under one.
+        assert!(weak.upgrade().unwrap().status().total <= 2);
+    })
+    .forever();
+    pool.on_event(move |event| two.line(format!("two {}", short(event))))
+        .forever();
+    pool.deactivate();
+    let move_ = "breaker active inactive";
+    assert_eq!(
+        log.lines(),
+        [format!("one {move_}"), format!("two {move_}")]
+    );
+}
+
+#[test]
+fn a_stream_has_the_events_since_it_was_made_and_wakes_its_reader() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    drop(now(pool.acquire()).unwrap());
+    let mut events = pool.events();
+    let mut next = hand(events.next());
+    next.waits();
+    let line = line!() + 1;
+    let lease = now(pool.acquire()).unwrap();
+    assert!(next.is_woken());
+    let Some(Event::Acquired {
+        resource, caller, ..
+    }) = next.done()
+    else {
+        panic!("something else happened");
+    };
+    assert_eq!((resource, caller.line()), (Lease::id(&lease), line));
+}
+
+#[test]
+fn a_stream_that_is_read_too_slowly_loses_the_oldest_and_says_how_many() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    drop(now(pool.acquire()).unwrap());
+    let mut events = pool.events();
+    // Two events a round; 1024 are kept.
+    for _ in 0..600 {
+        drop(now(pool.acquire()).unwrap());
+    }
+    let first = now(events.next()).unwrap();
+    assert!(matches!(first, Event::Lagged { missed: 176 }), "{first:?}");
+    let mut kept = 0;
+    while let std::task::Poll::Ready(Some(event)) = hand(events.next()).poll() {
+        assert!(!matches!(event, Event::Lagged { .. }));
+        kept += 1;
+    }
+    assert_eq!(kept, 1024);
+}
+
+#[test]
+fn dropping_a_stream_ends_the_listening() {
+    let log = Log::default();
+    let pool = number_pool(&log, &Manual::new(), 1);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (events, count) = (pool.events(), Arc::clone(&calls));
+    let listener = pool.on_event(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    drop(events);
+    pool.deactivate();
+    drop(listener);
+    pool.activate();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn counters_add_up_what_has_happened() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let make = log.clone();
+    let builder = numbers(&log, &manual).max(1).no_backoff();
+    let pool = builder
+        .create(move || {
+            let number = make.make();
+            async move {
+                match number {
+                    2 => Err(Oops("down")),
+                    _ => Ok(number),
+                }
+            }
+        })
+        .build()
+        .unwrap();
+    let lease = now(pool.acquire()).unwrap();
+    let mut cancelled = hand(pool.acquire());
+    cancelled.waits();
+    drop(cancelled);
+    let mut late = hand(pool.acquire_within(millis(1)));
+    late.waits();
+    manual.advance_millis(1);
+    assert!(late.done().is_err());
+    Lease::discard(lease);
+    assert!(now(pool.acquire()).is_err());
+    drop(now(pool.acquire()).unwrap());
+    drop(now(pool.acquire()).unwrap());
+    let counters = pool.counters();
+    assert_eq!((counters.acquired, counters.created), (3, 2));
+    assert_eq!((counters.create_failed, counters.destroyed), (1, 1));
+    assert_eq!((counters.timed_out, counters.cancelled), (1, 1));
+    assert_eq!(counters.destroyed_for(DestroyReason::Discarded), 1);
+    assert_eq!(counters.destroyed_for(DestroyReason::Closed), 0);
+}
+
+#[test]
+fn timings_are_kept_when_asked_for() {
+    let (log, manual) = (Log::default(), Manual::new());
+    assert!(number_pool(&log, &manual, 1).timings().is_none());
+    let (make, clock) = (log.clone(), manual.clone());
+    let builder = numbers(&log, &manual).max(1).histograms();
+    let pool = builder
+        .create(move || {
+            let (make, slow) = (make.clone(), clock.sleep_for(millis(40)));
+            async move {
+                slow.await;
+                Ok(make.make())
+            }
+        })
+        .before_acquire_async(cenote_pool::with(
+            manual.clone(),
+            async |manual: &Manual, _: &mut usize| manual.sleep_for(millis(10)).await,
+        ))
+        .build()
+        .unwrap();
+    let mut first = hand(pool.acquire());
+    first.waits();
+    manual.advance_millis(40);
+    let lease = first.done().unwrap();
+    let mut second = hand(pool.acquire());
+    second.waits();
+    manual.advance_millis(20);
+    drop(lease);
+    second.waits();
+    manual.advance_millis(10);
+    let lease = second.done().unwrap();
+    manual.advance_millis(5);
+    drop(lease);
+    let timings = pool.timings().unwrap();
+    assert_eq!(
+        (timings.create.count(), timings.create.max()),
+        (1, millis(40))
+    );
+    assert_eq!(
+        (timings.check.count(), timings.check.max()),
+        (1, millis(10))
+    );
+    // 40 ms for the creation; 20 ms in the queue and 10 ms in the hook.
+    assert_eq!((timings.wait.count(), timings.wait.sum()), (2, millis(70)));
+    assert_eq!(timings.wait.quantile(1.0), millis(40));
+    assert_eq!(timings.usage.count(), 2);
+    assert!(timings.usage.quantile(0.0) <= timings.usage.quantile(1.0));
+    assert_eq!(timings.usage.max(), millis(20));
+}

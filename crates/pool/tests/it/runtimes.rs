@@ -1,0 +1,344 @@
+//! The pool on the executors there are: Tokio, smol, and none at all.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use cenote_pool::{AcquireError, Builder, FnManager, Pool, Runtime, Task, ThreadRuntime};
+
+use crate::tools::{Log, millis, units, yield_now};
+
+/// smol, as a user would bring it.
+struct Smol;
+
+impl Runtime for Smol {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a runtime is where time comes from"
+    )]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn coarse_now(&self) -> u64 {
+        0
+    }
+
+    fn sleep(&self, until: Instant) -> Task {
+        Box::pin(async move {
+            smol::Timer::at(until).await;
+        })
+    }
+
+    fn spawn(&self, task: Task) {
+        smol::spawn(task).detach();
+    }
+}
+
+/// Numbers, with hooks that all give way once, so that all need the executor.
+fn slow_numbers(log: &Log) -> Builder<FnManager<usize, Infallible>> {
+    let (make, gone) = (log.clone(), log.clone());
+    Pool::from_fn(move || {
+        let make = make.clone();
+        async move {
+            yield_now().await;
+            Ok(make.make())
+        }
+    })
+    .before_acquire_async(async |_: &mut usize| yield_now().await)
+    .before_release_async(async |_: &mut usize| yield_now().await)
+    .destroy_async(move |number| {
+        let gone = gone.clone();
+        async move {
+            yield_now().await;
+            gone.destroy(number);
+        }
+    })
+    .max(1)
+}
+
+/// Polls a future once; it waits.
+fn waits<F: Future>(future: std::pin::Pin<&mut F>) {
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(future.poll(&mut context), Poll::Pending));
+}
+
+/// Everything that waits, on a real executor: creation, queue, cancel, hooks,
+/// deadline, close.
+async fn waiting_paths(runtime: impl Runtime) {
+    let log = Log::default();
+    let pool = slow_numbers(&log).runtime(runtime).build().unwrap();
+    let lease = pool.acquire().await.unwrap();
+    assert_eq!(*lease, 1);
+    let late = pool.acquire_within(millis(1)).await;
+    assert!(matches!(late, Err(AcquireError::Timeout(_))));
+    {
+        let mut first = pin!(pool.acquire());
+        let mut second = pin!(pool.acquire());
+        waits(first.as_mut());
+        waits(second.as_mut());
+        {
+            let mut cancelled = pin!(pool.acquire());
+            waits(cancelled.as_mut());
+        }
+        drop(lease);
+        drop(first.await.unwrap());
+        drop(second.await.unwrap());
+    }
+    cenote_pool::Lease::discard(pool.acquire().await.unwrap());
+    let lease = pool.acquire().await.unwrap();
+    assert_eq!((*lease, log.gone()), (2, vec![1]));
+    let mut waiter = pin!(pool.acquire());
+    waits(waiter.as_mut());
+    pool.close().await.unwrap();
+    assert!(matches!(waiter.await, Err(AcquireError::Closed)));
+    drop(lease);
+    pool.close_and_drain(millis(60_000)).await.unwrap();
+    assert_eq!(log.gone(), [1, 2]);
+}
+
+#[test]
+fn the_waiting_paths_work_on_smol() {
+    smol::block_on(waiting_paths(Smol));
+}
+
+#[test]
+fn the_waiting_paths_work_on_the_built_in_thread() {
+    smol::block_on(waiting_paths(ThreadRuntime::new()));
+}
+
+#[test]
+fn a_plain_thread_waits_for_another_one() {
+    let pool = units()
+        .max(1)
+        .runtime(ThreadRuntime::new())
+        .build()
+        .unwrap();
+    let lease = pool.acquire_blocking().unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| drop(pool.acquire_blocking().unwrap()));
+        while pool.status().waiting == 0 {
+            std::thread::yield_now();
+        }
+        drop(lease);
+        waiter.join().unwrap();
+    });
+    assert_eq!(pool.counters().acquired, 2);
+}
+
+#[test]
+fn a_plain_thread_gives_up_at_its_deadline() {
+    let pool = units()
+        .max(1)
+        .runtime(ThreadRuntime::new())
+        .build()
+        .unwrap();
+    let _lease = pool.acquire_blocking().unwrap();
+    let late = pool.acquire_blocking_within(millis(1));
+    assert!(matches!(late, Err(AcquireError::Timeout(_))));
+}
+
+#[test]
+fn the_built_in_thread_must_not_be_blocked() {
+    let pool = units().runtime(ThreadRuntime::new()).build().unwrap();
+    let (inner, (send, receive)) = (pool.clone(), std::sync::mpsc::channel());
+    ThreadRuntime::new().spawn(Box::pin(async move {
+        let result = inner.acquire_blocking().map(drop);
+        send.send(matches!(result, Err(AcquireError::WouldBlockExecutor)))
+            .unwrap();
+    }));
+    assert!(receive.recv().unwrap());
+}
+
+/// F-001, on many threads.
+#[test]
+fn status_is_sound_in_every_sample() {
+    let builder = units().max(3).runtime(ThreadRuntime::new());
+    let pool = builder.before_release(|(): &mut ()| true).build().unwrap();
+    std::thread::scope(|scope| {
+        let work = || {
+            for round in 0..2000 {
+                let lease = pool.acquire_blocking().unwrap();
+                if round % 7 == 0 {
+                    cenote_pool::Lease::discard(lease);
+                }
+            }
+        };
+        let workers = [(); 4].map(|()| scope.spawn(work));
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            let status = pool.status();
+            let parts = status.idle + status.active + status.creating;
+            assert_eq!(status.total, parts, "{status}");
+            assert!(
+                status.total <= 3 && status.reserved <= status.idle,
+                "{status}"
+            );
+        }
+    });
+    assert_eq!(pool.counters().acquired, 8000);
+}
+
+#[cfg(feature = "tokio")]
+mod on_tokio {
+    use cenote_pool::{DestroyReason, OwnedLease, TokioRuntime};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    fn current_thread() -> tokio::runtime::Runtime {
+        Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn the_waiting_paths_work_on_tokio() {
+        current_thread().block_on(waiting_paths(TokioRuntime::new()));
+        let many = Builder::new_multi_thread().enable_time().build();
+        many.unwrap().block_on(waiting_paths(TokioRuntime::new()));
+        // One that was built without timers has those of the built-in thread.
+        let bare = Builder::new_current_thread().build().unwrap();
+        bare.block_on(waiting_paths(TokioRuntime::new()));
+    }
+
+    #[test]
+    fn a_tokio_pool_works_in_a_program_without_tokio() {
+        smol::block_on(waiting_paths(TokioRuntime::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_follow_a_paused_clock() {
+        let runtime = TokioRuntime::new().exact_ages();
+        let pool = units().max(1).runtime(runtime).build().unwrap();
+        let _lease = pool.acquire().await.unwrap();
+        let began = tokio::time::Instant::now();
+        let minute = millis(60_000);
+        let Err(AcquireError::Timeout(timeout)) = pool.acquire_within(minute).await else {
+            panic!("not a timeout");
+        };
+        // Tokio's timers are exact to a millisecond.
+        assert!(timeout.waited >= minute && timeout.waited <= minute + millis(2));
+        assert!(began.elapsed() >= minute);
+        let held_for = timeout.oldest_holders[0].held_for;
+        assert!(held_for >= minute && held_for <= minute + millis(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_checks_follow_a_paused_clock() {
+        let log = Log::default();
+        let checks = log.clone();
+        let pool = units()
+            .min(1)
+            .healthcheck_interval(millis(30_000))
+            .healthcheck(move |(): &mut ()| checks.line("checked"))
+            .open()
+            .await
+            .unwrap();
+        for expected in 0..3 {
+            assert_eq!(log.lines().len(), expected);
+            for _ in 0..3 {
+                // The keeper sleeps by now; after that, let it work.
+                tokio::task::yield_now().await;
+            }
+            tokio::time::advance(millis(30_001)).await;
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(pool.status().idle, 1);
+    }
+
+    #[test]
+    fn blocking_on_a_tokio_thread_is_an_error_that_says_what_to_do() {
+        let pool = units().build().unwrap();
+        current_thread().block_on(async {
+            let error = pool.acquire_blocking().unwrap_err();
+            assert!(matches!(error, AcquireError::WouldBlockExecutor));
+            assert!(error.to_string().contains("await acquire()"), "{error}");
+        });
+        assert!(pool.acquire_blocking().is_ok());
+    }
+
+    #[test]
+    fn a_static_pool_serves_one_tokio_runtime_after_the_other() {
+        let log = Log::default();
+        let pool = slow_numbers(&log).max(2).min(1).build().unwrap();
+        for turn in 1..=3 {
+            let tokio = current_thread();
+            tokio.block_on(async {
+                let lease = pool.acquire().await.unwrap();
+                assert!(*lease >= turn);
+                let other = pool.acquire_within(millis(60_000)).await.unwrap();
+                cenote_pool::Lease::release(other).await;
+                cenote_pool::Lease::release(lease).await;
+            });
+            // What was made there went with it.
+            drop(tokio);
+            assert_eq!(pool.status().total, 0, "turn {turn}");
+        }
+        let reason = DestroyReason::RuntimeGone;
+        assert!(pool.counters().destroyed_for(reason) >= 3);
+    }
+
+    #[test]
+    fn resources_without_io_may_outlive_their_tokio_runtime() {
+        let log = Log::default();
+        let runtime = TokioRuntime::new().resources_outlive_it();
+        let pool = slow_numbers(&log).runtime(runtime).build().unwrap();
+        for _ in 0..2 {
+            current_thread().block_on(async {
+                let lease = pool.acquire().await.unwrap();
+                assert_eq!(*lease, 1);
+                cenote_pool::Lease::release(lease).await;
+            });
+        }
+        assert_eq!((log.made(), pool.status().idle), (1, 1));
+    }
+
+    #[test]
+    fn a_lease_may_be_dropped_when_its_tokio_runtime_is_gone() {
+        for keeps in [false, true] {
+            let log = Log::default();
+            let mut builder = slow_numbers(&log);
+            if keeps {
+                builder = builder.before_release(|_: &mut usize| true);
+            }
+            let runtime = TokioRuntime::new().resources_outlive_it();
+            let pool = builder.runtime(runtime).build().unwrap();
+            let tokio = current_thread();
+            let lease = tokio.block_on(pool.acquire_owned()).unwrap();
+            drop(tokio);
+            std::thread::spawn(move || drop(lease)).join().unwrap();
+            // The async half has nowhere to run, so the resource goes.
+            let idle = usize::from(keeps);
+            assert_eq!((pool.status().idle, pool.status().total), (idle, idle));
+        }
+    }
+
+    #[test]
+    fn an_owned_lease_may_be_dropped_when_pool_and_runtime_are_gone() {
+        let log = Log::default();
+        let gone = log.clone();
+        let builder = slow_numbers(&log).destroy(move |number| gone.destroy(number));
+        let pool = builder.build().unwrap();
+        let tokio = current_thread();
+        let lease: OwnedLease<_> = tokio.block_on(pool.acquire_owned()).unwrap();
+        drop(pool);
+        drop(tokio);
+        assert_eq!(*lease, 1);
+        drop(lease);
+        assert_eq!(log.gone(), [1]);
+    }
+
+    #[test]
+    fn a_handle_dropped_without_a_runtime_closes_the_pool() {
+        let log = Log::default();
+        let gone = log.clone();
+        let builder = slow_numbers(&log).destroy(move |number| gone.destroy(number));
+        let runtime = TokioRuntime::new().resources_outlive_it();
+        let builder = builder.min(1).runtime(runtime);
+        let pool = current_thread().block_on(builder.open()).unwrap();
+        drop(pool);
+        assert_eq!(log.gone(), [1]);
+    }
+}
