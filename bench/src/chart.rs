@@ -13,7 +13,7 @@ const TITLE: f64 = 34.0;
 const AXIS: f64 = 22.0;
 const BAR: f64 = 17.0;
 /// Left of the bars: the names.
-const NAMES: f64 = 150.0;
+const NAMES: f64 = 166.0;
 /// Right of the longest bar: its value, and in some panels more.
 const VALUE: f64 = 60.0;
 const WAITS: f64 = 210.0;

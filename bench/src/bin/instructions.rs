@@ -13,9 +13,11 @@ use cenote_pool::{Manager, Pool, Verdict};
 
 const CASES: &str = "one-borrowed one-owned one-hooks deadpool-one";
 
-struct Plain;
+/// One for each case, by the number: with one for all, what the compiler inlines
+/// in one case would depend on the others.
+struct Plain<const CASE: usize>;
 
-impl Manager for Plain {
+impl<const CASE: usize> Manager for Plain<CASE> {
     type Resource = u64;
     type Error = Infallible;
 
@@ -57,7 +59,7 @@ impl Manager for Hooked {
     }
 }
 
-impl deadpool::managed::Manager for Plain {
+impl deadpool::managed::Manager for Plain<2> {
     type Type = u64;
     type Error = Infallible;
 
@@ -84,11 +86,11 @@ fn main() -> ExitCode {
     };
     match case.as_str() {
         "one-borrowed" => {
-            let pool = Pool::builder(Plain).build().expect("valid");
+            let pool = Pool::builder(Plain::<0>).build().expect("valid");
             repeat(count, || use_it(&mut now(pool.acquire()).expect("idle")));
         }
         "one-owned" => {
-            let pool = Pool::builder(Plain).build().expect("valid");
+            let pool = Pool::builder(Plain::<1>).build().expect("valid");
             repeat(count, || {
                 use_it(&mut now(pool.acquire_owned()).expect("idle"))
             });
@@ -98,7 +100,7 @@ fn main() -> ExitCode {
             repeat(count, || use_it(&mut now(pool.acquire()).expect("idle")));
         }
         "deadpool-one" => {
-            let pool = deadpool::managed::Pool::<Plain>::builder(Plain).build();
+            let pool = deadpool::managed::Pool::<Plain<2>>::builder(Plain).build();
             let pool = pool.expect("valid");
             repeat(count, || use_it(&mut now(pool.get()).expect("idle")));
         }

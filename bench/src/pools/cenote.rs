@@ -10,10 +10,12 @@ use cenote_pool::{
 
 use super::{Kind, Patience, Resource, Subject};
 
-/// A manager that only makes resources.
-pub struct Plain;
+/// A manager that only makes resources. Every subject has one of its own, by the
+/// number: with one for all, what the compiler inlines for one subject would
+/// depend on the others.
+pub struct Plain<const SUBJECT: usize>;
 
-impl Manager for Plain {
+impl<const SUBJECT: usize> Manager for Plain<SUBJECT> {
     type Resource = Resource;
     type Error = Infallible;
 
@@ -117,7 +119,7 @@ subject!(
     /// A manager known at compile time.
     Static,
     "cenote",
-    Plain,
+    Plain<0>,
     Pool::builder(Plain)
 );
 
@@ -155,7 +157,7 @@ subject!(
     /// The resource that came back first goes out first.
     Fifo,
     "cenote-fifo",
-    Plain,
+    Plain<1>,
     Pool::builder(Plain).order(Order::Fifo)
 );
 
@@ -163,18 +165,18 @@ subject!(
     /// Waits, creations, checks and uses are timed.
     Histograms,
     "cenote-histograms",
-    Plain,
+    Plain<2>,
     Pool::builder(Plain).histograms()
 );
 
 /// Leases that borrow nothing.
-pub struct Owned(Pool<Plain>);
+pub struct Owned(Pool<Plain<3>>);
 
 impl Subject for Owned {
     const NAME: &'static str = "cenote-owned";
     const KIND: Kind = Kind::Ours;
 
-    type Lease = OwnedLease<Plain>;
+    type Lease = OwnedLease<Plain<3>>;
     type Error = AcquireError<Infallible>;
 
     async fn open(max: usize, patience: Patience) -> Option<Self> {

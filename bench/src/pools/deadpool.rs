@@ -10,9 +10,10 @@ use deadpool::managed::{
 
 use super::{Kind, Patience, Resource, Subject};
 
-pub struct Plain;
+/// One for each subject, as ours have.
+pub struct Plain<const SUBJECT: usize>;
 
-impl Manager for Plain {
+impl<const SUBJECT: usize> Manager for Plain<SUBJECT> {
     type Type = Resource;
     type Error = Infallible;
 
@@ -25,7 +26,11 @@ impl Manager for Plain {
     }
 }
 
-fn build(builder: PoolBuilder<Plain>, max: usize, patience: Patience) -> Pool<Plain> {
+fn build<const SUBJECT: usize>(
+    builder: PoolBuilder<Plain<SUBJECT>>,
+    max: usize,
+    patience: Patience,
+) -> Pool<Plain<SUBJECT>> {
     let builder = builder.max_size(max);
     let builder = match patience {
         // No timeout is the default.
@@ -38,7 +43,7 @@ fn build(builder: PoolBuilder<Plain>, max: usize, patience: Patience) -> Pool<Pl
 }
 
 /// Every hook it has, ready at once.
-fn hooked() -> PoolBuilder<Plain> {
+fn hooked() -> PoolBuilder<Plain<1>> {
     let look = || {
         Hook::sync_fn(|resource: &mut Resource, _| {
             black_box(*resource);
@@ -52,15 +57,15 @@ fn hooked() -> PoolBuilder<Plain> {
 }
 
 macro_rules! subject {
-    ($(#[$doc:meta])* $subject:ident, $name:literal, $builder:expr) => {
+    ($(#[$doc:meta])* $subject:ident, $name:literal, $manager:ty, $builder:expr) => {
         $(#[$doc])*
-        pub struct $subject(Pool<Plain>);
+        pub struct $subject(Pool<$manager>);
 
         impl Subject for $subject {
             const NAME: &'static str = $name;
             const KIND: Kind = Kind::Peer;
 
-            type Lease = Object<Plain>;
+            type Lease = Object<$manager>;
             type Error = PoolError<Infallible>;
 
             async fn open(max: usize, patience: Patience) -> Option<Self> {
@@ -85,6 +90,7 @@ subject!(
     /// As it comes.
     Deadpool,
     "deadpool",
+    Plain<0>,
     Pool::builder(Plain)
 );
 
@@ -92,5 +98,6 @@ subject!(
     /// With every hook it has.
     DeadpoolHooks,
     "deadpool-hooks",
+    Plain<1>,
     hooked()
 );

@@ -171,11 +171,10 @@ struct Wait<'a, M: Manager> {
     core: &'a Arc<Core<M>>,
     arrival: Arrival,
     key: Option<WaiterKey>,
-    began: Instant,
-    /// The time of the last turn.
-    now: Instant,
-    /// Time has passed since, in the acquire hook.
-    hook_waited: bool,
+    /// When it began to wait, by the coarse clock; and by the precise one, where
+    /// there is a deadline or a histogram.
+    began: u64,
+    began_precisely: Option<Instant>,
 }
 
 /// A slot, and whether its resource is fresh.
@@ -194,21 +193,20 @@ impl<'a, M: Manager> Wait<'a, M> {
         patience: Patience,
     ) -> &'w mut Self {
         wait.get_or_insert_with(|| {
-            let now = core.now();
+            let now = (timeout.is_some() || core.histograms.is_some()).then(|| core.now());
             Wait {
                 core,
                 arrival: Arrival {
                     caller,
-                    deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
+                    deadline: timeout.and_then(|timeout| now?.checked_add(timeout)),
                     hint: None,
                     patience,
                     refused: false,
                     serial: None,
                 },
                 key: None,
-                began: now,
-                now,
-                hook_waited: false,
+                began: core.runtime.coarse_now(),
+                began_precisely: now,
             }
         })
     }
@@ -221,10 +219,7 @@ impl<'a, M: Manager> Wait<'a, M> {
             None => {
                 core.consider_recovery();
                 self.arrival.hint = hint::last_slot(core).map(Slot::index);
-                core.turn(|turn| {
-                    self.now = turn.now;
-                    turn.enter(&self.arrival, cx.waker())
-                })
+                core.turn(|turn| turn.enter(&self.arrival, cx.waker()))
             }
         };
         loop {
@@ -264,15 +259,11 @@ impl<'a, M: Manager> Wait<'a, M> {
         key: WaiterKey,
         cx: &mut Context<'_>,
     ) -> Looked<crate::core::CreateFailure<M::Error>> {
-        self.core.turn(|turn| {
-            self.now = turn.now;
-            turn.look(key, cx.waker())
-        })
+        self.core.turn(|turn| turn.look(key, cx.waker()))
     }
 
     /// The acquire hook waits: minds the deadline meanwhile.
     fn check_deadline<T>(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<T, M>> {
-        self.hook_waited = true;
         if self.arrival.deadline.is_none() {
             return Poll::Pending;
         }
@@ -316,13 +307,12 @@ impl<'a, M: Manager> Wait<'a, M> {
         let core = self.core;
         let caller = self.arrival.caller;
         slot.count_lease();
-        slot.note_holder(caller, core.runtime.coarse_now());
+        let now = core.runtime.coarse_now();
+        slot.note_holder(caller, now);
         hint::used(core, slot);
-        if self.hook_waited || core.histograms.is_some() {
-            self.now = core.now();
-        }
-        let waited = self.now.saturating_duration_since(self.began);
-        if let Some(histograms) = &core.histograms {
+        let mut waited = Duration::from_nanos(now.saturating_sub(self.began));
+        if let (Some(histograms), Some(began)) = (&core.histograms, self.began_precisely) {
+            waited = core.now().saturating_duration_since(began);
             histograms.wait.record(waited);
         }
         if core.signals() & signal::OBSERVED != 0 {
@@ -341,10 +331,7 @@ impl<'a, M: Manager> Wait<'a, M> {
 
     fn leave(&mut self) {
         if let Some(key) = self.key.take() {
-            self.core.turn(|turn| {
-                self.now = turn.now;
-                turn.leave(key);
-            });
+            self.core.turn(|turn| turn.leave(key));
         }
     }
 
@@ -355,11 +342,13 @@ impl<'a, M: Manager> Wait<'a, M> {
         holders.truncate(3);
         let caller = self.arrival.caller;
         let timeout = core.turn(|turn| {
+            let now = turn.clock.now();
+            let began = self.began_precisely.unwrap_or(now);
             turn.state.counters.timed_out += 1;
             turn.note(|| Event::TimedOut { caller, phase });
             Timeout {
                 phase,
-                waited: turn.now.saturating_duration_since(self.began),
+                waited: now.saturating_duration_since(began),
                 status: turn.state.status(turn.slots),
                 last_creation_error: turn.state.last_creation_error.clone(),
                 oldest_holders: holders,

@@ -17,7 +17,7 @@ use crate::keeper::{self, Bell};
 use crate::manager::Manager;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slots};
-use crate::state::{Aftermath, KeeperCall, State, Turn};
+use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 
@@ -113,19 +113,18 @@ impl<M: Manager> Core<M> {
 
     /// Takes a turn under the lock, then does what follows from it.
     pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
-        let now = self.now();
         let mut guard = self.state.lock();
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
-            now,
+            clock: Clock::new(&*self.runtime),
             after: Aftermath::default(),
         };
         let decision = decide(&mut turn);
-        let after = turn.after;
+        let mut after = turn.after;
         self.mirror(&guard);
         drop(guard);
-        self.follow(after);
+        self.follow(&mut after);
         decision
     }
 
@@ -135,30 +134,22 @@ impl<M: Manager> Core<M> {
     }
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
-    fn follow(self: &Arc<Self>, after: Aftermath<CreateFailure<M::Error>>) {
-        let Aftermath {
-            wakers,
-            spent,
-            left,
-            doomed,
-            events,
-            keeper,
-        } = after;
-        for waker in wakers.into_iter() {
+    fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+        for waker in after.wakers.drain() {
             waker.wake();
         }
-        match keeper {
+        match after.keeper {
             KeeperCall::Nothing => {}
             KeeperCall::Ring => self.bell.ring(),
             KeeperCall::Start => keeper::start(self),
         }
-        for event in &events {
-            self.listeners.emit(event);
+        for event in after.events.drain(..) {
+            self.listeners.emit(&event);
         }
-        for (index, reason) in doomed {
+        for (index, reason) in after.doomed.drain(..) {
             Condemned::new(self, index, reason).destroy_in_background();
         }
-        drop((spent, left));
+        // Whatever else is in there is dropped by the caller, after the lock.
     }
 
     pub(crate) fn now(&self) -> Instant {

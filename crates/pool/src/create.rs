@@ -117,7 +117,10 @@ impl<M: Manager> Creation<M> {
         let core = &self.core;
         let error = failure.message();
         let undelivered = core.turn(|turn| {
-            let in_a_row = turn.state.backoff.failed(self.began, turn.now, random());
+            let in_a_row = turn
+                .state
+                .backoff
+                .failed(self.began, turn.clock.now(), random());
             turn.state.last_creation_error = Some(CreationError {
                 message: Arc::clone(&error),
                 in_a_row,

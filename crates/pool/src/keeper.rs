@@ -114,7 +114,7 @@ impl<M: Manager> Keeper<M> {
             turn.expire();
             turn.revoke_uncollected();
             turn.settle();
-            let now = turn.now;
+            let now = turn.clock.now();
             let mut plan = Plan::default();
             if let Some(interval) = core.config.healthcheck_interval {
                 let state = &mut *turn.state;
@@ -214,7 +214,7 @@ struct Plan {
 
 /// Looks at every resource: idle too long, lived too long, out too long.
 fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
-    let now = turn.now;
+    let now = turn.clock.now();
     let mut order = turn.idle_oldest_first();
     order.extend(
         (0..turn.slots.len())

@@ -114,7 +114,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             turn.end_probe(probe, Some(true));
             turn.note(|| Event::Released { resource });
             turn.give(index);
-            used.map(|leased| turn.now.saturating_duration_since(leased))
+            used.map(|leased| turn.clock.now().saturating_duration_since(leased))
         });
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);

@@ -63,6 +63,8 @@ pub(crate) enum Outcome<F> {
 #[derive(Debug)]
 pub(crate) struct Waiter<F> {
     serial: u32,
+    /// Not a free entry.
+    live: bool,
     linked: bool,
     prev: u32,
     next: u32,
@@ -80,8 +82,8 @@ pub(crate) struct Waiter<F> {
     pub(crate) counted: bool,
     pub(crate) caller: &'static Location<'static>,
     pub(crate) deadline: Option<Instant>,
-    /// When it was given a resource or a place.
-    pub(crate) granted: Instant,
+    /// When it was given a resource or a place, by the coarse clock.
+    pub(crate) granted: u64,
     /// The breaker's epoch, if it was admitted as a probe.
     pub(crate) probe: Option<u64>,
 }
@@ -90,7 +92,7 @@ const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Waiters<F> {
-    entries: Vec<Option<Waiter<F>>>,
+    entries: Vec<Waiter<F>>,
     free: Vec<u32>,
     serial: u32,
     head: u32,
@@ -124,7 +126,6 @@ impl<F> Waiters<F> {
     pub(crate) fn insert(
         &mut self,
         caller: &'static Location<'static>,
-        now: Instant,
         deadline: Option<Instant>,
         serial: Option<u32>,
     ) -> WaiterKey {
@@ -134,6 +135,7 @@ impl<F> Waiters<F> {
         });
         let entry = Waiter {
             serial,
+            live: true,
             linked: false,
             prev: NIL,
             next: NIL,
@@ -146,12 +148,12 @@ impl<F> Waiters<F> {
             counted: false,
             caller,
             deadline,
-            granted: now,
+            granted: 0,
             probe: None,
         };
         let index = match self.free.pop() {
             Some(index) => {
-                self.entries[index as usize] = Some(entry);
+                self.entries[index as usize] = entry;
                 index
             }
             None => {
@@ -159,7 +161,7 @@ impl<F> Waiters<F> {
                     .ok()
                     .filter(|&index| index != NIL)
                     .expect("fewer than four thousand million waiters");
-                self.entries.push(Some(entry));
+                self.entries.push(entry);
                 index
             }
         };
@@ -169,28 +171,31 @@ impl<F> Waiters<F> {
         WaiterKey { index, serial }
     }
 
-    /// Takes a waiter out, from wherever it stands.
-    pub(crate) fn remove(&mut self, key: WaiterKey) -> Option<Waiter<F>> {
-        self.get(key)?;
+    /// Takes a waiter out, from wherever it stands. Its waker and its outcome
+    /// have been taken before: they are not to be dropped here.
+    pub(crate) fn remove(&mut self, key: WaiterKey) {
+        let Some(entry) = self.get_mut(key) else {
+            return;
+        };
+        debug_assert!(entry.waker.is_none() && matches!(entry.outcome, Outcome::Waiting));
+        entry.live = false;
         self.unlink(key.index);
-        let entry = self.entries[key.index as usize].take();
         self.free.push(key.index);
         if self.deadlines.len() > 2 * (self.entries.len() - self.free.len()) + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.retain(|&Reverse((_, index, serial))| self.is_live(index, serial));
             self.deadlines = deadlines;
         }
-        entry
     }
 
     pub(crate) fn get(&self, key: WaiterKey) -> Option<&Waiter<F>> {
-        let entry = self.entries.get(key.index as usize)?.as_ref()?;
-        (entry.serial == key.serial).then_some(entry)
+        let entry = self.entries.get(key.index as usize)?;
+        (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
     pub(crate) fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<F>> {
-        let entry = self.entries.get_mut(key.index as usize)?.as_mut()?;
-        (entry.serial == key.serial).then_some(entry)
+        let entry = self.entries.get_mut(key.index as usize)?;
+        (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
     /// Queues a waiter.
@@ -240,7 +245,7 @@ impl<F> Waiters<F> {
     /// queue came before nearly everybody in it, so this looks at few.
     fn first_younger_than(&self, key: WaiterKey) -> u32 {
         let mut index = self.head;
-        while let Some(Some(entry)) = self.entries.get(index as usize) {
+        while let Some(entry) = self.entries.get(index as usize) {
             // Serial numbers wrap, but two waiters are never half a turn apart.
             if entry.serial.wrapping_sub(key.serial) < u32::MAX / 2 {
                 break;
@@ -271,7 +276,7 @@ impl<F> Waiters<F> {
     pub(crate) fn first_without_creation(&self) -> Option<WaiterKey> {
         let mut index = self.head;
         while index != NIL {
-            let entry = self.entries[index as usize].as_ref()?;
+            let entry = self.entries.get(index as usize)?;
             if !entry.job && entry.place.is_none() {
                 return self.key_at(index);
             }
@@ -312,8 +317,8 @@ impl<F> Waiters<F> {
     }
 
     fn key_at(&self, index: u32) -> Option<WaiterKey> {
-        let entry = self.entries.get(index as usize)?.as_ref()?;
-        Some(WaiterKey {
+        let entry = self.entries.get(index as usize)?;
+        entry.live.then_some(WaiterKey {
             index,
             serial: entry.serial,
         })
@@ -339,8 +344,6 @@ impl<F> Waiters<F> {
     }
 
     fn raw_mut(&mut self, index: u32) -> &mut Waiter<F> {
-        self.entries[index as usize]
-            .as_mut()
-            .expect("links lead to live entries only")
+        &mut self.entries[index as usize]
     }
 }

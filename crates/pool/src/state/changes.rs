@@ -102,7 +102,7 @@ impl<T, F> Turn<'_, T, F> {
     /// Moves the breaker.
     pub(crate) fn move_breaker(&mut self, to: BreakerState, by_hand: bool) {
         let from = self.state.breaker.state();
-        if self.state.breaker.transition(to, self.now, by_hand) {
+        if self.state.breaker.transition(to, self.clock.now(), by_hand) {
             self.note(|| Event::BreakerChanged { from, to });
         }
         if let Some(due) = self.state.breaker.next_due() {

@@ -32,7 +32,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub(crate) use self::queue::{Arrival, Looked, Patience};
-pub(crate) use self::turn::{Aftermath, KeeperCall, Turn};
+pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Turn};
 use crate::backoff::Backoff;
 use crate::breaker::Breaker;
 use crate::config::{Config, Order};
@@ -164,7 +164,7 @@ impl<F> State<F> {
     }
 
     /// Why a resource that is with the pool may not be handed out.
-    pub(super) fn unfit(&self, index: usize, now: Instant) -> Option<DestroyReason> {
+    pub(super) fn unfit(&self, index: usize, clock: &Clock<'_>) -> Option<DestroyReason> {
         let meta = &self.metas[index];
         if self.closed {
             return Some(DestroyReason::Closed);
@@ -176,7 +176,7 @@ impl<F> State<F> {
             return Some(DestroyReason::Shrunk);
         }
         // Where there is room, the keeper makes its replacement first.
-        let expired = meta.expires.is_some_and(|expires| expires <= now);
+        let expired = meta.expires.is_some_and(|expires| expires <= clock.now());
         if expired && !meta.replaced && !self.has_room() {
             return Some(DestroyReason::Lifetime);
         }

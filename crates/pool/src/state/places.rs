@@ -22,14 +22,14 @@ impl<T, F> Turn<'_, T, F> {
                 Order::Fifo => self.take_from_ring(VecDeque::pop_front)?,
                 Order::Lifo => self.take_from_ring(VecDeque::pop_back)?,
             };
-            match self.state.unfit(index, self.now) {
+            match self.state.unfit(index, &self.clock) {
                 Some(reason) => self.condemn(index, reason),
                 None => {
                     if self.state.summons_leases() {
                         self.slots.at(index).summon();
                     }
                     if self.state.timed {
-                        self.state.metas[index].leased = Some(self.now);
+                        self.state.metas[index].leased = Some(self.clock.now());
                     }
                     return Some(index);
                 }
@@ -105,7 +105,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A resource in hand goes to the head of the queue, to the idle ones, or out.
     pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
-        if let Some(reason) = self.state.unfit(index, self.now) {
+        if let Some(reason) = self.state.unfit(index, &self.clock) {
             self.slots.at(index).set(Phase::Leased, true);
             self.slots.at(index).note_pool();
             self.condemn(index, reason);
@@ -127,7 +127,7 @@ impl<T, F> Turn<'_, T, F> {
                 slot: narrow(index),
                 fresh,
             };
-            waiter.granted = self.now;
+            waiter.granted = self.clock.coarse_now();
             place = waiter.place.take();
             self.after.wakers.extend(waiter.waker.take());
         }
@@ -176,14 +176,14 @@ impl<T, F> Turn<'_, T, F> {
             && !self.state.closed
             && let Some(key) = self.state.waiters.first_without_creation()
         {
-            if let Some(until) = self.state.backoff.until(self.now) {
+            if let Some(until) = self.state.backoff.until(self.clock.now()) {
                 self.call_keeper(until);
                 break;
             }
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
                 waiter.place = Some(place);
-                waiter.granted = self.now;
+                waiter.granted = self.clock.coarse_now();
                 self.after.wakers.extend(waiter.waker.take());
             }
             self.start_patience();
@@ -244,7 +244,7 @@ impl<T, F> Turn<'_, T, F> {
         };
         // Served by its own creation alone: it gets this one, or nothing.
         self.after.wakers.extend(waiter.waker.take());
-        waiter.granted = self.now;
+        waiter.granted = self.clock.coarse_now();
         waiter.outcome = Outcome::Resource {
             slot: narrow(index),
             fresh: true,

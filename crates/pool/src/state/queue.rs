@@ -86,7 +86,8 @@ impl<T, F> Turn<'_, T, F> {
         match arrival.patience {
             Patience::Queue => {}
             Patience::Create
-                if self.state.may_create(self.now) && self.state.nobody_lacks_a_creation() => {}
+                if self.state.may_create(self.clock.now())
+                    && self.state.nobody_lacks_a_creation() => {}
             Patience::Idle | Patience::Create => {
                 self.end_probe(probe, None);
                 return Looked::Exhausted;
@@ -114,7 +115,7 @@ impl<T, F> Turn<'_, T, F> {
     /// Makes an entry for an acquire that needs one; it is not queued yet.
     pub(crate) fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
         let waiters = &mut self.state.waiters;
-        let key = waiters.insert(arrival.caller, self.now, arrival.deadline, arrival.serial);
+        let key = waiters.insert(arrival.caller, arrival.deadline, arrival.serial);
         if let Some(deadline) = arrival.deadline {
             self.call_keeper(deadline);
         }
@@ -179,7 +180,11 @@ impl<T, F> Turn<'_, T, F> {
             return Looked::Create(key, place as usize);
         }
         let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
-            Outcome::Waiting if waiter.deadline.is_none_or(|deadline| deadline > self.now) => {
+            Outcome::Waiting
+                if waiter
+                    .deadline
+                    .is_none_or(|deadline| deadline > self.clock.now()) =>
+            {
                 let known = waiter.waker.as_ref();
                 if !known.is_some_and(|known| known.will_wake(waker)) {
                     let old = waiter.waker.replace(waker.clone());
@@ -213,7 +218,7 @@ impl<T, F> Turn<'_, T, F> {
     /// A waiter takes what is reserved for it.
     fn collect(&mut self, key: WaiterKey, slot: usize, fresh: bool, waker: &Waker) -> Looked<F> {
         self.state.reserved -= 1;
-        if let Some(reason) = self.state.unfit(slot, self.now) {
+        if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
             self.requeue(key);
@@ -222,11 +227,13 @@ impl<T, F> Turn<'_, T, F> {
         let summon = self.state.summons_leases();
         self.slots.at(slot).set(Phase::Leased, summon);
         if self.state.timed {
-            self.state.metas[slot].leased = Some(self.now);
+            self.state.metas[slot].leased = Some(self.clock.now());
         }
-        let waiter = self.state.waiters.remove(key);
-        self.state.metas[slot].probe = waiter.as_ref().and_then(|waiter| waiter.probe);
-        self.after.left.extend(waiter);
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            self.state.metas[slot].probe = waiter.probe.take();
+            self.after.spent.extend(waiter.waker.take());
+        }
+        self.state.waiters.remove(key);
         self.check();
         Looked::Taken {
             slot,
@@ -280,7 +287,10 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        if waiter.deadline.is_some_and(|deadline| deadline <= self.now) {
+        if waiter
+            .deadline
+            .is_some_and(|deadline| deadline <= self.clock.now())
+        {
             waiter.outcome = Outcome::TimedOut;
             self.after.wakers.extend(waiter.waker.take());
         } else {
@@ -291,25 +301,31 @@ impl<T, F> Turn<'_, T, F> {
     /// A waiter leaves, served or not; what it was given and did not collect
     /// goes to the next.
     pub(crate) fn leave(&mut self, key: WaiterKey) {
-        let Some(waiter) = self.state.waiters.remove(key) else {
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        self.end_probe(waiter.probe, None);
-        if let Outcome::Resource { slot, fresh } = waiter.outcome {
-            self.state.reserved -= 1;
-            self.pass_on(slot as usize, fresh);
+        let outcome = std::mem::replace(&mut waiter.outcome, Outcome::Waiting);
+        let (place, probe) = (waiter.place.take(), waiter.probe.take());
+        self.after.spent.extend(waiter.waker.take());
+        self.state.waiters.remove(key);
+        self.end_probe(probe, None);
+        match outcome {
+            Outcome::Resource { slot, fresh } => {
+                self.state.reserved -= 1;
+                self.pass_on(slot as usize, fresh);
+            }
+            other => self.after.uncollected.extend([other]),
         }
-        if let Some(place) = waiter.place {
+        if let Some(place) = place {
             self.unclaim(place as usize);
         }
-        self.after.left.extend(Some(waiter));
         self.settle();
         self.check();
     }
 
     pub(super) fn start_patience(&mut self) {
         if self.state.patience_over.is_none() {
-            self.state.patience_over = self.now.checked_add(PATIENCE);
+            self.state.patience_over = self.clock.now().checked_add(PATIENCE);
             if let Some(over) = self.state.patience_over {
                 self.call_keeper(over);
             }
@@ -319,23 +335,30 @@ impl<T, F> Turn<'_, T, F> {
     /// Takes back what was granted and not collected in time, if somebody else
     /// waits for it; the one it is taken from gets its old place in the queue.
     pub(crate) fn revoke_uncollected(&mut self) {
-        if self.state.patience_over.is_none_or(|over| over > self.now) {
+        if self
+            .state
+            .patience_over
+            .is_none_or(|over| over > self.clock.now())
+        {
             return;
         }
         self.state.patience_over = None;
-        let mut next: Option<Instant> = None;
+        let mut next: Option<Duration> = None;
+        let coarse = self.clock.coarse_now();
         for key in self.state.waiters.keys() {
             let Some(waiter) = self.state.waiters.get(key) else {
                 continue;
             };
-            let over = waiter.granted.checked_add(PATIENCE).unwrap_or(self.now);
+            // By the coarse clock, which a hand-over can afford to read.
+            let granted_for = Duration::from_nanos(coarse.saturating_sub(waiter.granted));
+            let left = PATIENCE.saturating_sub(granted_for);
             let reserved = match waiter.outcome {
                 Outcome::Resource { slot, fresh } => Some((slot, fresh)),
                 _ => None,
             };
             match (reserved, waiter.place) {
                 (None, None) => {}
-                _ if over > self.now => next = Some(next.map_or(over, |next| next.min(over))),
+                _ if !left.is_zero() => next = Some(next.map_or(left, |next| next.min(left))),
                 // Not in the queue: nothing else could serve it.
                 _ if waiter.only_own_job => {}
                 (Some((slot, fresh)), _) if self.state.waiters.waiting() > 0 => {
@@ -352,7 +375,7 @@ impl<T, F> Turn<'_, T, F> {
                         }
                         if let Some(other) = self.state.waiters.get_mut(other) {
                             other.place = Some(place);
-                            other.granted = self.now;
+                            other.granted = self.clock.coarse_now();
                             self.after.wakers.extend(other.waker.take());
                         }
                     }
@@ -363,8 +386,9 @@ impl<T, F> Turn<'_, T, F> {
         // Those that stay uncollected with nobody else waiting are looked at
         // again when somebody queues, at the latest after another while.
         if next.is_none() && self.state.reserved > 0 {
-            next = self.now.checked_add(PATIENCE);
+            next = Some(PATIENCE);
         }
+        let next = next.and_then(|left| self.clock.now().checked_add(left));
         self.state.patience_over = match (self.state.patience_over, next) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -375,7 +399,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Fails every waiter whose deadline has passed.
     pub(crate) fn expire(&mut self) {
-        while let Some(key) = self.state.waiters.pop_expired(self.now) {
+        while let Some(key) = self.state.waiters.pop_expired(self.clock.now()) {
             let Some(waiter) = self.state.waiters.get_mut(key) else {
                 continue;
             };

@@ -1,20 +1,47 @@
 //! A turn: the lock is held, the state may change.
 
+use std::cell::Cell;
 use std::task::Waker;
 use std::time::Instant;
 
 use super::State;
 use crate::events::{DestroyReason, Event};
+use crate::runtime::Runtime;
 use crate::slot::{Phase, Slots};
-use crate::waiters::Waiter;
+use crate::waiters::Outcome;
 
 /// The state, for as long as somebody holds its lock.
-#[derive(Debug)]
 pub(crate) struct Turn<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
-    pub(crate) now: Instant,
+    pub(crate) clock: Clock<'a>,
     pub(crate) after: Aftermath<F>,
+}
+
+/// The time, the same for the whole of a turn, and read only if it is asked for:
+/// most turns need none.
+pub(crate) struct Clock<'a> {
+    runtime: &'a dyn Runtime,
+    now: Cell<Option<Instant>>,
+}
+
+impl<'a> Clock<'a> {
+    pub(crate) fn new(runtime: &'a dyn Runtime) -> Self {
+        Clock {
+            runtime,
+            now: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        let now = self.now.get().unwrap_or_else(|| self.runtime.now());
+        self.now.set(Some(now));
+        now
+    }
+
+    pub(crate) fn coarse_now(&self) -> u64 {
+        self.runtime.coarse_now()
+    }
 }
 
 /// What is to be done once the lock is released.
@@ -26,7 +53,7 @@ pub(crate) struct Aftermath<F> {
     /// To be dropped, for a waker may own a task, and an error is its maker's:
     /// what their drop does is anybody's code.
     pub(crate) spent: Few<Waker>,
-    pub(crate) left: Few<Waiter<F>>,
+    pub(crate) uncollected: Few<Outcome<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
     pub(crate) doomed: Vec<(usize, DestroyReason)>,
     pub(crate) events: Vec<Event>,
@@ -38,7 +65,7 @@ impl<F> Default for Aftermath<F> {
         Aftermath {
             wakers: Few::default(),
             spent: Few::default(),
-            left: Few::default(),
+            uncollected: Few::default(),
             doomed: Vec::new(),
             events: Vec::new(),
             keeper: KeeperCall::default(),
@@ -72,8 +99,8 @@ impl<T> Few<T> {
         }
     }
 
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
-        self.first.into_iter().chain(self.more)
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.first.take().into_iter().chain(self.more.drain(..))
     }
 }
 
@@ -129,7 +156,7 @@ impl<T, F> Turn<'_, T, F> {
     /// Starts the keeper if there should be one and is none.
     pub(crate) fn start_lost_keeper(&mut self) {
         if std::mem::take(&mut self.state.keeper_lost) {
-            self.call_keeper(self.now);
+            self.call_keeper(self.clock.now());
             self.state.rewatch(self.slots);
         }
     }
@@ -140,8 +167,8 @@ impl<T, F> Turn<'_, T, F> {
             self.call_keeper(
                 self.state
                     .backoff
-                    .background_until(self.now)
-                    .unwrap_or(self.now),
+                    .background_until(self.clock.now())
+                    .unwrap_or(self.clock.now()),
             );
         }
     }
