@@ -91,16 +91,18 @@ impl<M: Manager> Core<M> {
             }
             // A cancel here drops `unchecked`, which destroys the resource.
             let mut unchecked = Unchecked { core: self, slot };
-            let answer = {
-                let mut hook = pin!(self.call_before_acquire(unchecked.resource()));
-                poll_fn(|cx| match hook.as_mut().poll(cx) {
-                    Poll::Ready(answer) => Poll::Ready(Ok(answer)),
-                    Poll::Pending => {
-                        Wait::begin(&mut wait, self, caller, timeout, patience).check_deadline(cx)
-                    }
-                })
-                .await?
-            };
+            let answer =
+                if let Some(answer) = self.call_plain_before_acquire(unchecked.resource()) {
+                    answer
+                } else {
+                    let mut hook = pin!(self.call_before_acquire(unchecked.resource()));
+                    poll_fn(|cx| match hook.as_mut().poll(cx) {
+                        Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                        Poll::Pending => Wait::begin(&mut wait, self, caller, timeout, patience)
+                            .check_deadline(cx),
+                    })
+                    .await?
+                };
             match answer {
                 Ok(()) => {
                     let slot = unchecked.passed();

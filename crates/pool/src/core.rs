@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::breaker::PoolId;
@@ -17,7 +18,7 @@ use crate::keeper::{self, Bell};
 use crate::manager::Manager;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slots};
-use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
+use crate::state::{Aftermath, Clock, KeeperCall, Rare, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 
@@ -134,8 +135,9 @@ impl<M: Manager> Core<M> {
     }
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
+    #[inline]
     fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
-        for waker in after.wakers.drain() {
+        if let Some(waker) = after.waker.take() {
             waker.wake();
         }
         match after.keeper {
@@ -143,13 +145,21 @@ impl<M: Manager> Core<M> {
             KeeperCall::Ring => self.bell.ring(),
             KeeperCall::Start => keeper::start(self),
         }
-        for event in after.events.drain(..) {
-            self.listeners.emit(&event);
-        }
-        for (index, reason) in after.doomed.drain(..) {
-            Condemned::new(self, index, reason).destroy_in_background();
+        if let Some(rare) = after.rare.take() {
+            self.follow_rare(*rare);
         }
         // Whatever else is in there is dropped by the caller, after the lock.
+    }
+
+    #[cold]
+    fn follow_rare(self: &Arc<Self>, rare: Rare<CreateFailure<M::Error>>) {
+        rare.wakers.into_iter().for_each(Waker::wake);
+        for event in &rare.events {
+            self.listeners.emit(event);
+        }
+        for (index, reason) in rare.doomed {
+            Condemned::new(self, index, reason).destroy_in_background();
+        }
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -193,7 +193,7 @@ impl<M: Manager> Drop for Keeper<M> {
             if self.ran {
                 for key in state.waiters.keys() {
                     let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
-                    turn.after.wakers.extend(waker);
+                    turn.after.wake(waker);
                 }
             }
         });

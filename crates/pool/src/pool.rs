@@ -487,7 +487,7 @@ impl<M: Manager> Core<M> {
     fn close(self: &Arc<Self>) -> Closing<M> {
         let doomed = self.turn(|turn| {
             turn.close();
-            std::mem::take(&mut turn.after.doomed)
+            std::mem::take(&mut turn.after.rare().doomed)
         });
         let condemned = doomed
             .into_iter()

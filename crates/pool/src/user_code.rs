@@ -2,10 +2,11 @@
 //! panic in it becomes an ordinary failure.
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use crate::core::{Core, CreateFailure};
 use crate::error::{DestroyError, chain, panic_message};
@@ -13,29 +14,45 @@ use crate::hooks::{Check, Refusal};
 use crate::manager::{Manager, Verdict};
 use crate::runtime::within;
 
-/// Runs a future; a panic in it becomes its message.
-async fn caught<F: Future>(future: F) -> Result<F::Output, Arc<str>> {
-    let mut future = DropCaught(pin!(Some(future)));
-    std::future::poll_fn(move |cx| {
-        let Some(future) = future.0.as_mut().as_pin_mut() else {
-            return Poll::Pending;
-        };
+/// Makes and runs a user's future; a panic in any of that becomes its message.
+async fn caught<F: Future>(make: impl FnOnce() -> F) -> Result<F::Output, Arc<str>> {
+    match catch_unwind(AssertUnwindSafe(make)) {
+        Ok(future) => {
+            let future = ManuallyDrop::new(future);
+            Caught { future }.await
+        }
+        Err(panic) => Err(panic_message(&*panic)),
+    }
+}
+
+/// A user's future: a panic in its poll is its output, one in its drop, when it
+/// is cut off half-way, ends here: nobody is left to be told.
+struct Caught<F> {
+    future: ManuallyDrop<F>,
+}
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, Arc<str>>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: the field is pinned with the struct: it is never moved out, and
+        // `drop` drops it in place.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
         // What a panic leaves behind is destroyed by whoever called us.
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
         }
-    })
-    .await
+    }
 }
 
-/// Drops a future that is cut off half-way; a panic in that ends here.
-struct DropCaught<'a, F>(Pin<&'a mut Option<F>>);
-
-impl<F> Drop for DropCaught<'_, F> {
+impl<F> Drop for Caught<F> {
+    #[inline]
     fn drop(&mut self) {
-        // Nobody is left to be told: whoever waited has given up.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.0.set(None)));
+        // SAFETY: nothing uses the field after this.
+        let drop = || unsafe { ManuallyDrop::drop(&mut self.future) };
+        let _ = catch_unwind(AssertUnwindSafe(drop));
     }
 }
 
@@ -46,7 +63,7 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Arc<str>> {
 
 impl<M: Manager> Core<M> {
     pub(crate) async fn call_create(&self) -> Result<M::Resource, CreateFailure<M::Error>> {
-        let create = caught(async {
+        let create = caught(|| async {
             match &self.hooks.create {
                 Some(create) => create().await,
                 None => self.manager.create().await,
@@ -70,7 +87,7 @@ impl<M: Manager> Core<M> {
         &self,
         resource: M::Resource,
     ) -> Result<(), DestroyError<M::Error>> {
-        let destroy = caught(async {
+        let destroy = caught(|| async {
             match &self.hooks.destroy {
                 Some(destroy) => destroy(resource).await,
                 None => self.manager.destroy(resource).await,
@@ -85,7 +102,22 @@ impl<M: Manager> Core<M> {
         }
     }
 
+    /// The acquire hook, if it needs no waiting: none of ours, or a plain closure.
+    #[inline]
+    pub(crate) fn call_plain_before_acquire(
+        &self,
+        resource: &mut M::Resource,
+    ) -> Option<Result<(), Refusal>> {
+        match &self.hooks.before_acquire {
+            Some(Check::Sync(check)) if self.histograms.is_none() => {
+                Some(caught_check(|| check(resource)).map(drop))
+            }
+            _ => None,
+        }
+    }
+
     /// Within the acquire's own deadline, which the caller minds.
+    #[inline]
     pub(crate) async fn call_before_acquire(
         &self,
         resource: &mut M::Resource,
@@ -93,8 +125,8 @@ impl<M: Manager> Core<M> {
         let began = self.histograms.as_ref().map(|_| self.now());
         let answer = match &self.hooks.before_acquire {
             Some(Check::Sync(check)) => caught_check(|| check(resource)),
-            Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
-            None => answer(caught(async { self.manager.before_acquire(resource).await }).await),
+            Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
+            None => answer(caught(|| self.manager.before_acquire(resource)).await),
         };
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
             let took = self.now().saturating_duration_since(began);
@@ -108,8 +140,8 @@ impl<M: Manager> Core<M> {
         let check = async {
             match &self.hooks.healthcheck {
                 Some(Check::Sync(check)) => caught_check(|| check(resource)),
-                Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
-                None => answer(caught(async { self.manager.healthcheck(resource).await }).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
+                None => answer(caught(|| self.manager.healthcheck(resource)).await),
             }
         };
         match within(&*self.runtime, Some(limit), check).await {
@@ -139,8 +171,8 @@ impl<M: Manager> Core<M> {
         let limit = self.config.cleanup_timeout;
         let recycle = async {
             match &self.hooks.before_release {
-                Some(Check::Async(check)) => flat(caught(async { check(resource).await }).await),
-                _ => answer(caught(async { self.manager.recycle(resource).await }).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
+                _ => answer(caught(|| self.manager.recycle(resource)).await),
             }
         };
         match within(&*self.runtime, Some(limit), recycle).await {

@@ -32,7 +32,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub(crate) use self::queue::{Arrival, Looked, Patience};
-pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Turn};
+pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Rare, Turn};
 use crate::backoff::Backoff;
 use crate::breaker::Breaker;
 use crate::config::{Config, Order};

@@ -129,7 +129,7 @@ impl<T, F> Turn<'_, T, F> {
             };
             waiter.granted = self.clock.coarse_now();
             place = waiter.place.take();
-            self.after.wakers.extend(waiter.waker.take());
+            self.after.wake(waiter.waker.take());
         }
         if let Some(place) = place {
             self.unclaim(place as usize);
@@ -140,7 +140,7 @@ impl<T, F> Turn<'_, T, F> {
     /// Puts a slot that is leased on the list of those to be destroyed.
     pub(super) fn condemn(&mut self, index: usize, reason: DestroyReason) {
         self.sentence(index);
-        self.after.doomed.push((index, reason));
+        self.after.rare().doomed.push((index, reason));
     }
 
     /// Notes that a slot is on its way out; the caller destroys what is in it.
@@ -184,7 +184,7 @@ impl<T, F> Turn<'_, T, F> {
             if let Some(waiter) = self.state.waiters.get_mut(key) {
                 waiter.place = Some(place);
                 waiter.granted = self.clock.coarse_now();
-                self.after.wakers.extend(waiter.waker.take());
+                self.after.wake(waiter.waker.take());
             }
             self.start_patience();
         }
@@ -243,7 +243,7 @@ impl<T, F> Turn<'_, T, F> {
             return;
         };
         // Served by its own creation alone: it gets this one, or nothing.
-        self.after.wakers.extend(waiter.waker.take());
+        self.after.wake(waiter.waker.take());
         waiter.granted = self.clock.coarse_now();
         waiter.outcome = Outcome::Resource {
             slot: narrow(index),
@@ -271,7 +271,7 @@ impl<T, F> Turn<'_, T, F> {
             Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) && !waiter.checking => {
                 waiter.job = false;
                 waiter.outcome = Outcome::Failed(failure);
-                self.after.wakers.extend(waiter.waker.take());
+                self.after.wake(waiter.waker.take());
                 None
             }
             Some(waiter) => {

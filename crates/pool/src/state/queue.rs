@@ -188,7 +188,7 @@ impl<T, F> Turn<'_, T, F> {
                 let known = waiter.waker.as_ref();
                 if !known.is_some_and(|known| known.will_wake(waker)) {
                     let old = waiter.waker.replace(waker.clone());
-                    self.after.spent.extend(old);
+                    self.after.discard(old);
                 }
                 let (deadline, caller) = (waiter.deadline, waiter.caller);
                 if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
@@ -231,7 +231,7 @@ impl<T, F> Turn<'_, T, F> {
         }
         if let Some(waiter) = self.state.waiters.get_mut(key) {
             self.state.metas[slot].probe = waiter.probe.take();
-            self.after.spent.extend(waiter.waker.take());
+            self.after.discard(waiter.waker.take());
         }
         self.state.waiters.remove(key);
         self.check();
@@ -292,7 +292,7 @@ impl<T, F> Turn<'_, T, F> {
             .is_some_and(|deadline| deadline <= self.clock.now())
         {
             waiter.outcome = Outcome::TimedOut;
-            self.after.wakers.extend(waiter.waker.take());
+            self.after.wake(waiter.waker.take());
         } else {
             self.state.waiters.link(key, Position::Arrival);
         }
@@ -306,7 +306,7 @@ impl<T, F> Turn<'_, T, F> {
         };
         let outcome = std::mem::replace(&mut waiter.outcome, Outcome::Waiting);
         let (place, probe) = (waiter.place.take(), waiter.probe.take());
-        self.after.spent.extend(waiter.waker.take());
+        self.after.discard(waiter.waker.take());
         self.state.waiters.remove(key);
         self.end_probe(probe, None);
         match outcome {
@@ -314,7 +314,8 @@ impl<T, F> Turn<'_, T, F> {
                 self.state.reserved -= 1;
                 self.pass_on(slot as usize, fresh);
             }
-            other => self.after.uncollected.extend([other]),
+            Outcome::Failed(_) => self.after.rare().uncollected.push(outcome),
+            _ => {}
         }
         if let Some(place) = place {
             self.unclaim(place as usize);
@@ -376,7 +377,7 @@ impl<T, F> Turn<'_, T, F> {
                         if let Some(other) = self.state.waiters.get_mut(other) {
                             other.place = Some(place);
                             other.granted = self.clock.coarse_now();
-                            self.after.wakers.extend(other.waker.take());
+                            self.after.wake(other.waker.take());
                         }
                     }
                 }
@@ -409,7 +410,7 @@ impl<T, F> Turn<'_, T, F> {
             }
             waiter.outcome = Outcome::TimedOut;
             let place = waiter.place.take();
-            self.after.wakers.extend(waiter.waker.take());
+            self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Some(place) = place {
                 self.unclaim(place as usize);
@@ -434,7 +435,7 @@ impl<T, F> Turn<'_, T, F> {
             }
             let had = std::mem::replace(&mut waiter.outcome, outcome());
             let place = waiter.place.take();
-            self.after.wakers.extend(waiter.waker.take());
+            self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Outcome::Resource { slot, fresh } = had {
                 back.push((slot as usize, fresh));

@@ -44,63 +44,71 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// What is to be done once the lock is released.
+/// What is to be done once the lock is released. Small, because every turn has
+/// one and nearly every turn needs no more than the first three.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Aftermath<F> {
     /// To be woken.
-    pub(crate) wakers: Few<Waker>,
-    /// To be dropped, for a waker may own a task, and an error is its maker's:
-    /// what their drop does is anybody's code.
-    pub(crate) spent: Few<Waker>,
-    pub(crate) uncollected: Few<Outcome<F>>,
+    pub(crate) waker: Option<Waker>,
+    /// To be dropped: a waker may own a task, whose drop is anybody's code.
+    spent: Option<Waker>,
+    pub(crate) keeper: KeeperCall,
+    pub(crate) rare: Option<Box<Rare<F>>>,
+}
+
+/// What an [`Aftermath`] rarely has.
+#[derive(Debug)]
+pub(crate) struct Rare<F> {
+    pub(crate) wakers: Vec<Waker>,
+    spent: Vec<Waker>,
+    /// To be dropped: errors are their maker's code.
+    pub(crate) uncollected: Vec<Outcome<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
     pub(crate) doomed: Vec<(usize, DestroyReason)>,
     pub(crate) events: Vec<Event>,
-    pub(crate) keeper: KeeperCall,
 }
 
 impl<F> Default for Aftermath<F> {
     fn default() -> Self {
         Aftermath {
-            wakers: Few::default(),
-            spent: Few::default(),
-            uncollected: Few::default(),
-            doomed: Vec::new(),
-            events: Vec::new(),
-            keeper: KeeperCall::default(),
+            waker: None,
+            spent: None,
+            keeper: KeeperCall::Nothing,
+            rare: None,
         }
     }
 }
 
-/// A list that allocates for its second element only: nearly always there is one.
-#[derive(Debug)]
-pub(crate) struct Few<T> {
-    first: Option<T>,
-    more: Vec<T>,
-}
-
-impl<T> Default for Few<T> {
-    fn default() -> Self {
-        Few {
-            first: None,
-            more: Vec::new(),
-        }
-    }
-}
-
-impl<T> Few<T> {
-    pub(crate) fn extend(&mut self, items: impl IntoIterator<Item = T>) {
-        for item in items {
-            match self.first {
-                None => self.first = Some(item),
-                Some(_) => self.more.push(item),
-            }
+impl<F> Aftermath<F> {
+    /// Notes that somebody is to be woken.
+    pub(crate) fn wake(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.waker.is_some() => self.rare().wakers.push(waker),
+            Some(waker) => self.waker = Some(waker),
+            None => {}
         }
     }
 
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.first.take().into_iter().chain(self.more.drain(..))
+    /// Notes that a waker is to be dropped.
+    pub(crate) fn discard(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.spent.is_some() => self.rare().spent.push(waker),
+            Some(waker) => self.spent = Some(waker),
+            None => {}
+        }
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare<F> {
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                wakers: Vec::new(),
+                spent: Vec::new(),
+                uncollected: Vec::new(),
+                doomed: Vec::new(),
+                events: Vec::new(),
+            })
+        })
     }
 }
 
@@ -118,7 +126,7 @@ pub(crate) enum KeeperCall {
 impl<T, F> Turn<'_, T, F> {
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
-            self.after.events.push(event());
+            self.after.rare().events.push(event());
         }
     }
 
@@ -133,7 +141,9 @@ impl<T, F> Turn<'_, T, F> {
 
     pub(super) fn wake_onlookers(&mut self) {
         let onlookers = std::mem::take(&mut self.state.onlookers);
-        self.after.wakers.extend(onlookers);
+        if !onlookers.is_empty() {
+            self.after.rare().wakers.extend(onlookers);
+        }
     }
 
     /// Makes sure that the keeper comes by at this time.
