@@ -1,9 +1,9 @@
 //! Acquiring: the lock-free way first, then the queue.
 
-use std::future::{Future, poll_fn};
-use std::mem::ManuallyDrop;
+use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::Location;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -13,10 +13,12 @@ use crate::create::Creation;
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
+use crate::hooks::{BoxFuture, Check, Refusal};
 use crate::log;
-use crate::manager::Manager;
+use crate::manager::{Manager, Verdict};
 use crate::slot::{self, Slot};
 use crate::state::{Arrival, Looked, Patience};
+use crate::user_code::{Caught, caught_check, into_answer};
 use crate::waiters::WaiterKey;
 
 impl<M: Manager> Core<M> {
@@ -56,77 +58,30 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Acquires; the slot is leased to the caller, who owns it. `None` if it
-    /// would not wait and there is nothing.
+    /// Acquires, and hands out whatever kind of lease the caller wants.
     ///
     /// # Cancel safety
     ///
     /// Dropped in the queue, it passes on what it was given; dropped in the
     /// acquire hook, the resource is destroyed.
     #[inline]
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
+    pub(crate) fn acquire<'p, L: Handout<'p, M> + 'p>(
+        self: &'p Arc<Self>,
         caller: &'static Location<'static>,
         timeout: Option<Duration>,
-        patience: Patience,
-    ) -> Result<Option<&Slot<Filled<M>>>, AcquireError<M::Error>> {
-        let mut wait = None;
-        let mut taken = self.take_unlocked(caller).map(|slot| (slot, false));
-        loop {
-            let (slot, fresh) = match taken {
-                Some(taken) => taken,
-                None => {
-                    let wait = Wait::begin(&mut wait, self, caller, timeout, patience);
-                    // A cancel here drops `wait`, which leaves the queue and
-                    // passes on what it was given.
-                    match poll_fn(|cx| wait.poll(cx)).await? {
-                        Some(taken) => taken,
-                        None => return Ok(None),
-                    }
-                }
-            };
-            if fresh && let Some(wait) = &mut wait {
-                wait.served(slot);
-                return Ok(Some(slot));
-            }
-            // A cancel here drops `unchecked`, which destroys the resource.
-            let mut unchecked = Unchecked { core: self, slot };
-            let answer =
-                if let Some(answer) = self.call_plain_before_acquire(unchecked.resource()) {
-                    answer
-                } else {
-                    let mut hook = pin!(self.call_before_acquire(unchecked.resource()));
-                    poll_fn(|cx| match hook.as_mut().poll(cx) {
-                        Poll::Ready(answer) => Poll::Ready(Ok(answer)),
-                        Poll::Pending => Wait::begin(&mut wait, self, caller, timeout, patience)
-                            .check_deadline(cx),
-                    })
-                    .await?
-                };
-            match answer {
-                Ok(()) => {
-                    let slot = unchecked.passed();
-                    match &mut wait {
-                        Some(wait) => wait.served(slot),
-                        None => slot.count_lease(),
-                    }
-                    return Ok(Some(slot));
-                }
-                Err(refusal) => {
-                    let index = slot.index();
-                    unchecked.passed();
-                    let held = Held::new(self, index);
-                    let condemned = held.condemn(DestroyReason::AcquireRejected);
-                    if let Some(error) = refusal {
-                        self.hook_failed(index, Hook::BeforeAcquire, error);
-                    }
-                    let wait = Wait::begin(&mut wait, self, caller, timeout, patience);
-                    // Back in the queue first, so that the place it frees comes to us.
-                    let again = poll_fn(|cx| Poll::Ready(wait.again(cx))).await;
-                    condemned.destroy_in_background();
-                    taken = again?;
-                }
-            }
+    ) -> impl Future<Output = Acquired<L, M>> + Send + 'p {
+        Acquire {
+            core: self,
+            caller,
+            timeout,
+            began: Began::NotYet,
+            serial: None,
+            refused: false,
+            stage: Stage::Start,
+            make_hook: |manager: &'p M, resource: &'p mut M::Resource| {
+                manager.before_acquire(resource)
+            },
+            _hands_out: PhantomData::<fn() -> L>,
         }
     }
 
@@ -142,179 +97,415 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// A resource in the acquire hook. Dropping it destroys the resource: the hook
-/// was cut off, so its state is unknown.
-struct Unchecked<'a, M: Manager> {
-    core: &'a Arc<Core<M>>,
-    slot: &'a Slot<Filled<M>>,
+/// What an acquire ends with.
+pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
+
+/// A kind of lease that an acquire can hand out.
+pub(crate) trait Handout<'p, M: Manager>: Sized {
+    /// How far it goes for a resource.
+    const PATIENCE: Patience;
+
+    /// Takes over a leased slot.
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self;
+
+    /// What it is if there is nothing to be had; `None` if that is an error.
+    fn nothing() -> Option<Self>;
 }
 
-impl<'a, M: Manager> Unchecked<'a, M> {
-    fn resource(&mut self) -> &mut M::Resource {
-        // SAFETY: this guard owns the slot, and is borrowed mutably.
-        let filled = unsafe { self.slot.value_mut() };
+/// When an acquire began to wait: by the coarse clock, unless there is a deadline
+/// or a histogram.
+#[derive(Clone, Copy)]
+enum Began {
+    NotYet,
+    Roughly(u64),
+    Precisely(Instant),
+}
+
+/// The future of an acquire. It is written by hand because it lies in every task
+/// that waits, and an `async` block would be five times its size.
+///
+/// ```text
+/// Start ──idle──> Checking ──yes──> lease
+///   │ ^             │ │ ^
+///   │ └──refused────┘ │ │ reserved
+///   └─────> Queued ───┼─┘
+///              └fresh─┴──> lease
+/// ```
+struct Acquire<'p, M: Manager, F, H, L> {
+    core: &'p Arc<Core<M>>,
+    caller: &'static Location<'static>,
+    timeout: Option<Duration>,
+    began: Began,
+    /// Its number in the order of arrival, if it has been in the queue.
+    serial: Option<u32>,
+    /// The acquire hook refused what it was served with.
+    refused: bool,
+    stage: Stage<'p, M, H>,
+    make_hook: F,
+    _hands_out: PhantomData<fn() -> L>,
+}
+
+/// How far an acquire has come.
+enum Stage<'p, M: Manager, H> {
+    Start,
+    Queued(WaiterKey),
+    /// In the manager's own hook, which is pinned here.
+    Checking(Checking<'p, M, Caught<H>>),
+    /// In an async closure that overrides it.
+    CheckingBoxed(Checking<'p, M, Caught<BoxFuture<'p, Answered>>>),
+    Done,
+}
+
+type Answered = Result<Verdict, Refusal>;
+
+/// A resource in its acquire hook. The hook borrows the resource, so it is first:
+/// fields are dropped in order.
+struct Checking<'p, M: Manager, H> {
+    hook: H,
+    unchecked: Unchecked<'p, M>,
+    /// Its entry, once the hook waits and there is a deadline to mind.
+    key: Option<WaiterKey>,
+    began: Option<Box<Instant>>,
+}
+
+/// A resource that the acquire hook has not passed. Dropping it destroys the
+/// resource: the hook was cut off, so its state is unknown.
+struct Unchecked<'p, M: Manager> {
+    core: &'p Arc<Core<M>>,
+    slot: Option<&'p Slot<Filled<M>>>,
+}
+
+impl<'p, M: Manager> Unchecked<'p, M> {
+    #[inline]
+    fn resource(&mut self) -> &'p mut M::Resource {
+        // SAFETY: this guard owns the slot, and is asked once, for the hook,
+        // which is gone before the guard is.
+        let filled = unsafe { self.slot.and_then(|slot| slot.value_mut()) };
         &mut filled.expect("a taken slot has a resource").resource
     }
 
-    fn passed(self) -> &'a Slot<Filled<M>> {
-        ManuallyDrop::new(self).slot
+    /// Takes the slot out of the guard, which does nothing any more.
+    #[inline]
+    fn take(&mut self) -> &'p Slot<Filled<M>> {
+        self.slot.take().expect("it is taken out once")
     }
 }
 
 impl<M: Manager> Drop for Unchecked<'_, M> {
     fn drop(&mut self) {
-        drop(Held::new(self.core, self.slot.index()));
+        if let Some(slot) = self.slot {
+            drop(Held::new(self.core, slot.index()));
+        }
     }
 }
 
-/// An acquire that could not be served without the lock, or whose hook waits.
-/// Dropping it leaves the queue.
-struct Wait<'a, M: Manager> {
-    core: &'a Arc<Core<M>>,
-    arrival: Arrival,
-    key: Option<WaiterKey>,
-    /// When it began to wait, by the coarse clock; and by the precise one, where
-    /// there is a deadline or a histogram.
-    began: u64,
-    began_precisely: Option<Instant>,
-}
+impl<'p, M, F, H, L> Future for Acquire<'p, M, F, H, L>
+where
+    M: Manager,
+    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    H: Future<Output = Result<bool, M::Error>>,
+    L: Handout<'p, M>,
+{
+    type Output = Acquired<L, M>;
 
-/// A slot, and whether its resource is fresh.
-type Taken<'a, M> = (&'a Slot<Filled<M>>, bool);
-
-type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
-
-impl<'a, M: Manager> Wait<'a, M> {
-    /// The deadline is reckoned from the moment an acquire begins to wait.
     #[inline]
-    fn begin<'w>(
-        wait: &'w mut Option<Self>,
-        core: &'a Arc<Core<M>>,
-        caller: &'static Location<'static>,
-        timeout: Option<Duration>,
-        patience: Patience,
-    ) -> &'w mut Self {
-        wait.get_or_insert_with(|| {
-            let now = (timeout.is_some() || core.histograms.is_some()).then(|| core.now());
-            Wait {
-                core,
-                arrival: Arrival {
-                    caller,
-                    deadline: timeout.and_then(|timeout| now?.checked_add(timeout)),
-                    hint: None,
-                    patience,
-                    refused: false,
-                    serial: None,
-                },
-                key: None,
-                began: core.runtime.coarse_now(),
-                began_precisely: now,
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+        // SAFETY: the hook inside `stage` is pinned with this struct: it is
+        // polled and dropped in place, and never moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let Stage::Start = this.stage
+            && let Some(slot) = this.core.take_unlocked(this.caller)
+        {
+            if let Some(slot) = this.check_at_once(slot, cx) {
+                slot.count_lease();
+                return Poll::Ready(Ok(L::of(this.core, slot)));
             }
-        })
+            if this.is_checking() {
+                return this.mind_the_deadline(cx);
+            }
+        }
+        this.poll_slowly(cx)
+    }
+}
+
+impl<'p, M, F, H, L> Acquire<'p, M, F, H, L>
+where
+    M: Manager,
+    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    H: Future<Output = Result<bool, M::Error>>,
+    L: Handout<'p, M>,
+{
+    /// Begins to check a resource; gives it back if the hook says yes at once.
+    #[inline]
+    fn check_at_once(
+        &mut self,
+        slot: &'p Slot<Filled<M>>,
+        cx: &mut Context<'_>,
+    ) -> Option<&'p Slot<Filled<M>>> {
+        let core = self.core;
+        let mut unchecked = Unchecked {
+            core,
+            slot: Some(slot),
+        };
+        let began = core.histograms.as_ref().map(|_| Box::new(core.now()));
+        match &core.hooks.before_acquire {
+            None => {
+                let make = || (self.make_hook)(&core.manager, unchecked.resource());
+                let hook = match Caught::new(make) {
+                    Ok(hook) => hook,
+                    Err(panic) => {
+                        self.refuse(unchecked.take(), Some(panic), cx);
+                        return None;
+                    }
+                };
+                self.stage = Stage::Checking(Checking {
+                    hook,
+                    unchecked,
+                    key: None,
+                    began,
+                });
+            }
+            Some(Check::Sync(check)) => {
+                let answer = caught_check(|| check(unchecked.resource()));
+                core.note_check(began);
+                match answer {
+                    Ok(_) => return Some(unchecked.take()),
+                    Err(refusal) => self.refuse(unchecked.take(), refusal, cx),
+                }
+                return None;
+            }
+            Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
+                Ok(hook) => {
+                    self.stage = Stage::CheckingBoxed(Checking {
+                        hook,
+                        unchecked,
+                        key: None,
+                        began,
+                    });
+                }
+                Err(panic) => {
+                    self.refuse(unchecked.take(), Some(panic), cx);
+                    return None;
+                }
+            },
+        }
+        self.poll_hook(cx)
     }
 
-    /// Waits for a slot; `None` if it would not wait and there is none.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<Option<Taken<'a, M>>, M>> {
-        let core = self.core;
-        let mut looked = match self.key {
-            Some(key) => self.look(key, cx),
-            None => {
-                core.consider_recovery();
-                self.arrival.hint = hint::last_slot(core).map(Slot::index);
-                core.turn(|turn| turn.enter(&self.arrival, cx.waker()))
+    /// Polls the hook that is under way. If it refuses, the stage is another one.
+    #[inline]
+    fn poll_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
+        let (answer, slot, key, began) = match &mut self.stage {
+            Stage::Checking(checking) => {
+                // SAFETY: pinned with `self`, see `poll`.
+                let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
+                let Poll::Ready(answer) = hook.poll(cx) else {
+                    return None;
+                };
+                let slot = checking.unchecked.take();
+                let began = checking.began.take();
+                (into_answer(answer), slot, checking.key, began)
             }
+            Stage::CheckingBoxed(checking) => {
+                let Poll::Ready(answer) = Pin::new(&mut checking.hook).poll(cx) else {
+                    return None;
+                };
+                let answer = answer.unwrap_or_else(|panic| Err(Some(panic)));
+                let slot = checking.unchecked.take();
+                (answer, slot, checking.key, checking.began.take())
+            }
+            _ => return None,
         };
+        // The hook is done: it is dropped where it is, and the slot is ours.
+        self.stage = Stage::Done;
+        if let Some(key) = key {
+            self.core.turn(|turn| turn.leave(key));
+        }
+        self.core.note_check(began);
+        match answer {
+            Ok(_) => Some(slot),
+            Err(refusal) => {
+                self.refuse(slot, refusal, cx);
+                None
+            }
+        }
+    }
+
+    /// The hook refused a resource: it goes, and we wait again, ahead of all who
+    /// came later.
+    #[cold]
+    fn refuse(&mut self, slot: &Slot<Filled<M>>, refusal: Refusal, cx: &mut Context<'_>) {
+        let core = self.core;
+        let index = slot.index();
+        let condemned = Held::new(core, index).condemn(DestroyReason::AcquireRejected);
+        if let Some(error) = refusal {
+            core.hook_failed(index, Hook::BeforeAcquire, error);
+        }
+        self.refused = true;
+        self.stage = Stage::Start;
+        if L::PATIENCE == Patience::Queue {
+            // Into the queue first, so that the place it frees comes to us. What
+            // that finds is looked at again by `poll_slowly`.
+            self.begin();
+            let arrival = Arrival {
+                hint: None,
+                ..self.arrival()
+            };
+            let key = core.turn(|turn| turn.queue_refused(&arrival, cx.waker()));
+            if let Some(key) = key {
+                self.stage = Stage::Queued(key);
+            }
+        }
+        condemned.destroy_in_background();
+    }
+
+    /// Everything but an idle resource whose hook says yes at once.
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
-            self.key = None;
-            return Poll::Ready(match looked {
+            let looked = match &self.stage {
+                Stage::Start => {
+                    self.begin();
+                    self.core.consider_recovery();
+                    let arrival = self.arrival();
+                    self.core.turn(|turn| turn.enter(&arrival, cx.waker()))
+                }
+                &Stage::Queued(key) => {
+                    let caller = self.caller;
+                    self.core.turn(|turn| turn.look(key, caller, cx.waker()))
+                }
+                Stage::Checking(_) | Stage::CheckingBoxed(_) => {
+                    if let Some(slot) = self.poll_hook(cx) {
+                        return Poll::Ready(Ok(self.serve(slot)));
+                    }
+                    if self.is_checking() {
+                        return self.mind_the_deadline(cx);
+                    }
+                    // Refused: on with the next.
+                    continue;
+                }
+                Stage::Done => panic!("an acquire is not polled again when it is done"),
+            };
+            self.stage = Stage::Done;
+            match looked {
                 Looked::Waiting(key) => {
-                    self.key = Some(key);
+                    self.stage = Stage::Queued(key);
                     return Poll::Pending;
                 }
                 Looked::Create(key, index) => {
-                    self.key = Some(key);
+                    self.stage = Stage::Queued(key);
                     // Counts on its own from here on; then see what came of it.
-                    Creation::new(core, index, Some(key)).start();
-                    looked = self.look(key, cx);
-                    continue;
+                    Creation::new(self.core, index, Some(key)).start();
                 }
                 Looked::Taken {
                     slot,
                     fresh,
                     serial,
                 } => {
-                    self.arrival.serial = serial;
-                    Ok(Some((core.slots.at(slot), fresh)))
+                    self.serial = serial.or(self.serial);
+                    let slot = self.core.slots.at(slot);
+                    if fresh {
+                        return Poll::Ready(Ok(self.serve(slot)));
+                    }
+                    if let Some(slot) = self.check_at_once(slot, cx) {
+                        return Poll::Ready(Ok(self.serve(slot)));
+                    }
+                    if self.is_checking() {
+                        return self.mind_the_deadline(cx);
+                    }
                 }
-                Looked::Exhausted => Ok(None),
-                Looked::Failed(failure) => Err(failure.into_error()),
-                Looked::Closed => Err(AcquireError::Closed),
-                Looked::Unavailable => Err(AcquireError::Unavailable),
-                Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
-                Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
-            });
+                Looked::Exhausted => return Poll::Ready(self.nothing(AcquireError::Unavailable)),
+                Looked::Closed => return Poll::Ready(self.nothing(AcquireError::Closed)),
+                Looked::Unavailable => return Poll::Ready(self.nothing(AcquireError::Unavailable)),
+                Looked::Failed(failure) => return Poll::Ready(Err(failure.into_error())),
+                Looked::TimedOut { creating } => {
+                    let phase = match creating {
+                        true => Phase::Creating,
+                        false => Phase::Waiting,
+                    };
+                    return Poll::Ready(Err(self.timed_out(phase)));
+                }
+            }
         }
     }
 
-    fn look(
-        &mut self,
-        key: WaiterKey,
-        cx: &mut Context<'_>,
-    ) -> Looked<crate::core::CreateFailure<M::Error>> {
-        self.core.turn(|turn| turn.look(key, cx.waker()))
+    fn is_checking(&self) -> bool {
+        matches!(self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
-    /// The acquire hook waits: minds the deadline meanwhile.
-    fn check_deadline<T>(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<T, M>> {
-        if self.arrival.deadline.is_none() {
+    /// Notes when the wait began; the deadline is reckoned from there.
+    fn begin(&mut self) {
+        if !matches!(self.began, Began::NotYet) {
+            return;
+        }
+        self.began = match self.timeout.is_some() || self.core.histograms.is_some() {
+            true => Began::Precisely(self.core.now()),
+            false => Began::Roughly(self.core.runtime.coarse_now()),
+        };
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.began {
+            Began::Precisely(began) => began.checked_add(self.timeout?),
+            Began::Roughly(_) | Began::NotYet => None,
+        }
+    }
+
+    fn waited(&self, coarse_now: u64) -> Duration {
+        match self.began {
+            Began::NotYet => Duration::ZERO,
+            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
+            Began::Precisely(began) => self.core.now().saturating_duration_since(began),
+        }
+    }
+
+    fn arrival(&self) -> Arrival {
+        Arrival {
+            caller: self.caller,
+            deadline: self.deadline(),
+            hint: hint::last_slot(self.core).map(Slot::index),
+            patience: L::PATIENCE,
+            refused: self.refused,
+            serial: self.serial,
+        }
+    }
+
+    /// The acquire hook waits: so does the deadline.
+    fn mind_the_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+        self.begin();
+        if self.deadline().is_none() {
             return Poll::Pending;
         }
-        let core = self.core;
-        let key = match self.key {
-            Some(key) => key,
-            None => core.turn(|turn| {
-                let key = turn.admit_waiter(&self.arrival);
-                if let Some(waiter) = turn.state.waiters.get_mut(key) {
-                    waiter.checking = true;
-                }
-                *self.key.insert(key)
-            }),
+        let (core, caller, arrival) = (self.core, self.caller, self.arrival());
+        let key = match &mut self.stage {
+            Stage::Checking(checking) => &mut checking.key,
+            Stage::CheckingBoxed(checking) => &mut checking.key,
+            _ => return Poll::Pending,
         };
-        match self.look(key, cx) {
+        let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
+        match core.turn(|turn| turn.look(key, caller, cx.waker())) {
             Looked::TimedOut { .. } => {
-                self.key = None;
+                // Destroys the resource, whose state is unknown.
+                self.stage = Stage::Done;
                 Poll::Ready(Err(self.timed_out(Phase::Checking)))
             }
             _ => Poll::Pending,
         }
     }
 
-    /// The hook refused the resource: waits again, ahead of all who came later.
-    fn again(&mut self, cx: &mut Context<'_>) -> Acquired<Option<Taken<'a, M>>, M> {
-        self.leave();
-        self.arrival.refused = true;
-        if self.arrival.patience != Patience::Queue {
-            // It looks anew for what there is, once the place is free.
-            return Ok(None);
-        }
-        match self.poll(cx) {
-            Poll::Ready(taken) => taken,
-            Poll::Pending => Ok(None),
-        }
+    fn nothing(&self, error: AcquireError<M::Error>) -> Acquired<L, M> {
+        L::nothing().ok_or(error)
     }
 
     /// The acquire has its lease.
-    fn served(&mut self, slot: &Slot<Filled<M>>) {
-        self.leave();
-        let core = self.core;
-        let caller = self.arrival.caller;
+    fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
+        self.stage = Stage::Done;
+        let (core, caller) = (self.core, self.caller);
         slot.count_lease();
         let now = core.runtime.coarse_now();
         slot.note_holder(caller, now);
         hint::used(core, slot);
-        let mut waited = Duration::from_nanos(now.saturating_sub(self.began));
-        if let (Some(histograms), Some(began)) = (&core.histograms, self.began_precisely) {
-            waited = core.now().saturating_duration_since(began);
+        let waited = self.waited(now);
+        if let Some(histograms) = &core.histograms {
             histograms.wait.record(waited);
         }
         if core.signals() & signal::OBSERVED != 0 {
@@ -329,28 +520,23 @@ impl<'a, M: Manager> Wait<'a, M> {
         if slow.is_some_and(|slow| waited >= slow) {
             log::slow_acquire(core.name(), waited, caller);
         }
-    }
-
-    fn leave(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.core.turn(|turn| turn.leave(key));
-        }
+        L::of(core, slot)
     }
 
     /// The story of a deadline that passed.
+    #[cold]
     fn timed_out(&self, phase: Phase) -> AcquireError<M::Error> {
         let core = self.core;
         let mut holders = core.holders();
         holders.truncate(3);
-        let caller = self.arrival.caller;
+        let caller = self.caller;
+        let waited = self.waited(core.runtime.coarse_now());
         let timeout = core.turn(|turn| {
-            let now = turn.clock.now();
-            let began = self.began_precisely.unwrap_or(now);
             turn.state.counters.timed_out += 1;
             turn.note(|| Event::TimedOut { caller, phase });
             Timeout {
                 phase,
-                waited: now.saturating_duration_since(began),
+                waited,
                 status: turn.state.status(turn.slots),
                 last_creation_error: turn.state.last_creation_error.clone(),
                 oldest_holders: holders,
@@ -360,15 +546,20 @@ impl<'a, M: Manager> Wait<'a, M> {
     }
 }
 
-impl<M: Manager> Drop for Wait<'_, M> {
+impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
     fn drop(&mut self) {
-        let Some(key) = self.key else { return };
-        self.core.turn(|turn| {
-            let waiter = turn.state.waiters.get(key);
-            if waiter.is_some_and(|waiter| !waiter.checking) {
-                turn.state.counters.cancelled += 1;
-            }
-            turn.leave(key);
-        });
+        let (key, checking) = match &self.stage {
+            Stage::Queued(key) => (Some(*key), false),
+            Stage::Checking(checking) => (checking.key, true),
+            Stage::CheckingBoxed(checking) => (checking.key, true),
+            Stage::Start | Stage::Done => return,
+        };
+        // A resource in its hook goes with the stage, which is dropped after this.
+        if let Some(key) = key {
+            self.core.turn(|turn| {
+                turn.state.counters.cancelled += u64::from(!checking);
+                turn.leave(key);
+            });
+        }
     }
 }

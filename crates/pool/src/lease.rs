@@ -8,12 +8,14 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::acquire::Handout;
 use crate::core::{Core, Filled, Held};
 use crate::events::DestroyReason;
 use crate::hooks::Refusal;
 use crate::manager::{Manager, Verdict};
 use crate::release::{ASKED_AND_KEPT, Next, Return, may_return_unlocked};
 use crate::slot::Slot;
+use crate::state::Patience;
 use crate::status::ResourceId;
 
 /// A resource on loan from a pool that is borrowed meanwhile.
@@ -295,6 +297,60 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OwnedLease").field(&**self).finish()
+    }
+}
+
+impl<'p, M: Manager> Handout<'p, M> for Lease<'p, M> {
+    const PATIENCE: Patience = Patience::Queue;
+
+    #[inline]
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        Lease::new(core, slot)
+    }
+
+    fn nothing() -> Option<Self> {
+        None
+    }
+}
+
+impl<'p, M: Manager> Handout<'p, M> for OwnedLease<M> {
+    const PATIENCE: Patience = Patience::Queue;
+
+    #[inline]
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        Lease::into_owned(Lease::new(core, slot))
+    }
+
+    fn nothing() -> Option<Self> {
+        None
+    }
+}
+
+impl<'p, M: Manager> Handout<'p, M> for Option<Lease<'p, M>> {
+    const PATIENCE: Patience = Patience::Create;
+
+    #[inline]
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        Some(Lease::new(core, slot))
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(None)
+    }
+}
+
+/// A lease of a resource that was idle, if there was one.
+pub(crate) struct IfIdle<M: Manager>(pub(crate) Option<OwnedLease<M>>);
+
+impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
+    const PATIENCE: Patience = Patience::Idle;
+
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        IfIdle(Some(OwnedLease::of(core, slot)))
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(IfIdle(None))
     }
 }
 

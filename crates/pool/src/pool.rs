@@ -19,10 +19,9 @@ use crate::error::{AcquireError, CloseError, ConfigError, DestroyError};
 use crate::events::{DestroyReason, Event, Events, Source, Subscription};
 use crate::histogram::Timings;
 use crate::hooks::FnManager;
-use crate::lease::{Lease, OwnedLease};
+use crate::lease::{IfIdle, Lease, OwnedLease};
 use crate::manager::Manager;
 use crate::runtime::{block_on, within};
-use crate::state::Patience;
 use crate::status::{Counters, CreationError, Holder, Status};
 
 /// A pool of resources, shared by cloning.
@@ -106,7 +105,8 @@ impl<M: Manager> Pool<M> {
     pub fn acquire(
         &self,
     ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
-        self.lease(Location::caller(), self.core.config.acquire_timeout)
+        self.core
+            .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
     /// Acquires like [`acquire`](Pool::acquire), within this time instead of the
@@ -124,7 +124,7 @@ impl<M: Manager> Pool<M> {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
-        self.lease(Location::caller(), Some(timeout))
+        self.core.acquire(Location::caller(), Some(timeout))
     }
 
     /// Acquires like [`acquire`](Pool::acquire) a lease that borrows nothing, so
@@ -142,19 +142,8 @@ impl<M: Manager> Pool<M> {
     pub fn acquire_owned(
         &self,
     ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
-        let lease = self.lease(Location::caller(), self.core.config.acquire_timeout);
-        async move { Ok(Lease::into_owned(lease.await?)) }
-    }
-
-    #[inline]
-    async fn lease(
-        &self,
-        caller: &'static Location<'static>,
-        timeout: Option<Duration>,
-    ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
-        let slot = self.core.acquire(caller, timeout, Patience::Queue).await?;
-        let slot = slot.expect("one that queues is served or fails");
-        Ok(Lease::new(&self.core, slot))
+        self.core
+            .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
     /// Acquires without queueing: an idle resource, or a new one if there is
@@ -173,15 +162,8 @@ impl<M: Manager> Pool<M> {
         &self,
     ) -> impl Future<Output = Result<Option<Lease<'_, M>>, AcquireError<M::Error>>> + Send + '_
     {
-        let caller = Location::caller();
-        async move {
-            let timeout = self.core.config.acquire_timeout;
-            match self.core.acquire(caller, timeout, Patience::Create).await {
-                Ok(slot) => Ok(slot.map(|slot| Lease::new(&self.core, slot))),
-                Err(AcquireError::Closed | AcquireError::Unavailable) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
+        self.core
+            .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
     /// Takes an idle resource, if there is one, without waiting for anything. An
@@ -195,8 +177,8 @@ impl<M: Manager> Pool<M> {
         // lease, so that it gives the resource back when it is done.
         let mut acquire: Pin<Box<dyn Future<Output = Option<OwnedLease<M>>> + Send>> =
             Box::pin(async move {
-                let slot = core.acquire(caller, None, Patience::Idle).await.ok()??;
-                Some(Lease::into_owned(Lease::new(&core, slot)))
+                let IfIdle(lease) = core.acquire(caller, None).await.ok()?;
+                lease
             });
         let mut context = Context::from_waker(Waker::noop());
         match acquire.as_mut().poll(&mut context) {
@@ -244,7 +226,7 @@ impl<M: Manager> Pool<M> {
         if self.core.runtime.must_not_block() {
             return Err(AcquireError::WouldBlockExecutor);
         }
-        block_on(self.lease(caller, timeout))
+        block_on(self.core.acquire(caller, timeout))
     }
 
     /// Makes the first `min` resources, one after another; stops at a failure.

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use crate::core::{Core, CreateFailure};
 use crate::error::{DestroyError, chain, panic_message};
@@ -16,19 +17,26 @@ use crate::runtime::within;
 
 /// Makes and runs a user's future; a panic in any of that becomes its message.
 async fn caught<F: Future>(make: impl FnOnce() -> F) -> Result<F::Output, Arc<str>> {
-    match catch_unwind(AssertUnwindSafe(make)) {
-        Ok(future) => {
-            let future = ManuallyDrop::new(future);
-            Caught { future }.await
-        }
-        Err(panic) => Err(panic_message(&*panic)),
-    }
+    Caught::new(make)?.await
 }
 
 /// A user's future: a panic in its poll is its output, one in its drop, when it
 /// is cut off half-way, ends here: nobody is left to be told.
-struct Caught<F> {
+pub(crate) struct Caught<F> {
     future: ManuallyDrop<F>,
+}
+
+impl<F> Caught<F> {
+    /// Makes the future; a panic in that becomes its message.
+    #[inline]
+    pub(crate) fn new(make: impl FnOnce() -> F) -> Result<Self, Arc<str>> {
+        match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(future) => Ok(Caught {
+                future: ManuallyDrop::new(future),
+            }),
+            Err(panic) => Err(panic_message(&*panic)),
+        }
+    }
 }
 
 impl<F: Future> Future for Caught<F> {
@@ -102,37 +110,12 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// The acquire hook, if it needs no waiting: none of ours, or a plain closure.
-    #[inline]
-    pub(crate) fn call_plain_before_acquire(
-        &self,
-        resource: &mut M::Resource,
-    ) -> Option<Result<(), Refusal>> {
-        match &self.hooks.before_acquire {
-            Some(Check::Sync(check)) if self.histograms.is_none() => {
-                Some(caught_check(|| check(resource)).map(drop))
-            }
-            _ => None,
-        }
-    }
-
-    /// Within the acquire's own deadline, which the caller minds.
-    #[inline]
-    pub(crate) async fn call_before_acquire(
-        &self,
-        resource: &mut M::Resource,
-    ) -> Result<(), Refusal> {
-        let began = self.histograms.as_ref().map(|_| self.now());
-        let answer = match &self.hooks.before_acquire {
-            Some(Check::Sync(check)) => caught_check(|| check(resource)),
-            Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-            None => answer(caught(|| self.manager.before_acquire(resource)).await),
-        };
+    /// Keeps how long an acquire hook took, where that is kept.
+    pub(crate) fn note_check(&self, began: Option<Box<Instant>>) {
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
-            let took = self.now().saturating_duration_since(began);
+            let took = self.now().saturating_duration_since(*began);
             histograms.check.record(took);
         }
-        answer.map(drop)
     }
 
     pub(crate) async fn call_healthcheck(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
@@ -141,7 +124,7 @@ impl<M: Manager> Core<M> {
             match &self.hooks.healthcheck {
                 Some(Check::Sync(check)) => caught_check(|| check(resource)),
                 Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                None => answer(caught(|| self.manager.healthcheck(resource)).await),
+                None => into_answer(caught(|| self.manager.healthcheck(resource)).await),
             }
         };
         match within(&*self.runtime, Some(limit), check).await {
@@ -172,7 +155,7 @@ impl<M: Manager> Core<M> {
         let recycle = async {
             match &self.hooks.before_release {
                 Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                _ => answer(caught(|| self.manager.recycle(resource)).await),
+                _ => into_answer(caught(|| self.manager.recycle(resource)).await),
             }
         };
         match within(&*self.runtime, Some(limit), recycle).await {
@@ -182,8 +165,11 @@ impl<M: Manager> Core<M> {
     }
 }
 
+/// Calls a plain hook; a panic in it becomes a refusal.
 #[inline]
-fn caught_check(check: impl FnOnce() -> Result<Verdict, Refusal>) -> Result<Verdict, Refusal> {
+pub(crate) fn caught_check(
+    check: impl FnOnce() -> Result<Verdict, Refusal>,
+) -> Result<Verdict, Refusal> {
     match catch_unwind(AssertUnwindSafe(check)) {
         Ok(answer) => answer,
         Err(panic) => Err(Some(panic_message(&*panic))),
@@ -194,7 +180,8 @@ fn flat(answer: Result<Result<Verdict, Refusal>, Arc<str>>) -> Result<Verdict, R
     answer.unwrap_or_else(|panic| Err(Some(panic)))
 }
 
-fn answer<E: std::error::Error + 'static>(
+/// What a manager's hook answered.
+pub(crate) fn into_answer<E: std::error::Error + 'static>(
     answer: Result<Result<bool, E>, Arc<str>>,
 ) -> Result<Verdict, Refusal> {
     match answer {

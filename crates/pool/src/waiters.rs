@@ -14,7 +14,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::panic::Location;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -80,7 +79,6 @@ pub(crate) struct Waiter<F> {
     pub(crate) waker: Option<Waker>,
     /// It has been seen to wait, and counted.
     pub(crate) counted: bool,
-    pub(crate) caller: &'static Location<'static>,
     pub(crate) deadline: Option<Instant>,
     /// When it was given a resource or a place, by the coarse clock.
     pub(crate) granted: u64,
@@ -123,12 +121,7 @@ impl<F> Waiters<F> {
 
     /// Adds a waiter that is not in the queue yet; with the number it had before,
     /// if it had one: that is its place in the order of arrival.
-    pub(crate) fn insert(
-        &mut self,
-        caller: &'static Location<'static>,
-        deadline: Option<Instant>,
-        serial: Option<u32>,
-    ) -> WaiterKey {
+    pub(crate) fn insert(&mut self, deadline: Option<Instant>, serial: Option<u32>) -> WaiterKey {
         let serial = serial.unwrap_or_else(|| {
             self.serial = self.serial.wrapping_add(1);
             self.serial
@@ -146,7 +139,6 @@ impl<F> Waiters<F> {
             place: None,
             waker: None,
             counted: false,
-            caller,
             deadline,
             granted: 0,
             probe: None,

@@ -104,18 +104,39 @@ impl<T, F> Turn<'_, T, F> {
             if let Some(waiter) = self.state.waiters.get_mut(key) {
                 waiter.place = Some(place);
             }
-        } else if arrival.refused {
-            self.queue_again(key, arrival.serial.is_some());
         } else {
             self.queue(key, Position::Back);
         }
-        self.look(key, waker)
+        self.look(key, arrival.caller, waker)
+    }
+
+    /// An acquire whose resource the hook refused queues again. `None` if the pool
+    /// was closed or its breaker opened meanwhile: then it had better enter anew.
+    pub(crate) fn queue_refused(&mut self, arrival: &Arrival, waker: &Waker) -> Option<WaiterKey> {
+        if self.state.closed || self.state.breaker.state() == BreakerState::Inactive {
+            return None;
+        }
+        let key = self.admit_waiter(arrival);
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            waiter.waker = Some(waker.clone());
+        }
+        self.queue_again(key, arrival.serial.is_some());
+        Some(key)
+    }
+
+    /// Makes an entry for an acquire whose hook waits, for its deadline alone.
+    pub(crate) fn admit_checking(&mut self, arrival: &Arrival) -> WaiterKey {
+        let key = self.admit_waiter(arrival);
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            waiter.checking = true;
+        }
+        key
     }
 
     /// Makes an entry for an acquire that needs one; it is not queued yet.
-    pub(crate) fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
+    fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
         let waiters = &mut self.state.waiters;
-        let key = waiters.insert(arrival.caller, arrival.deadline, arrival.serial);
+        let key = waiters.insert(arrival.deadline, arrival.serial);
         if let Some(deadline) = arrival.deadline {
             self.call_keeper(deadline);
         }
@@ -171,7 +192,12 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A waiter looks what has become of it.
-    pub(crate) fn look(&mut self, key: WaiterKey, waker: &Waker) -> Looked<F> {
+    pub(crate) fn look(
+        &mut self,
+        key: WaiterKey,
+        caller: &'static Location<'static>,
+        waker: &Waker,
+    ) -> Looked<F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
         };
@@ -190,7 +216,7 @@ impl<T, F> Turn<'_, T, F> {
                     let old = waiter.waker.replace(waker.clone());
                     self.after.discard(old);
                 }
-                let (deadline, caller) = (waiter.deadline, waiter.caller);
+                let deadline = waiter.deadline;
                 if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
                     self.state.counters.waited += 1;
                     self.note(|| Event::Waiting { caller });
@@ -202,7 +228,7 @@ impl<T, F> Turn<'_, T, F> {
                 return Looked::Waiting(key);
             }
             Outcome::Resource { slot, fresh } => {
-                return self.collect(key, slot as usize, fresh, waker);
+                return self.collect(key, slot as usize, fresh, caller, waker);
             }
             Outcome::Failed(failure) => Looked::Failed(failure),
             Outcome::Closed => Looked::Closed,
@@ -216,13 +242,20 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A waiter takes what is reserved for it.
-    fn collect(&mut self, key: WaiterKey, slot: usize, fresh: bool, waker: &Waker) -> Looked<F> {
+    fn collect(
+        &mut self,
+        key: WaiterKey,
+        slot: usize,
+        fresh: bool,
+        caller: &'static Location<'static>,
+        waker: &Waker,
+    ) -> Looked<F> {
         self.state.reserved -= 1;
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
             self.requeue(key);
-            return self.look(key, waker);
+            return self.look(key, caller, waker);
         }
         let summon = self.state.summons_leases();
         self.slots.at(slot).set(Phase::Leased, summon);
