@@ -367,11 +367,14 @@ where
                     self.begin();
                     self.core.consider_recovery();
                     let arrival = self.arrival();
-                    self.core.turn(|turn| turn.enter(&arrival, cx.waker()))
+                    // Cloned before the lock, and if it is not needed dropped after.
+                    let mut waker = Some(cx.waker().clone());
+                    self.core.turn(|turn| turn.enter(&arrival, &mut waker))
                 }
                 &Stage::Queued(key) => {
                     let caller = self.caller;
-                    self.core.turn(|turn| turn.look(key, caller, cx.waker()))
+                    self.core
+                        .turn(|turn| turn.look(key, caller, Some(cx.waker())))
                 }
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
                     if let Some(slot) = self.poll_hook(cx) {
@@ -482,7 +485,7 @@ where
             _ => return Poll::Pending,
         };
         let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
-        match core.turn(|turn| turn.look(key, caller, cx.waker())) {
+        match core.turn(|turn| turn.look(key, caller, Some(cx.waker()))) {
             Looked::TimedOut { .. } => {
                 // Destroys the resource, whose state is unknown.
                 self.stage = Stage::Done;

@@ -56,10 +56,15 @@ impl<E: std::error::Error + 'static> CreateFailure<E> {
 pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
 pub(crate) type PoolTurn<'a, M> = Turn<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
 
+/// On cache lines of its own, so that those who take the lock do not disturb
+/// those who only read what stands beside it.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 pub(crate) struct Core<M: Manager> {
     pub(crate) id: PoolId,
     pub(crate) slots: Slots<Filled<M>>,
-    state: Mutex<PoolState<M>>,
+    state: Apart<Mutex<PoolState<M>>>,
     /// Mirrors of locked state for those who only need to know; see [`signal`].
     signals: AtomicU64,
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
@@ -99,7 +104,7 @@ impl<M: Manager> Core<M> {
         Core {
             id,
             slots: Slots::new(),
-            state: Mutex::new(State::new(&config)),
+            state: Apart(Mutex::new(State::new(&config))),
             signals: AtomicU64::new(0),
             handles: AtomicUsize::new(1),
             manager,
@@ -114,7 +119,7 @@ impl<M: Manager> Core<M> {
 
     /// Takes a turn under the lock, then does what follows from it.
     pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
-        let mut guard = self.state.lock();
+        let mut guard = self.state.0.lock();
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
@@ -131,7 +136,7 @@ impl<M: Manager> Core<M> {
 
     /// Looks at the state without changing anything that others wait for.
     pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
-        self.state.lock()
+        self.state.0.lock()
     }
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.

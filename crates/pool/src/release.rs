@@ -108,13 +108,16 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         core.report(None);
         hint::used(core, core.slots.at(index));
         let used = core.turn(|turn| {
+            // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];
-            let (resource, probe) = (meta.id, meta.probe.take());
-            let used = meta.leased.take();
-            turn.end_probe(probe, Some(true));
+            let (resource, leased) = (meta.id, meta.leased);
+            if let Some(epoch) = meta.probe {
+                meta.probe = None;
+                turn.end_probe(Some(epoch), Some(true));
+            }
             turn.note(|| Event::Released { resource });
             turn.give(index);
-            used.map(|leased| turn.clock.now().saturating_duration_since(leased))
+            leased.map(|leased| turn.clock.now().saturating_duration_since(leased))
         });
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);

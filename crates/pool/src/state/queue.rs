@@ -64,7 +64,7 @@ pub(crate) enum Looked<F> {
 
 impl<T, F> Turn<'_, T, F> {
     /// An acquire arrives.
-    pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &Waker) -> Looked<F> {
+    pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &mut Option<Waker>) -> Looked<F> {
         if self.state.closed {
             return Looked::Closed;
         }
@@ -76,7 +76,9 @@ impl<T, F> Turn<'_, T, F> {
             Admission::Probe(epoch) => Some(epoch),
         };
         if let Some(slot) = self.take_idle(arrival.hint) {
-            self.state.metas[slot].probe = probe;
+            if probe.is_some() {
+                self.state.metas[slot].probe = probe;
+            }
             return Looked::Taken {
                 slot,
                 fresh: false,
@@ -98,6 +100,7 @@ impl<T, F> Turn<'_, T, F> {
             return Looked::Closed;
         };
         waiter.probe = probe;
+        waiter.waker = waker.take();
         if arrival.patience == Patience::Create {
             waiter.only_own_job = true;
             let place = self.claim();
@@ -107,7 +110,7 @@ impl<T, F> Turn<'_, T, F> {
         } else {
             self.queue(key, Position::Back);
         }
-        self.look(key, arrival.caller, waker)
+        self.look(key, arrival.caller, None)
     }
 
     /// An acquire whose resource the hook refused queues again. `None` if the pool
@@ -191,12 +194,13 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
-    /// A waiter looks what has become of it.
+    /// A waiter looks what has become of it, and leaves its waker unless that has
+    /// been done.
     pub(crate) fn look(
         &mut self,
         key: WaiterKey,
         caller: &'static Location<'static>,
-        waker: &Waker,
+        waker: Option<&Waker>,
     ) -> Looked<F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
@@ -212,7 +216,9 @@ impl<T, F> Turn<'_, T, F> {
                     .is_none_or(|deadline| deadline > self.clock.now()) =>
             {
                 let known = waiter.waker.as_ref();
-                if !known.is_some_and(|known| known.will_wake(waker)) {
+                if let Some(waker) = waker
+                    && !known.is_some_and(|known| known.will_wake(waker))
+                {
                     let old = waiter.waker.replace(waker.clone());
                     self.after.discard(old);
                 }
@@ -248,7 +254,7 @@ impl<T, F> Turn<'_, T, F> {
         slot: usize,
         fresh: bool,
         caller: &'static Location<'static>,
-        waker: &Waker,
+        waker: Option<&Waker>,
     ) -> Looked<F> {
         self.state.reserved -= 1;
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
@@ -263,7 +269,9 @@ impl<T, F> Turn<'_, T, F> {
             self.state.metas[slot].leased = Some(self.clock.now());
         }
         if let Some(waiter) = self.state.waiters.get_mut(key) {
-            self.state.metas[slot].probe = waiter.probe.take();
+            if let Some(epoch) = waiter.probe.take() {
+                self.state.metas[slot].probe = Some(epoch);
+            }
             self.after.discard(waiter.waker.take());
         }
         self.state.waiters.remove(key);
