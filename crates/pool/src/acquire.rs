@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::core::{Core, Filled, Held, signal};
+use crate::core::{Core, CreateFailure, Filled, Held, signal};
 use crate::create::Creation;
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::events::{DestroyReason, Event, Hook};
@@ -16,8 +17,9 @@ use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
 use crate::log;
 use crate::manager::{Manager, Verdict};
+use crate::runtime::Task;
 use crate::slot::{self, Slot};
-use crate::state::{Arrival, Looked, Patience};
+use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::user_code::{Caught, caught_check, into_answer};
 use crate::waiters::WaiterKey;
 
@@ -75,6 +77,7 @@ impl<M: Manager> Core<M> {
             caller,
             timeout,
             began: Began::NotYet,
+            timer: None,
             serial: None,
             refused: false,
             stage: Stage::Start,
@@ -136,6 +139,8 @@ struct Acquire<'p, M: Manager, F, H, L> {
     caller: &'static Location<'static>,
     timeout: Option<Duration>,
     began: Began,
+    /// Where the keeper lives on another executor, which may not be driven.
+    timer: Option<Task>,
     /// Its number in the order of arrival, if it has been in the queue.
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
@@ -153,6 +158,8 @@ enum Stage<'p, M: Manager, H> {
     Checking(Checking<'p, M, Caught<H>>),
     /// In an async closure that overrides it.
     CheckingBoxed(Checking<'p, M, Caught<BoxFuture<'p, Answered>>>),
+    /// One that never queues waits for its refused resource's place to be free.
+    Destroying(Task),
     Done,
 }
 
@@ -351,12 +358,20 @@ where
                 hint: None,
                 ..self.arrival()
             };
-            let key = core.turn(|turn| turn.queue_refused(&arrival, cx.waker()));
+            let mut waker = Some(cx.waker().clone());
+            let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
                 self.stage = Stage::Queued(key);
             }
         }
-        condemned.destroy_in_background();
+        if L::PATIENCE == Patience::Create {
+            self.stage = Stage::Destroying(Box::pin(async move {
+                // Told by the guard, which is the only address here.
+                let _ = condemned.destroy().await;
+            }));
+        } else {
+            condemned.destroy_in_background();
+        }
     }
 
     /// Everything but an idle resource whose hook says yes at once.
@@ -367,15 +382,10 @@ where
                     self.begin();
                     self.core.consider_recovery();
                     let arrival = self.arrival();
-                    // Cloned before the lock, and if it is not needed dropped after.
-                    let mut waker = Some(cx.waker().clone());
+                    let mut waker = offered(cx, true);
                     self.core.turn(|turn| turn.enter(&arrival, &mut waker))
                 }
-                &Stage::Queued(key) => {
-                    let caller = self.caller;
-                    self.core
-                        .turn(|turn| turn.look(key, caller, Some(cx.waker())))
-                }
+                &Stage::Queued(key) => self.look(key, cx),
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
                     if let Some(slot) = self.poll_hook(cx) {
                         return Poll::Ready(Ok(self.serve(slot)));
@@ -386,13 +396,24 @@ where
                     // Refused: on with the next.
                     continue;
                 }
+                Stage::Destroying(_) => {
+                    if let Stage::Destroying(end) = &mut self.stage
+                        && end.as_mut().poll(cx).is_pending()
+                    {
+                        return Poll::Pending;
+                    }
+                    self.stage = Stage::Start;
+                    continue;
+                }
                 Stage::Done => panic!("an acquire is not polled again when it is done"),
             };
             self.stage = Stage::Done;
             match looked {
-                Looked::Waiting(key) => {
+                Looked::Waiting(key) | Looked::WakerNeeded(key) => {
                     self.stage = Stage::Queued(key);
-                    return Poll::Pending;
+                    if self.poll_timer(cx).is_pending() {
+                        return Poll::Pending;
+                    }
                 }
                 Looked::Create(key, index) => {
                     self.stage = Stage::Queued(key);
@@ -431,6 +452,20 @@ where
         }
     }
 
+    fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
+        let caller = self.caller;
+        let looked = self
+            .core
+            .turn(|turn| turn.look(key, caller, &mut offered(cx, false)));
+        match looked {
+            Looked::WakerNeeded(key) => {
+                let mut waker = offered(cx, true);
+                self.core.turn(|turn| turn.look(key, caller, &mut waker))
+            }
+            looked => looked,
+        }
+    }
+
     fn is_checking(&self) -> bool {
         matches!(self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
@@ -461,6 +496,27 @@ where
         }
     }
 
+    /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
+    /// deadline has passed.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = self.deadline() else {
+            return Poll::Pending;
+        };
+        let core = self.core;
+        // Relaxed: see `keeper::start`.
+        if self.timer.is_none() && core.runtime.home() == core.keeper_home.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        let timer = self
+            .timer
+            .get_or_insert_with(|| core.runtime.sleep(deadline));
+        let polled = timer.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.timer = None;
+        }
+        polled
+    }
+
     fn arrival(&self) -> Arrival {
         Arrival {
             caller: self.caller,
@@ -478,20 +534,26 @@ where
         if self.deadline().is_none() {
             return Poll::Pending;
         }
-        let (core, caller, arrival) = (self.core, self.caller, self.arrival());
+        let (core, arrival) = (self.core, self.arrival());
         let key = match &mut self.stage {
             Stage::Checking(checking) => &mut checking.key,
             Stage::CheckingBoxed(checking) => &mut checking.key,
             _ => return Poll::Pending,
         };
         let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
-        match core.turn(|turn| turn.look(key, caller, Some(cx.waker()))) {
+        match self.look(key, cx) {
             Looked::TimedOut { .. } => {
                 // Destroys the resource, whose state is unknown.
                 self.stage = Stage::Done;
                 Poll::Ready(Err(self.timed_out(Phase::Checking)))
             }
-            _ => Poll::Pending,
+            _ => {
+                if self.poll_timer(cx).is_ready() {
+                    // Its time is over: the next look says so.
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
         }
     }
 
@@ -549,12 +611,27 @@ where
     }
 }
 
+/// A waker to look with; with a clone of its own, if it will be left.
+fn offered<'a>(cx: &Context<'a>, cloned: bool) -> Offered<'a> {
+    Offered {
+        theirs: cx.waker(),
+        owned: cloned.then(|| cx.waker().clone()),
+    }
+}
+
 impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
     fn drop(&mut self) {
         let (key, checking) = match &self.stage {
             Stage::Queued(key) => (Some(*key), false),
             Stage::Checking(checking) => (checking.key, true),
             Stage::CheckingBoxed(checking) => (checking.key, true),
+            Stage::Destroying(_) => {
+                if let Stage::Destroying(end) = std::mem::replace(&mut self.stage, Stage::Done) {
+                    // Goes on without us.
+                    self.core.runtime.spawn(end);
+                }
+                return;
+            }
             Stage::Start | Stage::Done => return,
         };
         // A resource in its hook goes with the stage, which is dropped after this.

@@ -58,7 +58,8 @@ impl Backoff {
         let doublings = (self.in_a_row - 1).min(20);
         let pause = first.saturating_mul(1 << doublings).min(longest);
         // Between half and the whole, so that many pools do not retry as one.
-        self.background = now.checked_add(pause.mul_f64(0.5 + random / 2.0));
+        let share = Duration::try_from_secs_f64(pause.as_secs_f64() * (0.5 + random / 2.0));
+        self.background = now.checked_add(share.unwrap_or(pause));
         self.until = self.range.and(self.background);
         self.in_a_row
     }

@@ -176,7 +176,14 @@ pub struct FailureRate {
     window: Duration,
     at_least: usize,
     cool_down: Duration,
-    reports: Mutex<VecDeque<(Instant, bool)>>,
+    reports: Mutex<Window>,
+}
+
+/// The reports of the last while, and how many of them are failures.
+#[derive(Debug, Default)]
+struct Window {
+    reports: VecDeque<(Instant, bool)>,
+    failures: usize,
 }
 
 impl FailureRate {
@@ -188,7 +195,7 @@ impl FailureRate {
             window,
             at_least: at_least.max(1),
             cool_down: Duration::from_secs(5),
-            reports: Mutex::new(VecDeque::new()),
+            reports: Mutex::new(Window::default()),
         }
     }
 
@@ -200,23 +207,22 @@ impl FailureRate {
     }
 
     fn note(&self, now: Instant, failed: bool) -> Advice {
-        let mut reports = self.reports.lock();
-        reports.push_back((now, failed));
-        while let Some(&(at, _)) = reports.front()
+        let mut window = self.reports.lock();
+        window.reports.push_back((now, failed));
+        window.failures += usize::from(failed);
+        while let Some(&(at, failed)) = window.reports.front()
             && now.saturating_duration_since(at) > self.window
         {
-            reports.pop_front();
+            window.reports.pop_front();
+            window.failures -= usize::from(failed);
         }
         // Counts below 2^52, so nothing is lost.
         #[allow(clippy::cast_precision_loss, reason = "a count of reports")]
-        let share = {
-            let failures = reports.iter().filter(|(_, failed)| *failed).count();
-            failures as f64 / reports.len() as f64
-        };
-        if !failed || reports.len() < self.at_least || share < self.rate {
+        let share = window.failures as f64 / window.reports.len() as f64;
+        if !failed || window.reports.len() < self.at_least || share < self.rate {
             return Advice::Stay;
         }
-        reports.clear();
+        *window = Window::default();
         Advice::Open
     }
 }

@@ -9,8 +9,8 @@ use crate::slot::MOST_SLOTS;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// The one this thread used last, if it is free; otherwise the one that has
-    /// not been used for longest. The fastest, and the default.
+    /// The one this thread used last, if it is free; otherwise the one whose last
+    /// lease began longest ago. The fastest, and the default.
     #[default]
     Affine,
     /// The one that came back first: the load spreads evenly.
@@ -128,15 +128,15 @@ impl Config {
         self.min > 0 || self.healthcheck_interval.is_some() || self.sweep_interval().is_some()
     }
 
-    /// How often the keeper looks at all resources: four times within the
-    /// shortest of the limits it watches, so that none is overrun by more than
-    /// a quarter.
+    /// How often the keeper looks at all resources: eight times within the
+    /// shortest of the limits it watches. It may notice a change one look late,
+    /// and its age another one, so none is overrun by more than a quarter.
     pub(crate) fn sweep_interval(&self) -> Option<Duration> {
         [self.idle_timeout, self.max_lifetime, self.leak_warning]
             .into_iter()
             .flatten()
             .min()
-            .map(|shortest| (shortest / 4).max(Duration::from_millis(1)))
+            .map(|shortest| (shortest / 8).max(Duration::from_millis(1)))
     }
 }
 

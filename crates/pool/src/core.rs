@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -77,6 +78,14 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
     pub(crate) bell: Arc<Bell>,
+    /// The executor that the keeper was started on.
+    pub(crate) keeper_home: AtomicU64,
+}
+
+/// Wakes. A waker is its executor's code: one that panics must not keep the others
+/// from being woken, nor what is doomed from being destroyed.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// Bits of [`Core::signals`], written under the lock.
@@ -114,6 +123,7 @@ impl<M: Manager> Core<M> {
             runtime,
             listeners: Listeners::default(),
             bell: Arc::default(),
+            keeper_home: AtomicU64::new(0),
         }
     }
 
@@ -143,7 +153,7 @@ impl<M: Manager> Core<M> {
     #[inline]
     fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
         if let Some(waker) = after.waker.take() {
-            waker.wake();
+            wake(waker);
         }
         match after.keeper {
             KeeperCall::Nothing => {}
@@ -158,7 +168,7 @@ impl<M: Manager> Core<M> {
 
     #[cold]
     fn follow_rare(self: &Arc<Self>, rare: Rare<CreateFailure<M::Error>>) {
-        rare.wakers.into_iter().for_each(Waker::wake);
+        rare.wakers.into_iter().for_each(wake);
         for event in &rare.events {
             self.listeners.emit(event);
         }
@@ -293,10 +303,10 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         self.index
     }
 
-    /// Gives the resource back to the pool.
+    /// Gives the resource back to the pool, unused.
     pub(crate) fn give_back(mut self) {
         self.armed = false;
-        self.core().turn(|turn| turn.give(self.index));
+        self.core().turn(|turn| turn.give_unused(self.index));
     }
 
     /// Sentences the resource to be destroyed.

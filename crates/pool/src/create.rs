@@ -2,7 +2,7 @@
 //! is gone, and what it makes serves whoever is first in the queue.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backoff::random;
 use crate::breaker::Failure;
@@ -24,6 +24,8 @@ pub(crate) struct Creation<M: Manager> {
     /// The acquire that gets the error.
     starter: Option<WaiterKey>,
     began: Instant,
+    /// How often the pool had been renewed when it began.
+    renewals: u64,
     done: bool,
 }
 
@@ -35,6 +37,7 @@ impl<M: Manager> Creation<M> {
             index,
             starter,
             began: core.now(),
+            renewals: core.state().renewals,
             done: false,
         }
     }
@@ -97,10 +100,16 @@ impl<M: Manager> Creation<M> {
             turn.note(|| Event::Created { resource: id, took });
             // Gone between the look above and now.
             let gone = domain.is_some_and(|domain| !turn.state.domains.contains(&domain));
+            let outdated = self.renewals != turn.state.renewals;
+            let doomed = match gone {
+                true => Some(DestroyReason::RuntimeGone),
+                false => outdated.then_some(DestroyReason::Renewed),
+            };
             let meta = Meta {
                 id,
                 expires: lifetime(core, now),
-                doomed: gone.then_some(DestroyReason::RuntimeGone),
+                doomed,
+                returned: 0,
                 replaced: false,
                 domain,
                 probe: None,
@@ -129,8 +138,12 @@ impl<M: Manager> Creation<M> {
                 let waiter = turn.state.waiters.get_mut(key)?;
                 waiter.probe.take()
             });
+            // First the error to whom it is due: the probe's end may open the
+            // breaker, which fails everybody who still waits.
+            let failure = Box::new(failure);
+            let undelivered = turn.create_failed(self.index, self.starter, failure);
             turn.end_probe(probe, Some(false));
-            turn.create_failed(self.index, self.starter, Box::new(failure))
+            undelivered
         });
         let delivered = undelivered.is_none();
         if !delivered {
@@ -160,5 +173,7 @@ impl<M: Manager> Drop for Creation<M> {
 fn lifetime<M: Manager>(core: &Core<M>, now: Instant) -> Option<Instant> {
     let lifetime = core.config.max_lifetime?;
     let jitter = core.config.lifetime_jitter * (random() * 2.0 - 1.0);
-    now.checked_add(lifetime.mul_f64(1.0 + jitter))
+    // Longer than a duration can be is for ever.
+    let lifetime = Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 + jitter)).ok()?;
+    now.checked_add(lifetime)
 }

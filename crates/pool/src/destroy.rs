@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use crate::core::Core;
 use crate::error::{DestroyError, chain};
@@ -74,7 +74,10 @@ pub(crate) fn run_in_background<M: Manager>(
 ) {
     let mut task = Box::pin(task);
     let mut context = Context::from_waker(Waker::noop());
-    if task.as_mut().poll(&mut context).is_pending() {
+    let mut polled = Poll::Pending;
+    core.runtime
+        .enter(&mut || polled = task.as_mut().poll(&mut context));
+    if polled.is_pending() {
         core.runtime.spawn(task);
     }
 }

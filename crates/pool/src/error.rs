@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,7 +201,9 @@ impl<E> fmt::Display for CloseError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the pool is closed")?;
         if !self.errors.is_empty() {
-            write!(f, ", but {} destructors failed", self.errors.len())?;
+            let failed = self.errors.len();
+            let plural = if failed == 1 { "" } else { "s" };
+            write!(f, ", but {failed} destructor{plural} failed")?;
         }
         if self.still_in_use > 0 {
             write!(f, ", but {} places were still in use", self.still_in_use)?;
@@ -218,24 +221,36 @@ impl<E: Error + 'static> Error for CloseError<E> {
     }
 }
 
-/// An error with its sources, as one line of text.
+/// An error with its sources, as one line of text. How it prints is its maker's
+/// code, and may panic.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> Arc<str> {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
+    let print = || {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    };
+    match catch_unwind(AssertUnwindSafe(print)) {
+        Ok(text) => text.into(),
+        Err(panic) => format!("an error that cannot be printed: {}", panic_message(panic)).into(),
     }
-    text.into()
 }
 
-/// What a panic said, as text.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> Arc<str> {
+/// What a panic said, as text. What it carried is dropped, and may panic again.
+pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> Arc<str> {
     let said = panic
         .downcast_ref::<&'static str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    format!("panicked: {said}").into()
+    let message = format!("panicked: {said}").into();
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // Enough is enough.
+        std::mem::forget(again);
+    }
+    message
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_core::Stream;
 
 use crate::breaker::BreakerState;
+use crate::core::wake;
 use crate::error::Phase;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
@@ -293,13 +294,18 @@ impl Events {
                 backlog.waker.take()
             };
             if let Some(waker) = waker {
-                waker.wake();
+                wake(waker);
             }
         }));
         Events {
             backlog,
             _subscription: subscription,
         }
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn end(&self) {
+        self.backlog.lock().ended = true;
     }
 
     /// The next event, or `None` after the pool was closed and drained.
@@ -316,6 +322,8 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        // Cloned before the lock: that is an executor's code.
+        let waker = cx.waker().clone();
         let mut backlog = self.backlog.lock();
         if backlog.missed > 0 {
             let missed = std::mem::take(&mut backlog.missed);
@@ -325,7 +333,7 @@ impl Stream for Events {
             Some(event) => Poll::Ready(Some(event)),
             None if backlog.ended => Poll::Ready(None),
             None => {
-                let old = backlog.waker.replace(cx.waker().clone());
+                let old = backlog.waker.replace(waker);
                 drop(backlog);
                 // After the lock: it may own a task, whose drop is anybody's code.
                 drop(old);

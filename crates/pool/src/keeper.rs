@@ -1,23 +1,25 @@
 //! The keeper: the one background task of a pool, for everything that is due
-//! at some time. It holds the pool weakly, runs no user code itself, and is
-//! started by the first acquire that needs it.
+//! at some time. It holds the pool weakly, and is started by the first acquire
+//! that needs it.
 //!
-//! Health checks and refills are tasks of their own, so that a slow one delays
-//! no deadline. If the runtime drops the keeper, the slots are flagged, and the
+//! Health checks, refills and replacements are tasks of their own, so that a slow
+//! one delays no deadline. What the keeper calls itself is what must not block:
+//! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the keeper, the slots are flagged, and the
 //! next acquire starts another one.
 
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::core::{Core, Held};
+use crate::core::{Core, Held, wake};
 use crate::create::Creation;
 use crate::events::{DestroyReason, Event, Hook};
 use crate::log;
 use crate::manager::Manager;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, within};
 use crate::slot::Phase;
 use crate::state::Turn;
 use crate::status::ResourceId;
@@ -44,20 +46,20 @@ impl Bell {
             heard.0 += 1;
             std::mem::take(&mut heard.1)
         };
-        for waker in wakers {
-            waker.wake();
-        }
+        wakers.into_iter().for_each(wake);
     }
 
     /// Ready when the bell has rung since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloned before the lock: that is an executor's code.
+        let waker = cx.waker().clone();
         let mut heard = self.heard.lock();
         if heard.0 != *seen {
             *seen = heard.0;
             return Poll::Ready(());
         }
         if !heard.1.iter().any(|waker| waker.will_wake(cx.waker())) {
-            heard.1.push(cx.waker().clone());
+            heard.1.push(waker);
         }
         Poll::Pending
     }
@@ -71,6 +73,8 @@ pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
     };
     let runtime = Arc::clone(&core.runtime);
     let bell = Arc::clone(&core.bell);
+    // Relaxed: whoever reads an old one keeps a timer it does not need.
+    core.keeper_home.store(runtime.home(), Ordering::Relaxed);
     core.runtime.spawn(Box::pin(keeper.run(runtime, bell)));
 }
 
@@ -141,12 +145,21 @@ impl<M: Manager> Keeper<M> {
             Some(plan)
         })?;
         for index in plan.refills {
-            Creation::new(&core, index, None).start();
+            let creation = Creation::new(&core, index, None);
+            core.runtime.spawn(Box::pin(async move {
+                // An error is told by the creation itself.
+                let _ = creation.run().await;
+            }));
         }
         for (index, old) in plan.replacements {
             let creation = Creation::new(&core, index, None);
-            core.runtime
-                .spawn(Box::pin(replace(creation, Arc::downgrade(&core), old)));
+            let limit = core.config.max_lifetime.map(|lifetime| {
+                // Time enough for a slow server, however short the lifetime.
+                (lifetime / 4).max(core.config.cleanup_timeout)
+            });
+            let runtime = Arc::clone(&core.runtime);
+            let replace = replace(creation, Arc::downgrade(&core), old, runtime, limit);
+            core.runtime.spawn(Box::pin(replace));
         }
         for leak in plan.leaks {
             if let Event::LeakSuspected {
@@ -215,12 +228,13 @@ struct Plan {
 /// Looks at every resource: idle too long, lived too long, out too long.
 fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
     let now = turn.clock.now();
+    // Idle ones first, oldest first; then whatever else there is.
     let mut order = turn.idle_oldest_first();
-    order.extend(
-        (0..turn.slots.len())
-            .filter(|index| !order.contains(index))
-            .collect::<Vec<_>>(),
-    );
+    let mut listed = vec![false; turn.slots.len()];
+    for &index in &order {
+        listed[index] = true;
+    }
+    order.extend((0..listed.len()).filter(|&index| !listed[index]));
     for index in order {
         let slot = turn.slots.at(index);
         let word = slot.word();
@@ -273,9 +287,17 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
 
 /// Makes a resource, then dooms the one it replaces. If it cannot be made, the
 /// old one stays, and the next sweep tries again.
-async fn replace<M: Manager>(creation: Creation<M>, core: Weak<Core<M>>, old: ResourceId) {
-    // A cancel here gives the new place back; the old resource stays.
-    let made = creation.run().await.is_ok();
+async fn replace<M: Manager>(
+    creation: Creation<M>,
+    core: Weak<Core<M>>,
+    old: ResourceId,
+    runtime: Arc<dyn Runtime>,
+    limit: Option<Duration>,
+) {
+    // A cancel here gives the new place back; the old resource stays. So does
+    // running out of time: one that hangs must not keep the old one for ever.
+    let made = within(&*runtime, limit, creation.run()).await;
+    let made = made.is_some_and(|made| made.is_ok());
     let Some(core) = core.upgrade() else { return };
     core.turn(|turn| {
         for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {

@@ -258,16 +258,17 @@ impl<M: Manager> Drop for OwnedLease<M> {
             }
             Ok(()) => ASKED_AND_KEPT,
         };
-        // SAFETY: `core` keeps the slot alive; then the slot does so itself,
-        // until it is given. Given, it may be freed by another thread at once:
-        // nothing is touched after that. (A slot is all cells, so a reference
-        // to it that ends with the exchange asserts nothing about its memory.)
-        let slot = unsafe { slot.as_ref() };
-        put_core(slot, core);
-        if slot.give() {
+        // SAFETY: `core` keeps the slot alive, and this lease owns it.
+        put_core(unsafe { slot.as_ref() }, core);
+        // SAFETY: the slot keeps the pool alive, and so itself, until it is given.
+        // Given, it may be freed by another thread at once: nothing is touched
+        // after that.
+        if unsafe { Slot::give_through(slot) } {
             return;
         }
-        // SAFETY: not given, so the lease still owns the slot.
+        // SAFETY: not given, so the pool is alive and the lease owns the slot.
+        let slot = unsafe { slot.as_ref() };
+        // SAFETY: as above.
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
         let core = core.expect("it has just been put there");
@@ -332,6 +333,19 @@ impl<'p, M: Manager> Handout<'p, M> for Option<Lease<'p, M>> {
     #[inline]
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
         Some(Lease::new(core, slot))
+    }
+
+    fn nothing() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl<'p, M: Manager> Handout<'p, M> for Option<OwnedLease<M>> {
+    const PATIENCE: Patience = Patience::Create;
+
+    #[inline]
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        Some(OwnedLease::of(core, slot))
     }
 
     fn nothing() -> Option<Self> {

@@ -7,8 +7,11 @@ use crate::status::ResourceId;
 
 macro_rules! warn {
     ($($field:ident = $value:expr),+; $text:literal) => {{
+        // A subscriber is anybody's code, and this may be called in a drop.
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: "cenote_pool", $($field = %$value),+, $text);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tracing::warn!(target: "cenote_pool", $($field = %$value),+, $text);
+        }));
         #[cfg(not(feature = "tracing"))]
         { $(let _ = &$value;)+ }
     }};

@@ -1,5 +1,6 @@
 //! The handle: everything a user does with a pool.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
 use crate::config::{Config, check_max, wrong};
-use crate::core::Core;
+use crate::core::{Core, PoolState};
 use crate::create::Creation;
 use crate::destroy::Condemned;
 use crate::error::{AcquireError, CloseError, ConfigError, DestroyError};
@@ -146,6 +147,24 @@ impl<M: Manager> Pool<M> {
             .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
+    /// Acquires like [`acquire_owned`](Pool::acquire_owned), within this time
+    /// instead of the pool's own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire).
+    #[track_caller]
+    pub fn acquire_owned_within(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
+        self.core.acquire(Location::caller(), Some(timeout))
+    }
+
     /// Acquires without queueing: an idle resource, or a new one if there is
     /// room. `None` if the pool is exhausted, closed, backing off after a failed
     /// creation, or its breaker open.
@@ -161,6 +180,24 @@ impl<M: Manager> Pool<M> {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<Lease<'_, M>>, AcquireError<M::Error>>> + Send + '_
+    {
+        self.core
+            .acquire(Location::caller(), self.core.config.acquire_timeout)
+    }
+
+    /// Acquires like [`try_acquire`](Pool::try_acquire) a lease that borrows nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Pool::try_acquire).
+    #[track_caller]
+    pub fn try_acquire_owned(
+        &self,
+    ) -> impl Future<Output = Result<Option<OwnedLease<M>>, AcquireError<M::Error>>> + Send + '_
     {
         self.core
             .acquire(Location::caller(), self.core.config.acquire_timeout)
@@ -226,7 +263,11 @@ impl<M: Manager> Pool<M> {
         if self.core.runtime.must_not_block() {
             return Err(AcquireError::WouldBlockExecutor);
         }
-        block_on(self.core.acquire(caller, timeout))
+        block_on(
+            &*self.core.runtime,
+            timeout,
+            self.core.acquire(caller, timeout),
+        )
     }
 
     /// Makes the first `min` resources, one after another; stops at a failure.
@@ -313,6 +354,7 @@ impl<M: Manager> Pool<M> {
     /// leased ones when they come back. For rotated credentials and fail-overs.
     pub fn renew(&self) {
         self.core.turn(|turn| {
+            turn.state.renewals += 1;
             turn.doom(|_| Some(DestroyReason::Renewed));
             turn.refill_later();
         });
@@ -357,7 +399,12 @@ impl<M: Manager> Pool<M> {
 
     /// The events from now on, as a stream.
     pub fn events(&self) -> Events {
-        Events::new(|callback| self.subscribe(callback))
+        let events = Events::new(|callback| self.subscribe(callback));
+        if self.core.state().drained {
+            // There is nothing more to come.
+            events.end();
+        }
+        events
     }
 
     fn subscribe(&self, callback: Arc<dyn Fn(&Event) + Send + Sync>) -> Subscription {
@@ -384,22 +431,13 @@ impl<M: Manager> Pool<M> {
         self.wait_until(|state| state.closed).await;
     }
 
-    async fn wait_until(&self, done: impl Fn(&crate::core::PoolState<M>) -> bool) {
-        poll_fn(|cx| {
-            let mut state = self.core.state();
-            if done(&state) {
-                return Poll::Ready(());
-            }
-            if !state
-                .onlookers
-                .iter()
-                .any(|waker| waker.will_wake(cx.waker()))
-            {
-                state.onlookers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
+    async fn wait_until(&self, done: impl Fn(&PoolState<M>) -> bool) {
+        let mut onlooker = Onlooker {
+            core: &self.core,
+            id: None,
+        };
+        // A cancel here takes the waker out again.
+        poll_fn(|cx| onlooker.poll(&done, cx)).await;
     }
 
     /// Closes the pool: everybody who waits fails with
@@ -437,7 +475,9 @@ impl<M: Manager> Pool<M> {
     ///
     /// # Errors
     ///
-    /// Destructors that failed, and who still holds what when time is over.
+    /// The errors of the destructors of what was idle, and who still holds what
+    /// when time is over. (What comes back during the drain is destroyed as at any
+    /// time: a destructor's error is told by the events and the log.)
     pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
         let closing = self.core.close();
         let mut errors = Vec::new();
@@ -475,29 +515,105 @@ impl<M: Manager> Core<M> {
             .into_iter()
             .map(|(index, reason)| Condemned::new(self, index, reason));
         Closing {
+            core: Arc::clone(self),
             condemned: condemned.collect(),
+            running: Vec::new(),
         }
+    }
+}
+
+/// One who waits for the pool to be closed or drained.
+struct Onlooker<'a, M: Manager> {
+    core: &'a Core<M>,
+    id: Option<u64>,
+}
+
+impl<M: Manager> Onlooker<'_, M> {
+    fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloned before the lock, and an old one dropped after: both are an
+        // executor's code.
+        let mut waker = Some(cx.waker().clone());
+        let mut state = self.core.state();
+        if done(&state) {
+            return Poll::Ready(());
+        }
+        let id = *self.id.get_or_insert_with(|| {
+            state.next_onlooker += 1;
+            state.next_onlooker
+        });
+        let mut onlookers = state.onlookers.iter_mut();
+        match onlookers.find(|(other, _)| *other == id) {
+            Some((_, old)) => {
+                if let Some(new) = &mut waker {
+                    std::mem::swap(old, new);
+                }
+            }
+            None => state
+                .onlookers
+                .extend(waker.take().map(|waker| (id, waker))),
+        }
+        drop(state);
+        Poll::Pending
+    }
+}
+
+impl<M: Manager> Drop for Onlooker<'_, M> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut state = self.core.state();
+        let at = state.onlookers.iter().position(|(other, _)| *other == id);
+        let waker = at.map(|at| state.onlookers.swap_remove(at));
+        drop(state);
+        drop(waker);
     }
 }
 
 /// What a closed pool has to destroy, oldest first. Dropping it leaves the rest
 /// to the runtime.
 struct Closing<M: Manager> {
-    condemned: std::collections::VecDeque<Condemned<M>>,
+    core: Arc<Core<M>>,
+    condemned: VecDeque<Condemned<M>>,
+    /// Destructors under way.
+    running: Vec<Destroying<M>>,
 }
 
+type Destroying<M> =
+    Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
+
 impl<M: Manager> Closing<M> {
+    /// Runs all destructors, begun in order and then side by side, so that those
+    /// that hang are waited for once.
     async fn destroy(mut self, errors: &mut Vec<DestroyError<M::Error>>) {
-        while let Some(next) = self.condemned.pop_front() {
-            // A cancel here drops this destructor half-way, and `self`, which
-            // leaves the others to the runtime.
-            errors.extend(next.destroy().await.err());
+        // A cancel here drops `self`, which leaves the rest to the runtime.
+        poll_fn(|cx| self.poll(errors, cx)).await;
+    }
+
+    fn poll(&mut self, errors: &mut Vec<DestroyError<M::Error>>, cx: &mut Context<'_>) -> Poll<()> {
+        let begun = self.condemned.drain(..);
+        self.running
+            .extend(begun.map(|next| Box::pin(next.destroy()) as _));
+        self.running.retain_mut(|end| match end.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                errors.extend(result.err());
+                false
+            }
+            Poll::Pending => true,
+        });
+        match self.running.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 }
 
 impl<M: Manager> Drop for Closing<M> {
     fn drop(&mut self) {
+        for end in self.running.drain(..) {
+            self.core.runtime.spawn(Box::pin(async move {
+                // Told by the guard inside, which is the only address here.
+                let _ = end.await;
+            }));
+        }
         for condemned in self.condemned.drain(..) {
             condemned.destroy_in_background();
         }

@@ -13,7 +13,8 @@ use crate::manager::Manager;
 impl<M: Manager> Core<M> {
     /// Reports a success (`None`) or a failure to the strategy, if there is one.
     pub(crate) fn report(self: &Arc<Self>, failure: Option<&Failure>) {
-        if self.signals() & signal::REPORTS == 0 {
+        // On a closed pool only destructors run.
+        if self.signals() & (signal::REPORTS | signal::CLOSED) != signal::REPORTS {
             return;
         }
         let (strategy, state, epoch) = {
@@ -90,7 +91,7 @@ impl<M: Manager> Core<M> {
         match catch_unwind(AssertUnwindSafe(question)) {
             Ok(answer) => Some(answer),
             Err(panic) => {
-                let error = panic_message(&*panic);
+                let error = panic_message(panic);
                 log::strategy_panicked(self.name(), &error);
                 self.tell(&Event::StrategyPanicked { error });
                 None

@@ -27,7 +27,7 @@
 //!     an equal word at two moments means that nothing happened in between.
 
 use std::panic::Location;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -172,14 +172,34 @@ impl<T> Slot<T> {
     /// through this lease: another thread may already have freed it.
     #[inline]
     pub(crate) fn give(&self) -> bool {
+        Self::give_word(&self.word)
+    }
+
+    /// [`Slot::give`] for a slot that may be gone once it is given: only the word
+    /// is borrowed for it, which is a cell, so that the borrow promises nothing
+    /// about memory that another thread may free before this returns.
+    ///
+    /// # Safety
+    ///
+    /// The slot is alive until it is given.
+    #[inline]
+    pub(crate) unsafe fn give_through(slot: NonNull<Self>) -> bool {
+        // SAFETY: alive, so the field is in bounds.
+        let word = unsafe { &raw const (*slot.as_ptr()).word };
+        // SAFETY: as above; an atomic may be shared.
+        Self::give_word(unsafe { &*word })
+    }
+
+    #[inline]
+    fn give_word(atomic: &AtomicU64) -> bool {
         // Relaxed: our own word, only the flag can have changed since.
-        let word = self.word.load(Ordering::Relaxed);
+        let word = atomic.load(Ordering::Relaxed);
         if word & (PHASE | SUMMON) != LEASED {
             return false;
         }
         // Release pairs with the acquire of the next `take`. A failure means
         // that the flag was set between load and exchange.
-        self.word
+        atomic
             .compare_exchange(
                 word,
                 word - LEASED + IDLE,

@@ -34,7 +34,7 @@ impl<F> Caught<F> {
             Ok(future) => Ok(Caught {
                 future: ManuallyDrop::new(future),
             }),
-            Err(panic) => Err(panic_message(&*panic)),
+            Err(panic) => Err(panic_message(panic)),
         }
     }
 }
@@ -50,7 +50,7 @@ impl<F: Future> Future for Caught<F> {
         // What a panic leaves behind is destroyed by whoever called us.
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
+            Err(panic) => Poll::Ready(Err(panic_message(panic))),
         }
     }
 }
@@ -66,7 +66,7 @@ impl<F> Drop for Caught<F> {
 
 /// Drops a value that may panic while it is dropped.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Arc<str>> {
-    catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(|panic| panic_message(&*panic))
+    catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(panic_message)
 }
 
 impl<M: Manager> Core<M> {
@@ -172,7 +172,7 @@ pub(crate) fn caught_check(
 ) -> Result<Verdict, Refusal> {
     match catch_unwind(AssertUnwindSafe(check)) {
         Ok(answer) => answer,
-        Err(panic) => Err(Some(panic_message(&*panic))),
+        Err(panic) => Err(Some(panic_message(panic))),
     }
 }
 

@@ -24,7 +24,9 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// for programs without an executor. Another one takes the four methods without
 /// a default.
 pub trait Runtime: Send + Sync + 'static {
-    /// The time. Deadlines, lifetimes and intervals are reckoned by it.
+    /// The time. Deadlines, lifetimes and intervals are reckoned by it. Called
+    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): it must not
+    /// call the pool back.
     fn now(&self) -> Instant;
 
     /// Nanoseconds since some fixed moment, cheap to read and a few milliseconds
@@ -38,6 +40,20 @@ pub trait Runtime: Send + Sync + 'static {
     /// its end, when the executor shuts down or is gone: the pool's tasks give
     /// back what they hold when dropped.
     fn spawn(&self, task: Task);
+
+    /// Calls `f` where the executor's timers and I/O can be used, if the present
+    /// thread is none of its own: hooks are polled through this from plain threads.
+    /// Must call it exactly once. Default: just calls it.
+    fn enter(&self, f: &mut dyn FnMut()) {
+        f();
+    }
+
+    /// Names the executor that a task spawned right now would run on. An acquire
+    /// with a deadline keeps a timer of its own where this is another one than
+    /// where the pool's keeper lives. Default: there is but one.
+    fn home(&self) -> u64 {
+        0
+    }
 
     /// Whether blocking the present thread would stop an executor. Default: no.
     fn must_not_block(&self) -> bool {

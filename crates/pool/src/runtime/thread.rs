@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
 
@@ -210,7 +210,13 @@ impl Drop for Sleep {
 }
 
 /// Runs a future on the present thread, which sleeps while there is nothing to do.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+/// After `limit` it is polled again even if nobody woke it: it may depend on an
+/// executor that nobody drives.
+pub(crate) fn block_on<F: Future>(
+    runtime: &dyn Runtime,
+    limit: Option<Duration>,
+    future: F,
+) -> F::Output {
     struct Unpark(Thread);
 
     impl Wake for Unpark {
@@ -222,10 +228,22 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
+    let mut left = limit;
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+        let mut polled = Poll::Pending;
+        runtime.enter(&mut || polled = future.as_mut().poll(&mut context));
+        if let Poll::Ready(output) = polled {
+            return output;
+        }
+        match left {
+            None => thread::park(),
+            Some(pause) => {
+                let began = clock::precise();
+                thread::park_timeout(pause);
+                let passed = clock::precise().saturating_duration_since(began);
+                // Once it is over, look again every now and then.
+                left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));
+            }
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Tokio, the default runtime.
 
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use super::{Runtime, Task, ThreadRuntime, clock};
 
@@ -12,10 +14,11 @@ use super::{Runtime, Task, ThreadRuntime, clock};
 ///
 /// Work goes to the Tokio runtime of the calling thread; from a plain thread,
 /// to the one the pool saw last; and in a program that has none, to the built-in
-/// [`ThreadRuntime`]. So a lease may be dropped anywhere.
+/// [`ThreadRuntime`]. So a lease may be dropped anywhere. Once the runtime seen last
+/// is shut down, what would need it is destroyed instead.
 #[derive(Debug, Default)]
 pub struct TokioRuntime {
-    last_seen: Mutex<Option<Handle>>,
+    last_seen: Mutex<Option<Seen>>,
     exact_ages: bool,
     outlives: bool,
 }
@@ -43,20 +46,83 @@ impl TokioRuntime {
         self
     }
 
-    fn handle(&self) -> Option<Handle> {
+    /// Where to go from this thread.
+    fn way(&self) -> Way {
         let mut last_seen = self
             .last_seen
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        match Handle::try_current() {
-            Ok(handle) => {
-                if last_seen.as_ref().map(Handle::id) != Some(handle.id()) {
-                    *last_seen = Some(handle.clone());
-                }
-                Some(handle)
-            }
-            Err(_) => last_seen.clone(),
+        let Ok(handle) = Handle::try_current() else {
+            return match last_seen.as_ref() {
+                None => Way::NeverSeen,
+                Some(seen) if seen.alive.strong_count() == 0 => Way::Gone,
+                Some(seen) => Way::To(seen.handle.clone()),
+            };
+        };
+        if last_seen.as_ref().map(|seen| seen.handle.id()) != Some(handle.id()) {
+            let alive = Arc::new(());
+            let weak = Arc::downgrade(&alive);
+            // Holds on to `alive` until its runtime drops it, or this does.
+            let witness = handle.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(alive);
+            });
+            *last_seen = Some(Seen {
+                handle: handle.clone(),
+                alive: weak,
+                witness: witness.abort_handle(),
+            });
         }
+        Way::To(handle)
+    }
+}
+
+/// The number of a runtime, which it gives to hashers only.
+fn number(id: tokio::runtime::Id) -> u64 {
+    struct Number(u64);
+
+    impl Hasher for Number {
+        fn write(&mut self, bytes: &[u8]) {
+            for &byte in bytes {
+                self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+            }
+        }
+
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+
+    let mut number = Number(0);
+    id.hash(&mut number);
+    number.finish()
+}
+
+/// Where work goes that comes from some thread.
+enum Way {
+    /// To this runtime: the thread's own, or the one seen last.
+    To(Handle),
+    /// The runtime seen last was shut down.
+    Gone,
+    /// There never was one.
+    NeverSeen,
+}
+
+/// A Tokio runtime, and a task on it that tells whether it is still there.
+#[derive(Debug)]
+struct Seen {
+    handle: Handle,
+    alive: Weak<()>,
+    witness: AbortHandle,
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        self.witness.abort();
     }
 }
 
@@ -85,22 +151,42 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: Task) {
-        match self.handle() {
+        match self.way() {
             // A runtime that shuts down drops the task, as it may.
-            Some(handle) => drop(catch_unwind(AssertUnwindSafe(|| handle.spawn(task)))),
-            None => ThreadRuntime::new().spawn(task),
+            Way::To(handle) => drop(catch_unwind(AssertUnwindSafe(|| handle.spawn(task)))),
+            Way::Gone => drop(task),
+            Way::NeverSeen => ThreadRuntime::new().spawn(task),
         }
+    }
+
+    fn enter(&self, f: &mut dyn FnMut()) {
+        if Handle::try_current().is_err()
+            && let Way::To(handle) = self.way()
+        {
+            let _guard = handle.enter();
+            return f();
+        }
+        f();
     }
 
     fn must_not_block(&self) -> bool {
         Handle::try_current().is_ok() || ThreadRuntime::new().must_not_block()
     }
 
+    fn home(&self) -> u64 {
+        match Handle::try_current() {
+            Ok(handle) => number(handle.id()),
+            Err(_) => match self.way() {
+                Way::To(handle) => number(handle.id()),
+                Way::Gone | Way::NeverSeen => 0,
+            },
+        }
+    }
+
     fn domain(&self) -> Option<u64> {
         if self.outlives {
             return None;
         }
-        // The id has no number to give, but prints as one.
-        Handle::try_current().ok()?.id().to_string().parse().ok()
+        Some(number(Handle::try_current().ok()?.id()))
     }
 }

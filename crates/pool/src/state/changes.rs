@@ -55,6 +55,10 @@ impl<T, F> Turn<'_, T, F> {
                 self.slots.at(index).set(Phase::Leased, true);
                 self.condemn(index, DestroyReason::Shrunk);
             }
+            if self.state.waiters.waiting() > 0 {
+                // They are back in a queue that may have been empty (I2).
+                self.summon_for_the_queue();
+            }
             // Places that nobody has begun to create in.
             for key in self.state.waiters.keys() {
                 if self.state.total - self.state.condemned > max

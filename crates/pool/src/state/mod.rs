@@ -31,7 +31,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
 use std::time::Instant;
 
-pub(crate) use self::queue::{Arrival, Looked, Patience};
+pub(crate) use self::queue::{Arrival, Looked, Offered, Patience};
 pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Rare, Turn};
 use crate::backoff::Backoff;
 use crate::breaker::Breaker;
@@ -48,6 +48,8 @@ pub(crate) struct Meta {
     pub(crate) expires: Option<Instant>,
     /// Must go at the next opportunity.
     pub(crate) doomed: Option<DestroyReason>,
+    /// When it came back last, among all returns; its place in the ring.
+    pub(crate) returned: u64,
     /// Its lifetime is over, and the one to follow it is being made.
     pub(crate) replaced: bool,
     /// The executor its I/O depends on.
@@ -89,6 +91,10 @@ pub(crate) struct State<F> {
     pub(crate) counters: Counters,
     pub(crate) last_creation_error: Option<CreationError>,
     next_id: u64,
+    /// How often everything was to be replaced.
+    pub(crate) renewals: u64,
+    /// Numbers the returns, for the ring.
+    returns: u64,
     /// Someone listens to events.
     pub(crate) observed: bool,
     /// Histograms are kept.
@@ -98,7 +104,8 @@ pub(crate) struct State<F> {
     /// Until when the keeper sleeps; `None` if there is no keeper.
     pub(crate) keeper: Option<Option<Instant>>,
     /// Those who wait for the pool to be closed or drained.
-    pub(crate) onlookers: Vec<Waker>,
+    pub(crate) onlookers: Vec<(u64, Waker)>,
+    pub(crate) next_onlooker: u64,
     /// Executors that a sentinel watches.
     pub(crate) domains: Vec<u64>,
     pub(crate) next_healthcheck: Option<Instant>,
@@ -129,11 +136,14 @@ impl<F> State<F> {
             counters: Counters::default(),
             last_creation_error: None,
             next_id: 0,
+            renewals: 0,
+            returns: 0,
             observed: false,
             timed: config.histograms,
             keeper_lost: config.needs_keeper(),
             keeper: None,
             onlookers: Vec::new(),
+            next_onlooker: 0,
             domains: Vec::new(),
             next_healthcheck: None,
             healthcheck_runs: false,

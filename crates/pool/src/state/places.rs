@@ -96,8 +96,17 @@ impl<T, F> Turn<'_, T, F> {
         idle.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// A leased slot comes back with a resource that is fit for use.
+    /// A lease comes back with a resource that is fit for use.
     pub(crate) fn give(&mut self, index: usize) {
+        if self.state.order != Order::Affine {
+            self.state.returns += 1;
+            self.state.metas[index].returned = self.state.returns;
+        }
+        self.give_unused(index);
+    }
+
+    /// A resource comes back that nobody has used: in a ring, to where it was.
+    pub(crate) fn give_unused(&mut self, index: usize) {
         self.pass_on(index, false);
         self.settle();
         self.check();
@@ -115,7 +124,7 @@ impl<T, F> Turn<'_, T, F> {
             let watched = self.state.watched();
             self.slots.at(index).set(Phase::Idle, watched);
             if self.state.order != Order::Affine {
-                self.state.ring.push_back(index);
+                self.put_into_ring(index);
             }
             return;
         };
@@ -135,6 +144,18 @@ impl<T, F> Turn<'_, T, F> {
             self.unclaim(place as usize);
         }
         self.start_patience();
+    }
+
+    fn put_into_ring(&mut self, index: usize) {
+        let metas = &self.state.metas;
+        let returned = metas[index].returned;
+        // Nearly always at the end, which is found at once.
+        let after = self.state.ring.iter().rev();
+        let younger = after
+            .take_while(|&&other| metas[other].returned > returned)
+            .count();
+        let at = self.state.ring.len() - younger;
+        self.state.ring.insert(at, index);
     }
 
     /// Puts a slot that is leased on the list of those to be destroyed.
@@ -225,6 +246,10 @@ impl<T, F> Turn<'_, T, F> {
             self.state.metas.resize(index + 1, meta.clone());
         }
         self.state.metas[index] = meta;
+        if self.state.order != Order::Affine {
+            self.state.returns += 1;
+            self.state.metas[index].returned = self.state.returns;
+        }
         if let Some(expires) = expires {
             self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }

@@ -27,6 +27,14 @@ pub(crate) struct Arrival {
     pub(crate) serial: Option<u32>,
 }
 
+/// The waker of an acquire that looks. Cloning one is its executor's code, so the
+/// clone, where one is needed, is made before the lock is taken.
+#[derive(Debug)]
+pub(crate) struct Offered<'a> {
+    pub(crate) theirs: &'a Waker,
+    pub(crate) owned: Option<Waker>,
+}
+
 /// How far an acquire goes for a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
@@ -38,11 +46,13 @@ pub(crate) enum Patience {
     Queue,
 }
 
-/// What an acquire finds when it looks. Except for the first two, its entry is
+/// What an acquire finds when it looks. Except for the first three, its entry is
 /// gone with that.
 #[derive(Debug)]
 pub(crate) enum Looked<F> {
     Waiting(WaiterKey),
+    /// It waits, and should look again with a waker of its own to leave.
+    WakerNeeded(WaiterKey),
     /// A place to create in: the caller starts a creation and looks again.
     Create(WaiterKey, usize),
     /// A leased slot, and its number in the order of arrival if it had queued.
@@ -64,16 +74,21 @@ pub(crate) enum Looked<F> {
 
 impl<T, F> Turn<'_, T, F> {
     /// An acquire arrives.
-    pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &mut Option<Waker>) -> Looked<F> {
+    pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &mut Offered<'_>) -> Looked<F> {
         if self.state.closed {
             return Looked::Closed;
         }
         self.start_lost_keeper();
-        let probe = match self.state.breaker.admit() {
-            _ if arrival.refused && self.state.breaker.state() != BreakerState::Inactive => None,
-            Admission::Refused => return Looked::Unavailable,
-            Admission::Free => None,
-            Admission::Probe(epoch) => Some(epoch),
+        // One that was served before and refused has been admitted already.
+        let open = self.state.breaker.state() == BreakerState::Inactive;
+        let probe = if arrival.refused && !open {
+            None
+        } else {
+            match self.state.breaker.admit() {
+                Admission::Refused => return Looked::Unavailable,
+                Admission::Free => None,
+                Admission::Probe(epoch) => Some(epoch),
+            }
         };
         if let Some(slot) = self.take_idle(arrival.hint) {
             if probe.is_some() {
@@ -100,7 +115,7 @@ impl<T, F> Turn<'_, T, F> {
             return Looked::Closed;
         };
         waiter.probe = probe;
-        waiter.waker = waker.take();
+        waiter.waker = waker.owned.take();
         if arrival.patience == Patience::Create {
             waiter.only_own_job = true;
             let place = self.claim();
@@ -110,18 +125,22 @@ impl<T, F> Turn<'_, T, F> {
         } else {
             self.queue(key, Position::Back);
         }
-        self.look(key, arrival.caller, None)
+        self.look(key, arrival.caller, waker)
     }
 
     /// An acquire whose resource the hook refused queues again. `None` if the pool
     /// was closed or its breaker opened meanwhile: then it had better enter anew.
-    pub(crate) fn queue_refused(&mut self, arrival: &Arrival, waker: &Waker) -> Option<WaiterKey> {
+    pub(crate) fn queue_refused(
+        &mut self,
+        arrival: &Arrival,
+        waker: &mut Option<Waker>,
+    ) -> Option<WaiterKey> {
         if self.state.closed || self.state.breaker.state() == BreakerState::Inactive {
             return None;
         }
         let key = self.admit_waiter(arrival);
         if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.waker = Some(waker.clone());
+            waiter.waker = waker.take();
         }
         self.queue_again(key, arrival.serial.is_some());
         Some(key)
@@ -200,7 +219,7 @@ impl<T, F> Turn<'_, T, F> {
         &mut self,
         key: WaiterKey,
         caller: &'static Location<'static>,
-        waker: Option<&Waker>,
+        waker: &mut Offered<'_>,
     ) -> Looked<F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
@@ -216,10 +235,11 @@ impl<T, F> Turn<'_, T, F> {
                     .is_none_or(|deadline| deadline > self.clock.now()) =>
             {
                 let known = waiter.waker.as_ref();
-                if let Some(waker) = waker
-                    && !known.is_some_and(|known| known.will_wake(waker))
-                {
-                    let old = waiter.waker.replace(waker.clone());
+                if !known.is_some_and(|known| known.will_wake(waker.theirs)) {
+                    let Some(owned) = waker.owned.take() else {
+                        return Looked::WakerNeeded(key);
+                    };
+                    let old = waiter.waker.replace(owned);
                     self.after.discard(old);
                 }
                 let deadline = waiter.deadline;
@@ -230,6 +250,11 @@ impl<T, F> Turn<'_, T, F> {
                 // The keeper may have gone with its runtime.
                 if let Some(deadline) = deadline {
                     self.call_keeper(deadline);
+                }
+                if self.state.keeper.is_none()
+                    && let Some(due) = self.state.next_due(self.clock.now())
+                {
+                    self.call_keeper(due);
                 }
                 return Looked::Waiting(key);
             }
@@ -254,7 +279,7 @@ impl<T, F> Turn<'_, T, F> {
         slot: usize,
         fresh: bool,
         caller: &'static Location<'static>,
-        waker: Option<&Waker>,
+        waker: &mut Offered<'_>,
     ) -> Looked<F> {
         self.state.reserved -= 1;
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
@@ -386,6 +411,7 @@ impl<T, F> Turn<'_, T, F> {
         }
         self.state.patience_over = None;
         let mut next: Option<Duration> = None;
+        let mut kept = false;
         let coarse = self.clock.coarse_now();
         for key in self.state.waiters.keys() {
             let Some(waiter) = self.state.waiters.get(key) else {
@@ -420,15 +446,17 @@ impl<T, F> Turn<'_, T, F> {
                             other.granted = self.clock.coarse_now();
                             self.after.wake(other.waker.take());
                         }
+                    } else {
+                        kept = true;
                     }
                 }
-                _ => {}
+                _ => kept = true,
             }
         }
         // Those that stay uncollected with nobody else waiting are looked at
-        // again when somebody queues, at the latest after another while.
-        if next.is_none() && self.state.reserved > 0 {
-            next = Some(PATIENCE);
+        // again after another while: by then somebody may have come.
+        if kept {
+            next = Some(next.map_or(PATIENCE, |next| next.min(PATIENCE)));
         }
         let next = next.and_then(|left| self.clock.now().checked_add(left));
         self.state.patience_over = match (self.state.patience_over, next) {

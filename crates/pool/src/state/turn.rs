@@ -142,7 +142,8 @@ impl<T, F> Turn<'_, T, F> {
     pub(super) fn wake_onlookers(&mut self) {
         let onlookers = std::mem::take(&mut self.state.onlookers);
         if !onlookers.is_empty() {
-            self.after.rare().wakers.extend(onlookers);
+            let wakers = onlookers.into_iter().map(|(_, waker)| waker);
+            self.after.rare().wakers.extend(wakers);
         }
     }
 
