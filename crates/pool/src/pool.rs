@@ -166,7 +166,7 @@ impl<M: Manager> Pool<M> {
     }
 
     /// Acquires without queueing: an idle resource, or a new one if there is
-    /// room. `None` if the pool is exhausted, closed, backing off after a failed
+    /// room, or in place of an idle one that the acquire hook refused. `None` if the pool is exhausted, closed, backing off after a failed
     /// creation, or its breaker open.
     ///
     /// # Cancel safety

@@ -406,3 +406,47 @@ fn place(index: usize) -> (usize, usize) {
     let segment = (index / FIRST + 1).ilog2() as usize;
     (segment, index - FIRST * ((1 << segment) - 1))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_slots_never_share_a_line_of_cache() {
+        assert_eq!(align_of::<Slot<u64>>(), 128);
+        assert_eq!(size_of::<Slot<u64>>() % 128, 0);
+        let slots = Slots::<u64>::new();
+        (0..100).for_each(|_| drop(slots.grow()));
+        let address = |index| std::ptr::from_ref(slots.at(index)) as usize;
+        let mut lines: Vec<_> = (0..100).map(|index| address(index) / 128).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 100);
+    }
+
+    #[test]
+    fn slots_keep_their_address_and_know_their_number() {
+        let slots = Slots::<u64>::new();
+        let first = slots.grow();
+        let address = std::ptr::from_ref(slots.at(first));
+        (1..1000).for_each(|_| drop(slots.grow()));
+        assert!(std::ptr::eq(slots.at(first), address));
+        assert!((0..1000).all(|index| slots.at(index).index() == index));
+        assert!(slots.get(100_000).is_none());
+    }
+
+    #[test]
+    fn a_flag_makes_both_lock_free_transitions_fail() {
+        let slots = Slots::<u64>::new();
+        let slot = slots.at(slots.grow());
+        slot.set(Phase::Idle, false);
+        assert!(slot.take());
+        assert!(!slot.take(), "it is leased");
+        assert_eq!(slot.summon(), Phase::Leased);
+        assert!(!slot.give(), "the holder has to come by the lock");
+        slot.set(Phase::Idle, true);
+        assert!(!slot.take(), "so has the next");
+        slot.unsummon_idle();
+        assert!(slot.take() && slot.give());
+    }
+}

@@ -283,6 +283,32 @@ fn shrinking_while_leases_come_back_ends_at_the_new_maximum() {
 }
 
 #[test]
+fn a_shrink_that_takes_a_reservation_back_leaves_nobody_beside_an_idle_resource() {
+    loom::model(|| {
+        let (pool, _) = pool(2);
+        let one = block_on(pool.acquire_owned()).unwrap();
+        let two = block_on(pool.acquire_owned()).unwrap();
+        let mut waiter = Box::pin(pool.acquire_owned());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiter.as_mut().poll(&mut context).is_pending());
+        // Reserved for the waiter, who does not look yet; nobody else waits, so
+        // the other one is taken and given without the lock from here on.
+        drop(one);
+        drop(two);
+        let two = block_on(pool.acquire_owned()).unwrap();
+        let resizes = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.resize(1).unwrap())
+        };
+        drop(two);
+        resizes.join().unwrap();
+        drop(block_on(waiter).unwrap());
+        let status = pool.status();
+        assert_eq!((status.total, status.idle, status.waiting), (1, 1, 0));
+    });
+}
+
+#[test]
 fn growing_serves_one_who_parks() {
     loom::model(|| {
         let (pool, _) = warm(1);
