@@ -1,4 +1,5 @@
-//! Acquiring: the lock-free way first, then the queue.
+//! Acquiring: an idle resource without the lock (`take.rs`), else the queue; then
+//! the acquire hook.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,51 +16,16 @@ use crate::error::{AcquireError, Phase, Timeout};
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
+use crate::lease::Handout;
 use crate::log;
 use crate::manager::{Manager, Verdict};
 use crate::runtime::Task;
-use crate::slot::{self, Slot};
+use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::user_code::{Caught, caught_check, into_answer};
 use crate::waiters::WaiterKey;
 
 impl<M: Manager> Core<M> {
-    /// Takes an idle resource without the lock: the one this thread used last,
-    /// else the one that was not used for longest. Finds nothing while somebody
-    /// waits, the breaker is not closed, the pool is, or anybody watches.
-    #[inline]
-    fn take_unlocked(&self, caller: &'static Location<'static>) -> Option<&Slot<Filled<M>>> {
-        let slot = match hint::last_slot(self) {
-            Some(slot) if slot.take() => slot,
-            _ => self.take_oldest()?,
-        };
-        slot.note_holder(caller, self.runtime.coarse_now());
-        Some(slot)
-    }
-
-    #[cold]
-    fn take_oldest(&self) -> Option<&Slot<Filled<M>>> {
-        // Nothing is idle then, and looking would only disturb the holders.
-        if self.signals() & signal::QUEUED != 0 {
-            return None;
-        }
-        loop {
-            let (_, slot) = self
-                .slots
-                .iter()
-                .filter(|(_, slot)| {
-                    let word = slot.word();
-                    word.phase() == slot::Phase::Idle && !word.summoned()
-                })
-                .min_by_key(|(_, slot)| slot.since())?;
-            // Lost only to somebody who took it: look again.
-            if slot.take() {
-                hint::used(self, slot);
-                return Some(slot);
-            }
-        }
-    }
-
     /// Acquires, and hands out whatever kind of lease the caller wants.
     ///
     /// # Cancel safety
@@ -102,18 +68,6 @@ impl<M: Manager> Core<M> {
 
 /// What an acquire ends with.
 pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
-
-/// A kind of lease that an acquire can hand out.
-pub(crate) trait Handout<'p, M: Manager>: Sized {
-    /// How far it goes for a resource.
-    const PATIENCE: Patience;
-
-    /// Takes over a leased slot.
-    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self;
-
-    /// What it is if there is nothing to be had; `None` if that is an error.
-    fn nothing() -> Option<Self>;
-}
 
 /// When an acquire began to wait: by the coarse clock, unless there is a deadline
 /// or a histogram.

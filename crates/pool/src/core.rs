@@ -57,10 +57,10 @@ impl<E: std::error::Error + 'static> CreateFailure<E> {
 pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
 pub(crate) type PoolTurn<'a, M> = Turn<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
 
-/// On cache lines of its own, so that those who take the lock do not disturb
-/// those who only read what stands beside it.
+/// On cache lines of its own, so that those who write it do not disturb those who
+/// only read what stands beside it.
 #[repr(align(128))]
-struct Apart<T>(T);
+pub(crate) struct Apart<T>(pub(crate) T);
 
 pub(crate) struct Core<M: Manager> {
     pub(crate) id: PoolId,
@@ -70,7 +70,7 @@ pub(crate) struct Core<M: Manager> {
     signals: AtomicU64,
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
     /// but not the pool open.
-    pub(crate) handles: AtomicUsize,
+    pub(crate) handles: Apart<AtomicUsize>,
     pub(crate) manager: M,
     pub(crate) hooks: Hooks<M>,
     pub(crate) config: Config,
@@ -115,7 +115,7 @@ impl<M: Manager> Core<M> {
             slots: Slots::new(),
             state: Apart(Mutex::new(State::new(&config))),
             signals: AtomicU64::new(0),
-            handles: AtomicUsize::new(1),
+            handles: Apart(AtomicUsize::new(1)),
             manager,
             hooks,
             histograms: config.histograms.then(Box::default),

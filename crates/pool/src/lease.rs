@@ -8,7 +8,6 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::acquire::Handout;
 use crate::core::{Core, Filled, Held};
 use crate::events::DestroyReason;
 use crate::hooks::Refusal;
@@ -299,6 +298,18 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OwnedLease").field(&**self).finish()
     }
+}
+
+/// A kind of lease that an acquire can hand out.
+pub(crate) trait Handout<'p, M: Manager>: Sized {
+    /// How far it goes for a resource.
+    const PATIENCE: Patience;
+
+    /// Takes over a leased slot.
+    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self;
+
+    /// What it is if there is nothing to be had; `None` if that is an error.
+    fn nothing() -> Option<Self>;
 }
 
 impl<'p, M: Manager> Handout<'p, M> for Lease<'p, M> {

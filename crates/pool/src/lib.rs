@@ -5,6 +5,7 @@ mod acquire;
 mod backoff;
 mod breaker;
 mod builder;
+mod close;
 mod config;
 mod core;
 mod create;
@@ -26,6 +27,7 @@ mod slot;
 mod state;
 mod status;
 mod sync;
+mod take;
 mod user_code;
 mod waiters;
 

@@ -1,8 +1,7 @@
 //! The handle: everything a user does with a pool.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -13,16 +12,15 @@ use std::time::Duration;
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
 use crate::config::{Config, check_max, wrong};
-use crate::core::{Core, PoolState};
+use crate::core::Core;
 use crate::create::Creation;
-use crate::destroy::Condemned;
-use crate::error::{AcquireError, CloseError, ConfigError, DestroyError};
+use crate::error::{AcquireError, ConfigError};
 use crate::events::{DestroyReason, Event, Events, Source, Subscription};
 use crate::histogram::Timings;
 use crate::hooks::FnManager;
 use crate::lease::{IfIdle, Lease, OwnedLease};
 use crate::manager::Manager;
-use crate::runtime::{block_on, within};
+use crate::runtime::block_on;
 use crate::status::{Counters, CreationError, Holder, Status};
 
 /// A pool of resources, shared by cloning.
@@ -55,7 +53,7 @@ use crate::status::{Counters, CreationError, Holder, Status};
 /// # Ok(()) }
 /// ```
 pub struct Pool<M: Manager> {
-    core: Arc<Core<M>>,
+    pub(crate) core: Arc<Core<M>>,
 }
 
 /// A pool made of closures by [`Pool::from_fn`], to write in a struct field.
@@ -417,85 +415,6 @@ impl<M: Manager> Pool<M> {
         }
     }
 
-    /// Whether the pool was closed.
-    pub fn is_closed(&self) -> bool {
-        self.core.state().closed
-    }
-
-    /// Waits until the pool is closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing.
-    pub async fn closed(&self) {
-        self.wait_until(|state| state.closed).await;
-    }
-
-    async fn wait_until(&self, done: impl Fn(&PoolState<M>) -> bool) {
-        let mut onlooker = Onlooker {
-            core: &self.core,
-            id: None,
-        };
-        // A cancel here takes the waker out again.
-        poll_fn(|cx| onlooker.poll(&done, cx)).await;
-    }
-
-    /// Closes the pool: everybody who waits fails with
-    /// [`AcquireError::Closed`], and what is idle is destroyed, oldest first.
-    /// Leases stay valid; their resources are destroyed when they come back.
-    /// Closing again does nothing.
-    ///
-    /// # Cancel safety
-    ///
-    /// The pool is closed by the first poll. Dropping the future then leaves the
-    /// remaining destructors to the runtime.
-    ///
-    /// # Errors
-    ///
-    /// The errors of all destructors that failed; everything is destroyed all the same.
-    pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
-        let mut errors = Vec::new();
-        self.core.close().destroy(&mut errors).await;
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(CloseError {
-            errors,
-            left: Vec::new(),
-            still_in_use: 0,
-        })
-    }
-
-    /// Closes the pool like [`close`](Pool::close), and waits for everything that
-    /// is out to come back, for at most this long.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`close`](Pool::close).
-    ///
-    /// # Errors
-    ///
-    /// The errors of the destructors of what was idle, and who still holds what
-    /// when time is over. (What comes back during the drain is destroyed as at any
-    /// time: a destructor's error is told by the events and the log.)
-    pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
-        let closing = self.core.close();
-        let mut errors = Vec::new();
-        let drain = async {
-            closing.destroy(&mut errors).await;
-            self.wait_until(|state| state.total() == 0).await;
-        };
-        let drained = within(&*self.core.runtime, Some(limit), drain).await;
-        if drained.is_some() && errors.is_empty() {
-            return Ok(());
-        }
-        Err(CloseError {
-            errors,
-            left: self.holders(),
-            still_in_use: self.status().total,
-        })
-    }
-
     /// A handle that does not keep the pool open.
     pub fn downgrade(&self) -> WeakPool<M> {
         WeakPool {
@@ -504,126 +423,10 @@ impl<M: Manager> Pool<M> {
     }
 }
 
-impl<M: Manager> Core<M> {
-    /// Closes, and hands over what has to be destroyed.
-    fn close(self: &Arc<Self>) -> Closing<M> {
-        let doomed = self.turn(|turn| {
-            turn.close();
-            std::mem::take(&mut turn.after.rare().doomed)
-        });
-        let condemned = doomed
-            .into_iter()
-            .map(|(index, reason)| Condemned::new(self, index, reason));
-        Closing {
-            core: Arc::clone(self),
-            condemned: condemned.collect(),
-            running: Vec::new(),
-        }
-    }
-}
-
-/// One who waits for the pool to be closed or drained.
-struct Onlooker<'a, M: Manager> {
-    core: &'a Core<M>,
-    id: Option<u64>,
-}
-
-impl<M: Manager> Onlooker<'_, M> {
-    fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock, and an old one dropped after: both are an
-        // executor's code.
-        let mut waker = Some(cx.waker().clone());
-        let mut state = self.core.state();
-        if done(&state) {
-            return Poll::Ready(());
-        }
-        let id = *self.id.get_or_insert_with(|| {
-            state.next_onlooker += 1;
-            state.next_onlooker
-        });
-        let mut onlookers = state.onlookers.iter_mut();
-        match onlookers.find(|(other, _)| *other == id) {
-            Some((_, old)) => {
-                if let Some(new) = &mut waker {
-                    std::mem::swap(old, new);
-                }
-            }
-            None => state
-                .onlookers
-                .extend(waker.take().map(|waker| (id, waker))),
-        }
-        drop(state);
-        Poll::Pending
-    }
-}
-
-impl<M: Manager> Drop for Onlooker<'_, M> {
-    fn drop(&mut self) {
-        let Some(id) = self.id else { return };
-        let mut state = self.core.state();
-        let at = state.onlookers.iter().position(|(other, _)| *other == id);
-        let waker = at.map(|at| state.onlookers.swap_remove(at));
-        drop(state);
-        drop(waker);
-    }
-}
-
-/// What a closed pool has to destroy, oldest first. Dropping it leaves the rest
-/// to the runtime.
-struct Closing<M: Manager> {
-    core: Arc<Core<M>>,
-    condemned: VecDeque<Condemned<M>>,
-    /// Destructors under way.
-    running: Vec<Destroying<M>>,
-}
-
-type Destroying<M> =
-    Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
-
-impl<M: Manager> Closing<M> {
-    /// Runs all destructors, begun in order and then side by side, so that those
-    /// that hang are waited for once.
-    async fn destroy(mut self, errors: &mut Vec<DestroyError<M::Error>>) {
-        // A cancel here drops `self`, which leaves the rest to the runtime.
-        poll_fn(|cx| self.poll(errors, cx)).await;
-    }
-
-    fn poll(&mut self, errors: &mut Vec<DestroyError<M::Error>>, cx: &mut Context<'_>) -> Poll<()> {
-        let begun = self.condemned.drain(..);
-        self.running
-            .extend(begun.map(|next| Box::pin(next.destroy()) as _));
-        self.running.retain_mut(|end| match end.as_mut().poll(cx) {
-            Poll::Ready(result) => {
-                errors.extend(result.err());
-                false
-            }
-            Poll::Pending => true,
-        });
-        match self.running.is_empty() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    }
-}
-
-impl<M: Manager> Drop for Closing<M> {
-    fn drop(&mut self) {
-        for end in self.running.drain(..) {
-            self.core.runtime.spawn(Box::pin(async move {
-                // Told by the guard inside, which is the only address here.
-                let _ = end.await;
-            }));
-        }
-        for condemned in self.condemned.drain(..) {
-            condemned.destroy_in_background();
-        }
-    }
-}
-
 impl<M: Manager> Clone for Pool<M> {
     fn clone(&self) -> Self {
         // Relaxed: this handle exists, so the count cannot reach zero meanwhile.
-        self.core.handles.fetch_add(1, Ordering::Relaxed);
+        self.core.handles.0.fetch_add(1, Ordering::Relaxed);
         Pool {
             core: Arc::clone(&self.core),
         }
@@ -633,7 +436,7 @@ impl<M: Manager> Clone for Pool<M> {
 impl<M: Manager> Drop for Pool<M> {
     fn drop(&mut self) {
         // AcqRel: the one that closes sees all that was done through the others.
-        if self.core.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.core.handles.0.fetch_sub(1, Ordering::AcqRel) == 1 {
             drop(self.core.close());
         }
     }
@@ -660,6 +463,7 @@ impl<M: Manager> WeakPool<M> {
         // Acquire pairs with the release of the last drop; never up from zero,
         // where the pool is closed for good.
         core.handles
+            .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |handles| {
                 (handles > 0).then_some(handles + 1)
             })

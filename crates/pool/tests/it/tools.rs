@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -218,4 +219,24 @@ pub fn all_places_are_there(pool: &FnPool<usize, Oops>, manual: &Manual) {
     assert_eq!(counts(pool), (max, 0, max));
     assert!(now(pool.try_acquire()).unwrap().is_none());
     drop(leases);
+}
+
+/// Runs this on a thread of its own, so that a deadlock fails the test instead of
+/// hanging it. The limit is only there for that.
+#[track_caller]
+pub fn must_end<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = send.send(work());
+    });
+    match receive.recv_timeout(Duration::from_secs(10)) {
+        Ok(output) => output,
+        Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+        // It panicked: that is what the test fails with.
+        Err(RecvTimeoutError::Disconnected) => match worker.join() {
+            Ok(()) => unreachable!("it has sent something then"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        },
+    }
 }

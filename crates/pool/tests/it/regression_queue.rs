@@ -1,0 +1,272 @@
+//! Guards the queue and what it hands out: places that nobody collects, the order and
+//! the age of resources, renewals, resizes, and closes that take no longer than they must.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use cenote_pool::{FnManager, FnPool, Lease, Order, OwnedLease, Runtime, Task, with};
+
+use crate::tools::*;
+
+/// The keeper looked at a place that nobody collects only while somebody else was
+/// waiting for it already; whoever came later was never offered it.
+#[test]
+fn a_place_that_nobody_collects_goes_to_one_who_comes_later() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    let lease = now(pool.acquire()).unwrap();
+    let mut sleepy = hand(pool.acquire());
+    sleepy.waits();
+    Lease::discard(lease);
+    assert!(sleepy.is_woken());
+    manual.advance_millis(1500);
+    let mut late = hand(pool.acquire());
+    late.waits();
+    // It gets the place to create in. What it makes is for the first in the queue,
+    // who does not collect that either, so it comes back here.
+    for _ in 0..50 {
+        manual.advance_millis(100);
+        if late.is_woken()
+            && let Poll::Ready(lease) = late.poll()
+        {
+            assert_eq!(*lease.unwrap(), 2);
+            return;
+        }
+    }
+    panic!("it was never served: {}", pool.status());
+}
+
+/// Three resources that came back in the order 1, 2, 3; by now the first one has
+/// passed its health check and the second one is in it.
+fn pool_amid_health_checks(order: Order) -> FnPool<usize, Oops> {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = numbers(&log, &manual)
+        .max(3)
+        .order(order)
+        .healthcheck_interval(millis(1000))
+        .healthcheck_async(with(
+            manual.clone(),
+            async |manual: &Manual, _: &mut usize| {
+                manual.sleep_for(millis(100)).await;
+                true
+            },
+        ))
+        .build()
+        .unwrap();
+    let leases: Vec<_> = (0..3).map(|_| now(pool.acquire()).unwrap()).collect();
+    drop(leases);
+    manual.advance_millis(1150);
+    assert_eq!(pool.status().idle, 2);
+    pool
+}
+
+/// A health check used to count as a use, and turned the order round.
+#[test]
+fn a_health_check_does_not_move_a_resource_to_the_end_of_a_fifo() {
+    let pool = pool_amid_health_checks(Order::Fifo);
+    assert_eq!(*now(pool.acquire()).unwrap(), 1);
+}
+
+/// As above: the one just checked used to come first.
+#[test]
+fn a_health_check_does_not_move_a_resource_to_the_top_of_a_lifo() {
+    let pool = pool_amid_health_checks(Order::Lifo);
+    assert_eq!(*now(pool.acquire()).unwrap(), 3);
+}
+
+/// A stream that was opened after the end used to wait for an end still to come.
+#[test]
+fn events_of_a_pool_that_is_closed_and_drained_end_at_once() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    now(pool.close()).unwrap();
+    let mut events = pool.events();
+    assert!(now(events.next()).is_none());
+}
+
+/// It used to say that there is nothing, as the refused one still had the place.
+#[test]
+fn try_acquire_makes_a_new_one_in_the_place_of_the_one_its_hook_refused() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let (gone, clock) = (log.clone(), manual.clone());
+    let pool = numbers(&log, &manual)
+        .max(1)
+        .destroy_async(move |number| {
+            let (gone, slow) = (gone.clone(), clock.sleep_for(millis(50)));
+            async move {
+                slow.await;
+                gone.destroy(number);
+            }
+        })
+        .before_acquire(|_: &mut usize| false)
+        .build()
+        .unwrap();
+    drop(now(pool.acquire()).unwrap());
+    let mut attempt = hand(pool.try_acquire());
+    attempt.waits();
+    assert_eq!(log.made(), 1);
+    manual.advance_millis(50);
+    let lease = attempt.waits_for(&manual).unwrap();
+    assert_eq!(lease.as_deref(), Some(&2));
+    assert_eq!(log.gone(), [1]);
+}
+
+/// What was being made during a renewal used to stay, with the old credentials.
+#[test]
+fn a_renewal_replaces_what_is_being_made_at_the_time() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let password = Arc::new(AtomicUsize::new(1));
+    let (current, clock) = (Arc::clone(&password), manual.clone());
+    let pool = numbers(&log, &manual)
+        .create(move || {
+            let (password, slow) = (current.load(Ordering::SeqCst), clock.sleep_for(millis(100)));
+            async move {
+                slow.await;
+                Ok(password)
+            }
+        })
+        .max(1)
+        .build()
+        .unwrap();
+    let mut waiter = hand(pool.acquire());
+    waiter.waits();
+    password.store(2, Ordering::SeqCst);
+    pool.renew();
+    // The first creation ends, and what it made goes at once.
+    manual.advance_millis(100);
+    waiter.waits();
+    manual.run();
+    assert_eq!(log.gone(), [1]);
+    manual.advance_millis(100);
+    let lease = waiter.waits_for(&manual).unwrap();
+    assert_eq!(*lease, 2);
+    assert_eq!((log.gone(), counts(&pool)), (vec![1], (1, 0, 1)));
+}
+
+/// It used to destroy one after the other: ten times the cleanup timeout.
+#[test]
+fn a_close_waits_for_all_hung_destructors_at_once() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = numbers(&log, &manual)
+        .max(10)
+        .cleanup_timeout(millis(5000))
+        .destroy_async(|_| std::future::pending::<()>())
+        .build()
+        .unwrap();
+    let leases: Vec<_> = (0..10).map(|_| now(pool.acquire()).unwrap()).collect();
+    drop(leases);
+    let mut close = hand(pool.close());
+    close.waits();
+    manual.advance_millis(4999);
+    close.waits();
+    manual.advance_millis(1);
+    assert_eq!(close.waits_for(&manual).unwrap_err().errors.len(), 10);
+    assert_eq!(pool.status().total, 0);
+}
+
+/// The idle timeout of a lease that the leak warning had looked at used to begin
+/// one round of the keeper late.
+#[test]
+fn an_idle_resource_goes_at_most_a_quarter_late() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = numbers(&log, &manual)
+        .max(2)
+        .idle_timeout(millis(1100))
+        .leak_warning(millis(1000))
+        .build()
+        .unwrap();
+    let lease = now(pool.acquire()).unwrap();
+    manual.advance_millis(1001);
+    drop(lease);
+    manual.advance_millis(1376);
+    assert_eq!((log.gone(), pool.status().idle), (vec![1], 0));
+}
+
+/// The end of such a life is beyond what the clock can say: that was a panic.
+#[test]
+fn the_longest_lifetime_there_is_means_for_ever() {
+    for jitter in [0.0, 0.1] {
+        let (log, manual) = (Log::default(), Manual::new());
+        let pool = numbers(&log, &manual)
+            .max(1)
+            .max_lifetime(Duration::MAX)
+            .lifetime_jitter(jitter)
+            .build()
+            .unwrap();
+        for _ in 0..2 {
+            assert_eq!(*now(pool.acquire()).unwrap(), 1);
+            manual.advance(Duration::from_secs(1_000_000));
+        }
+        all_places_are_there(&pool, &manual);
+    }
+}
+
+type Parcel = Arc<Mutex<Option<OwnedLease<FnManager<usize, Oops>>>>>;
+
+/// A runtime in which a lease comes back at the very moment the pool looks at the
+/// clock, as if another thread gave it back.
+struct Racing {
+    manual: Manual,
+    parcel: Parcel,
+    armed: Arc<AtomicBool>,
+}
+
+impl Runtime for Racing {
+    fn now(&self) -> Instant {
+        if self.armed.load(Ordering::SeqCst) {
+            let lease = self.parcel.lock().unwrap().take();
+            drop(lease);
+        }
+        Runtime::now(&self.manual)
+    }
+
+    fn coarse_now(&self) -> u64 {
+        self.manual.coarse_now()
+    }
+
+    fn sleep(&self, until: Instant) -> Task {
+        self.manual.sleep(until)
+    }
+
+    fn spawn(&self, task: Task) {
+        self.manual.spawn(task);
+    }
+}
+
+/// A lease that came back without the lock during a resize used to stay idle while
+/// somebody waited.
+#[test]
+fn a_lease_that_comes_back_during_a_resize_leaves_nobody_waiting() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let (parcel, armed) = (Parcel::default(), Arc::new(AtomicBool::new(false)));
+    let pool = numbers(&log, &manual)
+        .max(2)
+        .runtime(Racing {
+            manual: manual.clone(),
+            parcel: Arc::clone(&parcel),
+            armed: Arc::clone(&armed),
+        })
+        .build()
+        .unwrap();
+    let first = now(pool.acquire_owned()).unwrap();
+    let second = now(pool.acquire_owned()).unwrap();
+    let mut waiter = hand(pool.acquire_within(Duration::from_secs(100)));
+    waiter.waits();
+    // The first one is reserved for the waiter, the second one is idle.
+    drop(first);
+    drop(second);
+    let second = now(pool.acquire_owned()).unwrap();
+    *parcel.lock().unwrap() = Some(second);
+    armed.store(true, Ordering::SeqCst);
+    pool.resize(1).unwrap();
+    armed.store(false, Ordering::SeqCst);
+    assert!(parcel.lock().unwrap().is_none(), "the resize saw no race");
+    manual.advance_millis(5000);
+    let Poll::Ready(served) = waiter.poll() else {
+        panic!("it waits beside an idle resource: {}", pool.status());
+    };
+    drop(served.unwrap());
+    assert_eq!(counts(&pool), (1, 1, 0));
+}
