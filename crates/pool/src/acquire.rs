@@ -361,18 +361,19 @@ where
                 }
                 Stage::Done => panic!("an acquire is not polled again when it is done"),
             };
-            self.stage = Stage::Done;
-            match looked {
+            let end = match looked {
                 Looked::Waiting(key) | Looked::WakerNeeded(key) => {
-                    self.stage = Stage::Queued(key);
+                    self.queued(key);
                     if self.poll_timer(cx).is_pending() {
                         return Poll::Pending;
                     }
+                    continue;
                 }
                 Looked::Create(key, index) => {
-                    self.stage = Stage::Queued(key);
+                    self.queued(key);
                     // Counts on its own from here on; then see what came of it.
                     Creation::new(self.core, index, Some(key)).start();
+                    continue;
                 }
                 Looked::Taken {
                     slot,
@@ -390,19 +391,23 @@ where
                     if self.is_checking() {
                         return self.mind_the_deadline(cx);
                     }
+                    continue;
                 }
-                Looked::Exhausted => return Poll::Ready(self.nothing(AcquireError::Unavailable)),
-                Looked::Closed => return Poll::Ready(self.nothing(AcquireError::Closed)),
-                Looked::Unavailable => return Poll::Ready(self.nothing(AcquireError::Unavailable)),
-                Looked::Failed(failure) => return Poll::Ready(Err(failure.into_error())),
-                Looked::TimedOut { creating } => {
-                    let phase = match creating {
-                        true => Phase::Creating,
-                        false => Phase::Waiting,
-                    };
-                    return Poll::Ready(Err(self.timed_out(phase)));
-                }
-            }
+                Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
+                Looked::Closed => self.nothing(AcquireError::Closed),
+                Looked::Failed(failure) => Err(failure.into_error()),
+                Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
+                Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
+            };
+            self.stage = Stage::Done;
+            return Poll::Ready(end);
+        }
+    }
+
+    /// It has a place in the queue, and keeps it until the stage is another one.
+    fn queued(&mut self, key: WaiterKey) {
+        if !matches!(self.stage, Stage::Queued(_)) {
+            self.stage = Stage::Queued(key);
         }
     }
 

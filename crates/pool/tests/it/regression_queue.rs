@@ -166,8 +166,8 @@ fn a_close_waits_for_all_hung_destructors_at_once() {
     assert_eq!(pool.status().total, 0);
 }
 
-/// The idle timeout of a lease that the leak warning had looked at used to begin
-/// one round of the keeper late.
+/// The keeper sees that a resource is idle one round after it came back, and counts
+/// from there; its rounds used to be too long for that.
 #[test]
 fn an_idle_resource_goes_at_most_a_quarter_late() {
     let (log, manual) = (Log::default(), Manual::new());
