@@ -22,6 +22,7 @@ use crate::slot::{Phase, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, Rare, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
+use crate::user_code::drop_caught;
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
 /// an owned lease borrows, so that no lease ever counts references.
@@ -174,6 +175,9 @@ impl<M: Manager> Core<M> {
         }
         for (index, reason) in rare.doomed {
             Condemned::new(self, index, reason).destroy_in_background();
+        }
+        for outcome in rare.uncollected {
+            let _ = drop_caught(outcome);
         }
     }
 

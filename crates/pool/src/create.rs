@@ -14,6 +14,7 @@ use crate::log;
 use crate::manager::Manager;
 use crate::state::Meta;
 use crate::status::CreationError;
+use crate::user_code::drop_caught;
 use crate::waiters::WaiterKey;
 
 /// A claimed place in which a resource is being made. Dropping it gives the
@@ -47,7 +48,8 @@ impl<M: Manager> Creation<M> {
     pub(crate) fn start(self) {
         let core = Arc::clone(&self.core);
         run_in_background(&core, async move {
-            let _ = self.run().await;
+            // An error that nobody waits for has been told; its drop is its maker's.
+            let _ = drop_caught(self.run().await);
         });
     }
 
