@@ -94,7 +94,8 @@ struct Acquire<'p, M: Manager, F, H, L> {
     timeout: Option<Duration>,
     began: Began,
     /// Where the keeper lives on another executor, which may not be driven.
-    timer: Option<Task>,
+    /// Boxed once more, because it is rare and this struct is not.
+    timer: Option<Box<Task>>,
     /// Its number in the order of arrival, if it has been in the queue.
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
@@ -468,8 +469,8 @@ where
         }
         let timer = self
             .timer
-            .get_or_insert_with(|| core.runtime.sleep(deadline));
-        let polled = timer.as_mut().poll(cx);
+            .get_or_insert_with(|| Box::new(core.runtime.sleep(deadline)));
+        let polled = timer.as_mut().as_mut().poll(cx);
         if polled.is_ready() {
             self.timer = None;
         }

@@ -252,7 +252,8 @@ pub(crate) enum Admission {
 
 pub(crate) struct Breaker {
     state: BreakerState,
-    /// Grows with every transition, so that stale advice and stale probes are seen.
+    /// Grows from one with every transition, so that stale advice and stale probes
+    /// are seen.
     epoch: u64,
     /// Put where it is by hand: no strategy moves it out of `Inactive`.
     by_hand: bool,
@@ -270,7 +271,7 @@ impl Breaker {
     pub(crate) fn new() -> Self {
         Breaker {
             state: BreakerState::Active,
-            epoch: 0,
+            epoch: 1,
             by_hand: false,
             ask_at: None,
             probes_out: 0,

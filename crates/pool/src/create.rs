@@ -1,6 +1,7 @@
 //! A creation is a job of the pool: it goes on when the acquire that caused it
 //! is gone, and what it makes serves whoever is first in the queue.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -138,7 +139,7 @@ impl<M: Manager> Creation<M> {
             });
             let probe = self.starter.and_then(|key| {
                 let waiter = turn.state.waiters.get_mut(key)?;
-                waiter.probe.take()
+                waiter.probe.take().map(NonZeroU64::get)
             });
             // First the error to whom it is due: the probe's end may open the
             // breaker, which fails everybody who still waits.

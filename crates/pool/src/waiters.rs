@@ -14,6 +14,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -83,7 +84,7 @@ pub(crate) struct Waiter<F> {
     /// When it was given a resource or a place, by the coarse clock.
     pub(crate) granted: u64,
     /// The breaker's epoch, if it was admitted as a probe.
-    pub(crate) probe: Option<u64>,
+    pub(crate) probe: Option<NonZeroU64>,
 }
 
 const NIL: u32 = u32::MAX;
@@ -153,11 +154,19 @@ impl<F> Waiters<F> {
                     .ok()
                     .filter(|&index| index != NIL)
                     .expect("fewer than four thousand million waiters");
+                // An eighth at a time: a crowd's table is large, and half of it
+                // empty would be half of it wasted.
+                if self.entries.len() == self.entries.capacity() {
+                    self.entries.reserve_exact(self.entries.len() / 8 + 8);
+                }
                 self.entries.push(entry);
                 index
             }
         };
         if let Some(deadline) = deadline {
+            if self.deadlines.len() == self.deadlines.capacity() {
+                self.deadlines.reserve_exact(self.deadlines.len() / 8 + 8);
+            }
             self.deadlines.push(Reverse((deadline, index, serial)));
         }
         WaiterKey { index, serial }

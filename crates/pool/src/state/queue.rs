@@ -1,5 +1,6 @@
 //! Those who wait: arriving, looking, leaving, and being passed over.
 
+use std::num::NonZeroU64;
 use std::panic::Location;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -114,7 +115,7 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
         };
-        waiter.probe = probe;
+        waiter.probe = probe.and_then(NonZeroU64::new);
         waiter.waker = waker.owned.take();
         if arrival.patience == Patience::Create {
             waiter.only_own_job = true;
@@ -294,7 +295,7 @@ impl<T, F> Turn<'_, T, F> {
             self.state.metas[slot].leased = Some(self.clock.now());
         }
         if let Some(waiter) = self.state.waiters.get_mut(key) {
-            if let Some(epoch) = waiter.probe.take() {
+            if let Some(epoch) = waiter.probe.take().map(NonZeroU64::get) {
                 self.state.metas[slot].probe = Some(epoch);
             }
             self.after.discard(waiter.waker.take());
@@ -371,7 +372,10 @@ impl<T, F> Turn<'_, T, F> {
             return;
         };
         let outcome = std::mem::replace(&mut waiter.outcome, Outcome::Waiting);
-        let (place, probe) = (waiter.place.take(), waiter.probe.take());
+        let (place, probe) = (
+            waiter.place.take(),
+            waiter.probe.take().map(NonZeroU64::get),
+        );
         self.after.discard(waiter.waker.take());
         self.state.waiters.remove(key);
         self.end_probe(probe, None);
