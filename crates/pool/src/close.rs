@@ -39,7 +39,7 @@ impl<M: Manager> Pool<M> {
     }
 
     /// Closes the pool: everybody who waits fails with
-    /// [`AcquireError::Closed`], and what is idle is destroyed, oldest first.
+    /// [`AcquireError::Closed`](crate::AcquireError::Closed), and what is idle is destroyed, oldest first.
     /// Leases stay valid; their resources are destroyed when they come back.
     /// Closing again does nothing.
     ///
