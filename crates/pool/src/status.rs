@@ -46,7 +46,7 @@ pub struct Status {
     pub waiting: usize,
     /// The most resources there may be.
     pub max: usize,
-    /// The fewest idle resources the pool keeps up.
+    /// The fewest resources the pool keeps up.
     pub min: usize,
     /// The breaker's state.
     pub breaker: BreakerState,

@@ -3,8 +3,8 @@
 //! Entries live in one growing table and are linked by index, so a waiter costs
 //! one entry and no allocation of its own, leaving from the middle is O(1) and
 //! keeps the order, and none of it needs unsafe code. An acquire holds a
-//! [`WaiterKey`]; keys are never confused, because every reuse of an entry has
-//! a new serial number.
+//! [`WaiterKey`]; keys are never confused, because every acquire has a serial
+//! number of its own, which it keeps if it has to queue again.
 //!
 //! # Invariants
 //!

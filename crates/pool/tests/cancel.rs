@@ -69,7 +69,24 @@ impl World {
     fn new(idle: usize) -> World {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = builder(&log, &manual).build().unwrap();
-        let world = World { pool, manual, log };
+        World { pool, manual, log }.warm(idle)
+    }
+
+    /// With one idle resource, which the acquire hook will refuse.
+    fn refusing() -> World {
+        let (log, manual) = (Log::default(), Manual::new());
+        let pool = builder(&log, &manual)
+            .before_acquire_async(async |number: &mut usize| {
+                pause().await;
+                *number != 1
+            })
+            .build()
+            .unwrap();
+        World { pool, manual, log }.warm(1)
+    }
+
+    fn warm(self, idle: usize) -> World {
+        let world = self;
         let leases: Vec<_> = (0..idle).map(|_| world.lease()).collect();
         drop(leases);
         world.rest();
@@ -120,8 +137,17 @@ fn cancel_after_every_poll(
     act: impl for<'w> Fn(&'w World) -> Act<'w>,
     after: impl Fn(&World),
 ) -> usize {
+    cancel_after_every_poll_in(|| World::new(idle), act, after)
+}
+
+#[track_caller]
+fn cancel_after_every_poll_in(
+    world: impl Fn() -> World,
+    act: impl for<'w> Fn(&'w World) -> Act<'w>,
+    after: impl Fn(&World),
+) -> usize {
     for polls in 0..100 {
-        let world = World::new(idle);
+        let world = world();
         let mut future = hand(act(&world));
         let mut done = false;
         for _ in 0..polls {
@@ -224,6 +250,50 @@ fn try_acquire_of_an_idle_resource_may_be_cancelled_at_any_poll() {
         |world| Box::pin(async { drop(world.pool.try_acquire().await.unwrap().unwrap()) }),
         |_| {},
     );
+}
+
+#[test]
+fn acquire_owned_within_a_time_may_be_cancelled_at_any_poll() {
+    let time = Duration::from_secs(60);
+    cancel_after_every_poll(
+        1,
+        |world| Box::pin(async move { drop(world.pool.acquire_owned_within(time).await.unwrap()) }),
+        |_| {},
+    );
+}
+
+#[test]
+fn try_acquire_owned_may_be_cancelled_at_any_poll() {
+    cancel_after_every_poll(
+        0,
+        |world| Box::pin(async { drop(world.pool.try_acquire_owned().await.unwrap().unwrap()) }),
+        |_| {},
+    );
+}
+
+#[test]
+fn acquire_whose_resource_is_refused_may_be_cancelled_at_any_poll() {
+    let polls = cancel_after_every_poll_in(
+        World::refusing,
+        |world| Box::pin(async { drop(world.pool.acquire().await.unwrap()) }),
+        |_| {},
+    );
+    assert!(polls >= 4, "it checks, then creates");
+}
+
+#[test]
+fn try_acquire_whose_resource_is_refused_may_be_cancelled_at_any_poll() {
+    let polls = cancel_after_every_poll_in(
+        World::refusing,
+        |world| Box::pin(async { drop(world.pool.try_acquire().await.unwrap().unwrap()) }),
+        |world| {
+            world.rest();
+            // Its destructor is run to the end, whoever waits for it.
+            let destroyed = world.pool.counters().destroyed;
+            assert_eq!(destroyed, world.log.gone().len() as u64);
+        },
+    );
+    assert!(polls >= 6, "it checks, destroys, then creates");
 }
 
 #[test]
