@@ -53,17 +53,6 @@ impl<M: Manager> Core<M> {
             _hands_out: PhantomData::<fn() -> L>,
         }
     }
-
-    /// Tells whom it concerns that a hook failed with an error.
-    pub(crate) fn hook_failed(&self, index: usize, hook: Hook, error: Arc<str>) {
-        let resource = self.state().metas[index].id;
-        log::hook_failed(self.name(), resource, &error);
-        self.tell(&Event::HookFailed {
-            resource,
-            hook,
-            error,
-        });
-    }
 }
 
 /// What an acquire ends with.

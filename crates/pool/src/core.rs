@@ -12,10 +12,11 @@ use crate::breaker::PoolId;
 use crate::config::Config;
 use crate::destroy::Condemned;
 use crate::error::{AcquireError, chain};
-use crate::events::{DestroyReason, Event, Listeners, Source};
+use crate::events::{DestroyReason, Event, Hook, Listeners, Source};
 use crate::histogram::Histograms;
 use crate::hooks::Hooks;
 use crate::keeper::{self, Bell};
+use crate::log;
 use crate::manager::Manager;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slots};
@@ -214,6 +215,17 @@ impl<M: Manager> Core<M> {
         if self.signals() & signal::OBSERVED != 0 {
             self.listeners.emit(event);
         }
+    }
+
+    /// Tells whom it concerns that a hook failed with an error.
+    pub(crate) fn hook_failed(&self, index: usize, hook: Hook, error: Arc<str>) {
+        let resource = self.state().metas[index].id;
+        log::hook_failed(self.name(), resource, &error);
+        self.tell(&Event::HookFailed {
+            resource,
+            hook,
+            error,
+        });
     }
 
     /// The leases that are out, longest first.
