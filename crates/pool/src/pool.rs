@@ -163,6 +163,25 @@ impl<M: Manager> Pool<M> {
         self.core.acquire(Location::caller(), Some(timeout))
     }
 
+    /// Acquires like [`acquire_owned`](Pool::acquire_owned), in the name of another
+    /// line of the program: for libraries, so that [`holders`](Pool::holders), events and
+    /// errors show their users' call sites and not their own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire).
+    #[inline]
+    pub fn acquire_owned_as(
+        &self,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
+        self.core.acquire(caller, self.core.config.acquire_timeout)
+    }
+
     /// Acquires without queueing: an idle resource, or a new one if there is
     /// room, or in place of an idle one that the acquire hook refused. `None` if the pool is exhausted, closed, backing off after a failed
     /// creation, or its breaker open.

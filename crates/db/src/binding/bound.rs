@@ -1,0 +1,681 @@
+//! A bound connection, and what pins it.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use cenote_pool::OwnedLease;
+
+use super::level::{AfterCommit, Level, Undo};
+use super::turn::{Position, doomed};
+use crate::connections::Connections;
+use crate::coroutine::Frame;
+use crate::db::Binding;
+use crate::driver::{Begin, Status};
+use crate::shared::{DbId, Shared};
+use crate::sql::TransactionVerb;
+use crate::{Error, Kind, Result};
+
+pub(crate) type Lease = OwnedLease<Connections>;
+
+/// A connection that is pinned. See the [module](super).
+pub(crate) struct Bound {
+    pub(super) shared: Arc<Shared>,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) seat: Seat,
+    /// The frame it is bound to. None for statements and connections outside of coroutines.
+    owner: Option<Weak<Frame>>,
+    pub(super) levels: Vec<Level>,
+    statements: usize,
+    explicit: usize,
+    /// The session was touched: pinned until the coroutine ends.
+    session: bool,
+    pub(super) undo: Vec<Undo>,
+    /// Why no call can run in its transaction any more, until that is ended.
+    pub(super) lost: Option<Error>,
+    /// Its coroutine ended with a transaction open, begun here.
+    pub(super) ended_at: Option<&'static Location<'static>>,
+    pub(super) waiting: Vec<(u64, Waker)>,
+}
+
+/// Where the lease is.
+pub(super) enum Seat {
+    Here(Lease),
+    /// Out with a turn, which was taken there.
+    Lent {
+        site: &'static Location<'static>,
+        streaming: bool,
+    },
+    Gone,
+}
+
+/// Things that pin a connection and are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PinKind {
+    /// A live statement.
+    Statement,
+    /// A pin or a connection that somebody holds on purpose.
+    Explicit,
+}
+
+/// A pin, ended by dropping it.
+#[derive(Debug)]
+pub(crate) struct PinGuard {
+    bound: Arc<Bound>,
+    kind: PinKind,
+}
+
+impl PinGuard {
+    pub(crate) fn new(bound: &Arc<Bound>, kind: PinKind) -> Self {
+        *bound.state().count(kind) += 1;
+        PinGuard {
+            bound: Arc::clone(bound),
+            kind,
+        }
+    }
+
+    pub(crate) fn bound(&self) -> &Arc<Bound> {
+        &self.bound
+    }
+}
+
+impl Drop for PinGuard {
+    fn drop(&mut self) {
+        self.bound.unpin(self.kind);
+    }
+}
+
+/// What has to happen after the lock is released: the lease is dropped, which gives it
+/// back, and waiters are woken.
+#[derive(Default)]
+#[must_use]
+pub(super) struct After {
+    lease: Option<Lease>,
+    wakers: Vec<(u64, Waker)>,
+    unbind: Option<Arc<Frame>>,
+    /// Levels that are gone: they hold callbacks of the user's.
+    levels: Vec<Level>,
+    clean_up: bool,
+}
+
+impl After {
+    /// With what follows from a release. A lease that goes back needs no cleaning up
+    /// here: the pool's hook does it.
+    fn absorb(&mut self, released: After) {
+        self.clean_up &= released.lease.is_none();
+        self.lease = released.lease;
+        self.unbind = released.unbind;
+    }
+}
+
+impl Bound {
+    /// A connection that is bound to nothing yet.
+    pub(crate) fn new(shared: &Arc<Shared>, lease: Lease) -> Arc<Self> {
+        Arc::new(Bound {
+            shared: Arc::clone(shared),
+            state: Mutex::new(State {
+                seat: Seat::Here(lease),
+                owner: None,
+                levels: Vec::new(),
+                statements: 0,
+                explicit: 0,
+                session: false,
+                undo: Vec::new(),
+                lost: None,
+                ended_at: None,
+                waiting: Vec::new(),
+            }),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Binds it to a frame, unless that has one already.
+    pub(crate) fn bind_to(self: &Arc<Self>, frame: &Arc<Frame>) -> bool {
+        self.state().owner = Some(Arc::downgrade(frame));
+        let bound = frame.bind(self.shared.id, self);
+        if !bound {
+            self.state().owner = None;
+        }
+        bound
+    }
+
+    /// Ends a pin; the last one gives the connection back.
+    fn unpin(self: &Arc<Self>, kind: PinKind) {
+        let mut state = self.state();
+        // A coroutine that ended may have taken an explicit pin away before.
+        let count = state.count(kind);
+        *count = count.saturating_sub(1);
+        let after = state.release_if_free();
+        drop(state);
+        self.follow(after);
+    }
+
+    /// Gives the connection back if nothing pins it: for one that was bound for nothing.
+    pub(crate) fn release(self: &Arc<Self>) {
+        let after = self.state().release_if_free();
+        self.follow(after);
+    }
+
+    /// Keeps a connection that the text of a statement has pinned: by a transaction, if
+    /// there is one, or else by what it did to the session.
+    pub(crate) fn keep(&self, transaction: Option<Level>) {
+        let mut state = self.state();
+        if let Seat::Here(lease) = &state.seat
+            && lease.is_touched()
+        {
+            state.pin_session();
+        }
+        state.levels.extend(transaction);
+        state.note_idle(&self.shared);
+    }
+
+    /// The BEGIN that has to travel with the next statement.
+    pub(crate) fn unsent_begin(&self) -> Option<Begin> {
+        let state = self.state();
+        let first = state.levels.first()?;
+        (!first.begun).then_some(first.begin)
+    }
+
+    pub(crate) fn begin_was_sent(&self) {
+        if let Some(first) = self.state().levels.first_mut() {
+            first.begun = true;
+        }
+    }
+
+    /// How long the transaction may still last, if its age is limited.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let most = self.shared.max_transaction_age?;
+        let since = self.state().levels.first()?.since?;
+        let age = self.shared.runtime.0.now().saturating_duration_since(since);
+        Some(most.saturating_sub(age))
+    }
+
+    pub(crate) fn push(&self, level: Level) {
+        let mut state = self.state();
+        state.levels.push(level);
+    }
+
+    pub(crate) fn frame_of(&self, serial: u64) -> Option<Arc<Frame>> {
+        let state = self.state();
+        let depth = state.depth_of(serial)?;
+        state.levels[depth].frame.clone()
+    }
+
+    /// Whether a level has begun on the server, and its savepoint if it is one.
+    pub(crate) fn shape(&self, serial: u64) -> (bool, Option<String>) {
+        let state = self.state();
+        match state.depth_of(serial).map(|depth| &state.levels[depth]) {
+            Some(level) => (level.begun, level.savepoint.clone()),
+            None => (false, None),
+        }
+    }
+
+    /// The end of a level is about to be sent, from there, or was refused.
+    pub(crate) fn set_ending(&self, serial: u64, site: Option<&'static Location<'static>>) {
+        let mut state = self.state();
+        if let Some(depth) = state.depth_of(serial) {
+            state.levels[depth].ending = site;
+        }
+    }
+
+    /// Why no statement can run in the transaction any more, if it was lost.
+    pub(crate) fn why_lost(&self) -> Option<Error> {
+        self.state().lost.clone()
+    }
+
+    /// Why the transaction cannot be committed, if so.
+    pub(crate) fn why_not_commit(&self) -> Option<Error> {
+        let state = self.state();
+        let doomed_by = state.levels.iter().find_map(|level| level.doomed_by);
+        state.lost.clone().or_else(|| doomed_by.map(doomed))
+    }
+
+    /// Callbacks of a level that was committed: they wait for the one around it, or come
+    /// back to be run if there is none.
+    pub(crate) fn defer(&self, callbacks: Vec<AfterCommit>) -> Vec<AfterCommit> {
+        match self.state().levels.last_mut() {
+            Some(level) => {
+                level.after_commit.extend(callbacks);
+                Vec::new()
+            }
+            None => callbacks,
+        }
+    }
+
+    /// Ends a lost transaction that the text of a statement began, if this is how it is
+    /// ended; gives back why it was lost.
+    pub(crate) fn end_lost_raw(self: &Arc<Self>, verb: TransactionVerb) -> Option<Error> {
+        if !matches!(verb, TransactionVerb::Commit | TransactionVerb::Rollback) {
+            return None;
+        }
+        let mut state = self.state();
+        if !matches!(state.levels.as_slice(), [level] if level.raw) {
+            return None;
+        }
+        let lost = state.lost.take()?;
+        let mut after = After::default();
+        state.end_levels(0, &mut after);
+        after.absorb(state.release_if_free());
+        drop(state);
+        self.follow(after);
+        Some(lost)
+    }
+
+    /// When this transaction has to be looked at again; `None` if it is over.
+    pub(crate) fn next_expiry(&self, serial: u64) -> Option<Instant> {
+        let now = self.shared.runtime.0.now();
+        let state = self.state();
+        let level = state.levels.first().filter(|level| level.serial == serial)?;
+        if state.lost.is_some() {
+            return None;
+        }
+        let old = self.shared.max_transaction_age.zip(level.since);
+        let old = old.and_then(|(most, since)| since.checked_add(most));
+        let most_idle = self.shared.idle_in_transaction;
+        // While a call is under way it does not idle: look again when it could.
+        let idle_since = match state.seat {
+            Seat::Lent { .. } => Some(now),
+            _ => level.idle_since,
+        };
+        let idle = most_idle.zip(idle_since);
+        let idle = idle.and_then(|(most, since)| since.checked_add(most));
+        match state.seat {
+            // The call has a deadline; what is left of it is seen to when it is over.
+            Seat::Lent { .. } => idle.or_else(|| now.checked_add(self.shared.cleanup_timeout)),
+            _ => old.into_iter().chain(idle).min(),
+        }
+    }
+
+    /// Rolls this transaction back if its time is over and no call is under way in it.
+    pub(crate) fn expire(self: &Arc<Self>, serial: u64) {
+        let now = self.shared.runtime.0.now();
+        if self.next_expiry(serial).is_none_or(|at| at > now) {
+            return;
+        }
+        let mut state = self.state();
+        if !matches!(state.seat, Seat::Here(_)) {
+            return;
+        }
+        let Some(first) = state.levels.first() else {
+            return;
+        };
+        let site = first.site;
+        let message = "the transaction was open or idle for longer than it may be, and was rolled \
+                       back";
+        state.lost = Some(Error::new(Kind::TransactionTimeout, message).at(site));
+        let mut after = After {
+            wakers: std::mem::take(&mut state.waiting),
+            ..After::default()
+        };
+        if let Seat::Here(lease) = std::mem::replace(&mut state.seat, Seat::Gone) {
+            after.lease = Some(lease);
+        }
+        state.undo.clear();
+        state.free_place();
+        drop(state);
+        tracing::warn!(%site, "{message}");
+        self.follow(after);
+    }
+
+    /// Whether a stream has to run here: something that it must see is here.
+    pub(crate) fn holds_streams(&self) -> bool {
+        let state = self.state();
+        !state.levels.is_empty() || state.explicit > 0 || state.session || state.lost.is_some()
+    }
+
+    pub(crate) fn in_transaction(&self) -> bool {
+        !self.state().levels.is_empty()
+    }
+
+    /// Whether code in this frame is in a transaction here: its own, or one around it.
+    pub(crate) fn in_transaction_from(&self, frame: &Arc<Frame>) -> bool {
+        self.state().level_around(frame).is_some()
+    }
+
+    /// Where the transaction was begun that a call from this frame would run in.
+    pub(crate) fn has_level_in(&self, frame: &Arc<Frame>) -> bool {
+        let state = self.state();
+        let of = |level: &Level| matches!(&level.frame, Some(of) if Arc::ptr_eq(of, frame));
+        state.levels.iter().any(of)
+    }
+
+    pub(crate) fn describe(&self, frame: &Arc<Frame>) -> Binding {
+        let mut state = self.state();
+        let warnings = match &mut state.seat {
+            Seat::Here(lease) => lease.connection().warnings(),
+            _ => 0,
+        };
+        Binding {
+            in_transaction: state.level_around(frame).is_some(),
+            begun_at: state.levels.first().map(|level| level.site),
+            savepoints: state.levels.len().saturating_sub(1),
+            statements: state.statements,
+            session_touched: state.session,
+            warnings,
+        }
+    }
+
+    /// Registers what is to run when the outermost transaction has been committed, from
+    /// code in this frame. Gives it back if there is none.
+    pub(crate) fn after_commit_from(
+        &self,
+        frame: &Arc<Frame>,
+        callback: AfterCommit,
+    ) -> Result<(), AfterCommit> {
+        let mut state = self.state();
+        let around = state.level_around(frame);
+        state.register(around, callback)
+    }
+
+    /// The same, from the guard of a level.
+    pub(crate) fn after_commit_of(
+        &self,
+        serial: u64,
+        callback: AfterCommit,
+    ) -> Result<(), AfterCommit> {
+        let mut state = self.state();
+        let depth = state.depth_of(serial);
+        state.register(depth, callback)
+    }
+
+    /// Its frame has ended. Transactions begun there are rolled back; what has to live
+    /// as long as the coroutine goes on to the frame around it.
+    pub(crate) fn frame_ended(self: &Arc<Self>, db: DbId, outer: Option<&Arc<Frame>>) {
+        let mut state = self.state();
+        let open = state.levels.first().map(|level| level.site);
+        let mut after = After::default();
+        state.end_levels(0, &mut after);
+        after.clean_up = false; // Decided below, when it is known who has it.
+        state.lost = None;
+        let moves_on = outer.is_some() && (state.session || state.statements > 0);
+        state.owner = None;
+        drop(state);
+        self.follow(after);
+        if moves_on
+            && let Some(outer) = outer
+            && outer.bind(db, self)
+        {
+            let mut state = self.state();
+            state.owner = Some(Arc::downgrade(outer));
+            let clean_up = !state.undo.is_empty();
+            drop(state);
+            if clean_up {
+                self.clean_up_soon();
+            }
+            return;
+        }
+        let mut state = self.state();
+        state.session = false;
+        // Explicit pins are guards of this coroutine: they pin nothing without it.
+        state.explicit = 0;
+        state.ended_at = open;
+        let mut after = After {
+            clean_up: !state.undo.is_empty(),
+            ..After::default()
+        };
+        after.absorb(state.release_if_free());
+        drop(state);
+        self.follow(after);
+    }
+
+    /// A guard of a transaction or savepoint is gone without having ended it.
+    pub(crate) fn abandon(self: &Arc<Self>, serial: u64) {
+        let mut state = self.state();
+        let Some(depth) = state.depth_of(serial) else {
+            return;
+        };
+        let mut after = After::default();
+        state.end_levels(depth, &mut after);
+        if depth == 0 {
+            state.lost = None;
+        }
+        after.absorb(state.release_if_free());
+        drop(state);
+        self.follow(after);
+    }
+
+    /// Takes a level off the stack that has been ended in order.
+    pub(crate) fn pop(&self, serial: u64) -> Option<Level> {
+        let mut state = self.state();
+        let depth = state.depth_of(serial)?;
+        let level = state.levels.drain(depth..).next();
+        if depth == 0 {
+            state.lost = None;
+        }
+        let wakers = std::mem::take(&mut state.waiting);
+        drop(state);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        level
+    }
+
+    pub(super) fn follow(self: &Arc<Self>, after: After) {
+        let After {
+            lease,
+            wakers,
+            unbind,
+            levels,
+            clean_up,
+        } = after;
+        if let Some(frame) = unbind {
+            frame.unbind(self);
+        }
+        // Gives it back; what is open on it is rolled back by the pool's hook.
+        drop(lease);
+        drop(levels);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        if clean_up {
+            self.clean_up_soon();
+        }
+    }
+
+    /// Settles and undoes in the background what cannot wait for the next call.
+    fn clean_up_soon(self: &Arc<Self>) {
+        let bound = Arc::clone(self);
+        self.shared.runtime.0.spawn(Box::pin(async move {
+            // A turn undoes what there is before it is given. If that fails the
+            // connection goes, and with it what was to be undone.
+            let site = Location::caller();
+            drop(bound.turn(&Position::CleanUp, site).await);
+        }));
+    }
+}
+
+impl State {
+    fn count(&mut self, kind: PinKind) -> &mut usize {
+        match kind {
+            PinKind::Statement => &mut self.statements,
+            PinKind::Explicit => &mut self.explicit,
+        }
+    }
+
+    fn is_pinned(&self) -> bool {
+        !self.levels.is_empty() || self.statements > 0 || self.explicit > 0 || self.session
+    }
+
+    pub(super) fn pin_session(&mut self) {
+        self.session |= self.owner.is_some();
+    }
+
+    pub(super) fn owner(&self) -> Option<Arc<Frame>> {
+        self.owner.as_ref()?.upgrade()
+    }
+
+    /// The innermost level that code in this frame is in.
+    fn level_around(&self, frame: &Arc<Frame>) -> Option<usize> {
+        self.levels.iter().rposition(|level| match &level.frame {
+            Some(of) => frame.is_within(of),
+            None => true,
+        })
+    }
+
+    fn register(
+        &mut self,
+        depth: Option<usize>,
+        callback: AfterCommit,
+    ) -> Result<(), AfterCommit> {
+        match depth {
+            Some(depth) => {
+                self.levels[depth].after_commit.push(callback);
+                Ok(())
+            }
+            None => Err(callback),
+        }
+    }
+
+    pub(super) fn depth_of(&self, serial: u64) -> Option<usize> {
+        self.levels.iter().position(|level| level.serial == serial)
+    }
+
+    /// If nothing pins it, takes the lease out of its seat.
+    pub(super) fn release_if_free(&mut self) -> After {
+        let mut after = After::default();
+        if self.is_pinned() || matches!(self.seat, Seat::Lent { .. }) {
+            return after;
+        }
+        if let Seat::Here(lease) = std::mem::replace(&mut self.seat, Seat::Gone) {
+            after.lease = Some(lease);
+        }
+        self.undo.clear();
+        after.unbind = self.owner.take().and_then(|owner| owner.upgrade());
+        after
+    }
+
+    /// Forgets the levels from this depth on; what they did is to be undone.
+    fn end_levels(&mut self, depth: usize, after: &mut After) {
+        after.levels = self.levels.drain(depth..).collect();
+        let Some(outermost) = after.levels.first() else {
+            return;
+        };
+        after.wakers = std::mem::take(&mut self.waiting);
+        if let Some(site) = outermost.ending.filter(|_| depth > 0) {
+            // It may have ended before it could be undone: nobody knows.
+            self.doom(site);
+        } else if outermost.begun && !matches!(self.seat, Seat::Gone) {
+            self.undo.push(match &outermost.savepoint {
+                None => Undo::Transaction,
+                Some(name) => Undo::Savepoint(name.clone()),
+            });
+            after.clean_up = true;
+        }
+    }
+
+    /// A call was dropped before it was answered.
+    fn doom(&mut self, dropped: &'static Location<'static>) {
+        if let Some(top) = self.levels.last_mut()
+            && top.ending.is_none()
+        {
+            top.doomed_by.get_or_insert(dropped);
+        }
+    }
+
+    /// From now on the transaction idles.
+    fn note_idle(&mut self, shared: &Shared) {
+        if shared.idle_in_transaction.is_some()
+            && let Some(first) = self.levels.first_mut()
+        {
+            first.idle_since = Some(shared.runtime.0.now());
+        }
+    }
+
+    /// The connection is gone: its transaction does not hold a place any more.
+    fn free_place(&mut self) {
+        if let Some(first) = self.levels.first_mut() {
+            first.holding = None;
+        }
+    }
+
+    /// The connection has been lost under a transaction, or so it seems.
+    pub(super) fn lose(&mut self, message: String, site: Option<&'static Location<'static>>) {
+        let mut error = Error::new(Kind::TransactionLost, message);
+        if let Some(site) = site {
+            error = error.at(site);
+        }
+        self.lost.get_or_insert(error);
+    }
+}
+
+impl Bound {
+    /// Puts the lease of a turn back, and sees what follows from what was done in it.
+    pub(super) fn put_back(self: &Arc<Self>, lease: Lease) {
+        let mut state = self.state();
+        let mut after = After {
+            wakers: std::mem::take(&mut state.waiting),
+            ..After::default()
+        };
+        let site = state.levels.last().map(|level| level.site);
+        let dropped = lease.dropped_call();
+        if lease.is_broken() {
+            if state.levels.is_empty() {
+                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
+            } else {
+                let message = "the connection of this transaction was lost: nothing more can run \
+                               in it, and nothing of it was committed";
+                state.lose(message.into(), site);
+            }
+            state.undo.clear();
+            state.seat = Seat::Gone;
+            state.free_place();
+            after.lease = Some(lease);
+        } else {
+            if let Some(dropped) = dropped {
+                state.doom(dropped);
+            }
+            state.note_idle(&self.shared);
+            after.clean_up = lease.is_unsettled();
+            if state.levels.is_empty() && lease.status() == Status::Idle {
+                state.lost = None;
+            }
+            state.seat = Seat::Here(lease);
+            after.absorb(state.release_if_free());
+        }
+        drop(state);
+        self.follow(after);
+    }
+
+    /// The connection cannot be brought back to order: it goes.
+    pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error) {
+        let mut state = self.state();
+        let mut after = After {
+            wakers: std::mem::take(&mut state.waiting),
+            ..After::default()
+        };
+        state.seat = Seat::Gone;
+        state.undo.clear();
+        state.free_place();
+        let site = state.levels.last().map(|level| level.site);
+        if state.levels.is_empty() {
+            after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
+        } else {
+            let message = format!("the connection of this transaction had to be given up: {why}");
+            state.lose(message, site);
+        }
+        drop(state);
+        Lease::discard(lease);
+        self.follow(after);
+    }
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        out.debug_struct("Bound")
+            .field("levels", &state.levels)
+            .field("statements", &state.statements)
+            .field("explicit", &state.explicit)
+            .field("session", &state.session)
+            .finish_non_exhaustive()
+    }
+}

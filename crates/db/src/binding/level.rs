@@ -1,0 +1,109 @@
+//! The levels of a transaction: the transaction itself, and its savepoints.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::contention::Holding;
+use crate::coroutine::Frame;
+use crate::driver::Begin;
+use crate::shared::Shared;
+
+/// An open transaction or savepoint.
+pub(crate) struct Level {
+    /// Its number; never given out again.
+    pub(crate) serial: u64,
+    /// The frame it is open in; none for an explicit connection.
+    pub(crate) frame: Option<Arc<Frame>>,
+    /// The savepoint's name; none for the transaction itself.
+    pub(crate) savepoint: Option<String>,
+    /// Where it was begun.
+    pub(crate) site: &'static Location<'static>,
+    /// How it begins, and whether that has been sent.
+    pub(crate) begin: Begin,
+    pub(crate) begun: bool,
+    /// Begun by the text of a statement, so only such a text ends it.
+    pub(crate) raw: bool,
+    /// A call in it that was dropped half-way.
+    pub(crate) doomed_by: Option<&'static Location<'static>>,
+    /// Its end has been sent, from there, and not been answered.
+    pub(crate) ending: Option<&'static Location<'static>>,
+    /// Tells of the place in the pool that it holds.
+    pub(crate) holding: Option<Holding>,
+    /// When it began, if its age is limited.
+    pub(crate) since: Option<Instant>,
+    /// When it was last used, if idling is limited.
+    pub(crate) idle_since: Option<Instant>,
+    pub(crate) after_commit: Vec<AfterCommit>,
+}
+
+pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
+
+impl Level {
+    pub(crate) fn new(frame: Option<Arc<Frame>>, site: &'static Location<'static>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Level {
+            // Relaxed: it only has to be unique.
+            serial: NEXT.fetch_add(1, Ordering::Relaxed),
+            frame,
+            savepoint: None,
+            site,
+            begin: Begin::default(),
+            begun: false,
+            raw: false,
+            doomed_by: None,
+            ending: None,
+            holding: None,
+            since: None,
+            idle_since: None,
+            after_commit: Vec::new(),
+        }
+    }
+}
+
+impl Level {
+    /// One that the text of a statement began.
+    pub(crate) fn raw(
+        shared: &Arc<Shared>,
+        frame: Option<Arc<Frame>>,
+        site: &'static Location<'static>,
+    ) -> Self {
+        let mut level = Level::new(frame, site);
+        level.begun = true;
+        level.raw = true;
+        level.hold(shared);
+        level
+    }
+
+    /// From now on it holds a place in the pool.
+    pub(crate) fn hold(&mut self, shared: &Arc<Shared>) {
+        if let Some(frame) = &self.frame {
+            self.holding = Some(shared.contention.hold(shared, frame, self.site));
+        }
+        if shared.max_transaction_age.is_some() {
+            self.since = Some(shared.runtime.0.now());
+        }
+    }
+}
+
+impl fmt::Debug for Level {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Level")
+            .field("serial", &self.serial)
+            .field("savepoint", &self.savepoint)
+            .field("site", &self.site)
+            .field("raw", &self.raw)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is to be undone before the next call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// The whole transaction.
+    Transaction,
+    /// Back to a savepoint.
+    Savepoint(String),
+}

@@ -1,0 +1,27 @@
+//! A connection that something pins: an open transaction, a live statement, touched
+//! session state, an explicit pin.
+//!
+//! [`Bound`] owns the lease while it is pinned. Whoever wants to use the connection
+//! takes a [`Turn`], one at a time; when a turn or a pin ends and nothing pins it any more,
+//! the lease is dropped, and the pool's release hook does the rest (`connections.rs`).
+//!
+//! ```text
+//!   frame ──> Bound { seat, levels, pins, undo } <── transaction guards, statements, pins
+//!               │ seat: Here(lease) <──> Lent(turn)
+//!               └ nothing pins it: unbound, lease dropped
+//! ```
+//!
+//! 1. At most one turn is out, and only it touches the connection.
+//! 2. Levels form a stack: the transaction, then savepoints. A call runs only in or below the
+//!    frame of the top one; others wait until it ends.
+//! 3. What a dropped guard leaves to be undone is undone before anybody else's call.
+//! 4. While a level is open and the transaction is lost, every call fails.
+//! 5. Nothing is awaited, woken or dropped under the lock.
+
+mod bound;
+mod level;
+mod turn;
+
+pub(crate) use self::bound::{Bound, Lease, PinGuard, PinKind};
+pub(crate) use self::level::{AfterCommit, Level};
+pub(crate) use self::turn::{Position, Turn};

@@ -1,0 +1,379 @@
+//! Turns: the right to use a bound connection, one at a time.
+
+use std::future::poll_fn;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use super::bound::{Bound, Lease, Seat, State};
+use super::level::{Level, Undo};
+use crate::coroutine::Frame;
+use crate::driver::{Savepoint, Status};
+use crate::link::Link;
+use crate::op::{self, BeginWith, Op};
+use crate::{Error, Kind, Result};
+
+/// From where a call comes, which decides whether it may run now.
+#[derive(Clone, Debug)]
+pub(crate) enum Position {
+    /// From code in this frame, or in none.
+    Frame(Option<Arc<Frame>>),
+    /// From the guard of this level.
+    Level(u64),
+    /// From that guard, to end the level: it may have been lost or doomed.
+    Ending(u64),
+    /// From nobody, to clean up.
+    CleanUp,
+}
+
+/// The connection, for one call. Dropping it gives the turn up, whatever the state of
+/// the connection.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    bound: Arc<Bound>,
+    /// `None` when it has been given up.
+    lease: Option<Lease>,
+}
+
+/// What a look at the seat comes to.
+enum Looked {
+    Mine(Lease),
+    Wait(&'static Location<'static>),
+    Never(Error),
+}
+
+impl Bound {
+    /// Waits for a turn, settles and undoes what others left behind, and takes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while waiting, nothing has happened; dropped while undoing, the next one
+    /// goes on with it.
+    pub(crate) async fn turn(
+        self: &Arc<Self>,
+        position: &Position,
+        site: &'static Location<'static>,
+    ) -> Result<Turn> {
+        let mut waiting = Waiting {
+            bound: self,
+            key: None,
+            holder: site,
+        };
+        let looked = poll_fn(|cx| match self.look(position, site) {
+            Looked::Mine(lease) => Poll::Ready(Ok(lease)),
+            Looked::Never(error) => Poll::Ready(Err(error)),
+            Looked::Wait(holder) => {
+                waiting.holder = holder;
+                // Registered first, then looked at again: what ended in between has
+                // woken nobody.
+                waiting.register(cx.waker());
+                match self.look(position, site) {
+                    Looked::Mine(lease) => Poll::Ready(Ok(lease)),
+                    Looked::Never(error) => Poll::Ready(Err(error)),
+                    Looked::Wait(_) => Poll::Pending,
+                }
+            }
+        });
+        let limit = self.shared.acquire_timeout;
+        let lease = self.shared.runtime.within(limit, looked).await;
+        let holder = waiting.holder;
+        drop(waiting);
+        let lease = lease.unwrap_or_else(|| {
+            let message = format!(
+                "waited {:?} for a turn on the connection, which the coroutine uses elsewhere",
+                limit.unwrap_or_default()
+            );
+            Err(Error::new(Kind::Timeout, message).at(holder))
+        })?;
+        let mut turn = Turn {
+            bound: Arc::clone(self),
+            lease: Some(lease),
+        };
+        turn.tidy().await?;
+        Ok(turn)
+    }
+
+    fn look(&self, position: &Position, site: &'static Location<'static>) -> Looked {
+        let mut state = self.state();
+        match state.admits(position) {
+            Admission::Yes => {}
+            Admission::After(holder) => return Looked::Wait(holder),
+            Admission::No(error) => return Looked::Never(error),
+        }
+        match &state.seat {
+            Seat::Here(_) => {}
+            Seat::Lent {
+                site,
+                streaming: true,
+            } if !matches!(position, Position::CleanUp) => {
+                let message = "a row stream that is still open holds the connection that this \
+                               call has to run on: read it to its end or drop it first";
+                return Looked::Never(Error::new(Kind::Busy, message).at(site));
+            }
+            Seat::Lent { site, .. } => return Looked::Wait(site),
+            Seat::Gone => {
+                let message = "the connection was lost";
+                return Looked::Never(Error::new(Kind::ConnectionLost, message));
+            }
+        }
+        let lent = Seat::Lent {
+            site,
+            streaming: false,
+        };
+        match std::mem::replace(&mut state.seat, lent) {
+            Seat::Here(lease) => Looked::Mine(lease),
+            _ => unreachable!("it was here a moment ago, under the same lock"),
+        }
+    }
+}
+
+enum Admission {
+    Yes,
+    /// When what was begun there has ended.
+    After(&'static Location<'static>),
+    No(Error),
+}
+
+impl State {
+    /// Whether a call from there may run now.
+    fn admits(&self, position: &Position) -> Admission {
+        let top = self.levels.last();
+        match position {
+            Position::CleanUp => return Admission::Yes,
+            Position::Ending(serial) | Position::Level(serial) => {
+                let Some(depth) = self.depth_of(*serial) else {
+                    let message = "the transaction that this call belongs to has ended";
+                    return Admission::No(Error::new(Kind::TransactionEnded, message));
+                };
+                if let Some(above) = self.levels.get(depth + 1) {
+                    return Admission::After(above.site);
+                }
+            }
+            Position::Frame(frame) => {
+                if let Some(site) = self.ended_at {
+                    let message = "the coroutine ended with its transaction open, which was \
+                                   rolled back: a statement of it cannot run any more";
+                    return Admission::No(Error::new(Kind::TransactionEnded, message).at(site));
+                }
+                if let Some(top) = top
+                    && let Some(within) = &top.frame
+                    && !frame.as_ref().is_some_and(|frame| frame.is_within(within))
+                {
+                    return Admission::After(top.site);
+                }
+            }
+        }
+        if matches!(position, Position::Ending(_)) {
+            return Admission::Yes;
+        }
+        if let Some(lost) = &self.lost {
+            return Admission::No(lost.clone());
+        }
+        match self.levels.iter().find_map(|level| level.doomed_by) {
+            Some(site) => Admission::No(doomed(site)),
+            None => Admission::Yes,
+        }
+    }
+}
+
+/// The error of everything in a transaction in which a call was dropped half-way.
+pub(super) fn doomed(site: &'static Location<'static>) -> Error {
+    let message = "a call of this transaction was dropped before it was answered, so nobody \
+                   knows whether it took effect: the transaction can only be rolled back";
+    Error::new(Kind::Doomed, message).at(site)
+}
+
+impl Turn {
+    pub(crate) fn bound(&self) -> &Arc<Bound> {
+        &self.bound
+    }
+
+    pub(crate) fn link(&mut self) -> &mut Link {
+        self.lease.as_mut().expect("a turn has its lease")
+    }
+
+    /// Marks the turn as a stream's: others get an error instead of waiting.
+    pub(crate) fn set_streaming(&mut self) {
+        let mut state = self.bound.state();
+        if let Seat::Lent { streaming, .. } = &mut state.seat {
+            *streaming = true;
+        }
+    }
+
+    /// Settles and undoes what others left behind.
+    async fn tidy(&mut self) -> Result<()> {
+        let limit = Some(self.bound.shared.cleanup_timeout);
+        let runtime = self.bound.shared.runtime.clone();
+        let done = match runtime.within(limit, self.undo_all()).await {
+            Some(done) => done,
+            None => Err(Error::new(
+                Kind::Timeout,
+                "cleaning up after an earlier call took too long",
+            )),
+        };
+        done.map_err(|error| {
+            if let Some(lease) = self.lease.take() {
+                self.bound.give_up(lease, &error);
+            }
+            error.wrapped(
+                Kind::ConnectionLost,
+                "the connection could not be cleaned up after an earlier call, and was closed",
+            )
+        })?;
+        Ok(())
+    }
+
+    async fn undo_all(&mut self) -> Result<()> {
+        if self.link().is_unsettled() {
+            self.link().settle().await?;
+            let nobody_began = self.bound.state().levels.is_empty();
+            let link = self.link();
+            if nobody_began && link.status() != Status::Idle {
+                // A dropped BEGIN took effect.
+                link.connection().rollback().await?;
+            }
+        }
+        loop {
+            // Taken off the list when it has been done: a cancel leaves it there.
+            let Some(next) = self.next_undo() else {
+                break;
+            };
+            let connection = self.link().connection();
+            match &next {
+                // The server has ended it already.
+                _ if connection.status() == Status::Idle => {}
+                Undo::Transaction => connection.rollback().await?,
+                Undo::Savepoint(name) => {
+                    connection.savepoint(Savepoint::RollBack(name)).await?;
+                }
+            }
+            self.bound.state().undo.retain(|undo| *undo != next);
+        }
+        self.observe(None);
+        Ok(())
+    }
+
+    fn next_undo(&self) -> Option<Undo> {
+        let state = self.bound.state();
+        match state.undo.last()? {
+            Undo::Transaction => Some(Undo::Transaction),
+            Undo::Savepoint(name) => Some(Undo::Savepoint(name.clone())),
+        }
+    }
+
+    /// Compares what the server says of the transaction with what we think of it.
+    /// `site` is where the call was made that has just been answered.
+    pub(crate) fn observe(&mut self, site: Option<&'static Location<'static>>) {
+        let status = self.link().status();
+        let touched = self.link().is_touched();
+        let mut state = self.bound.state();
+        if touched {
+            state.pin_session();
+        }
+        match status {
+            Status::Idle => {
+                let Some(first) = state.levels.first() else {
+                    return;
+                };
+                if first.raw && state.levels.len() == 1 {
+                    // Ended by the text of a statement, as it was begun.
+                    let ended = state.levels.pop();
+                    drop(state);
+                    drop(ended);
+                } else if first.begun && state.levels.iter().all(|l| l.doomed_by.is_none()) {
+                    let message = "the server ended this transaction behind our back (by a COMMIT \
+                                   or ROLLBACK in the text of a statement, an implicit commit, or \
+                                   a rollback of its own): nothing more can run in it";
+                    let site = site.or(Some(first.site));
+                    state.lose(message.into(), site);
+                }
+            }
+            Status::InTransaction | Status::Failed if state.levels.is_empty() => {
+                if let Some(site) = site {
+                    let level = Level::raw(&self.bound.shared, state.owner(), site);
+                    state.levels.push(level);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends a BEGIN that was to travel with the first statement.
+    pub(crate) async fn begin_now(&mut self, site: &'static Location<'static>) -> Result<()> {
+        let Some(begin) = self.bound.unsent_begin() else {
+            return Ok(());
+        };
+        let first = None;
+        self.fly(&BeginWith { begin, first }, site, None).await?;
+        self.bound.begin_was_sent();
+        Ok(())
+    }
+
+    /// Makes a call that belongs to the transaction itself.
+    pub(crate) async fn fly<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+        limit: Option<Duration>,
+    ) -> Result<O::Out> {
+        let shared = Arc::clone(&self.bound.shared);
+        op::fly(self.link(), op, site, &shared.runtime, limit).await
+    }
+
+    /// Closes the connection, whose state cannot be told any more.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            let why = Error::new(Kind::ConnectionLost, "a rollback failed");
+            self.bound.give_up(lease, &why);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.bound.put_back(lease);
+        }
+    }
+}
+
+/// One that waits for a turn: its waker is taken away with it.
+struct Waiting<'b> {
+    bound: &'b Arc<Bound>,
+    key: Option<u64>,
+    holder: &'static Location<'static>,
+}
+
+impl Waiting<'_> {
+    fn register(&mut self, waker: &Waker) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: it only has to be unique.
+        let key = *self
+            .key
+            .get_or_insert_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        let waker = waker.clone();
+        let mut state = self.bound.state();
+        let before = match state.waiting.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, before)) => Some(std::mem::replace(before, waker)),
+            None => {
+                state.waiting.push((key, waker));
+                None
+            }
+        };
+        drop(state);
+        drop(before);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let mut state = self.bound.state();
+        let found = state.waiting.iter().position(|(of, _)| *of == key);
+        let gone = found.map(|at| state.waiting.swap_remove(at));
+        drop(state);
+        drop(gone);
+    }
+}

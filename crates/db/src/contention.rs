@@ -1,0 +1,136 @@
+//! Who holds places of a pool with a transaction, and who waits for one inside such a
+//! transaction: when all places are held by those who wait, waiting cannot help.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::coroutine::Frame;
+use crate::shared::Shared;
+use crate::{Error, Kind};
+
+#[derive(Default)]
+pub(crate) struct Contention {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    holders: Vec<Entry>,
+    waiters: Vec<Entry>,
+}
+
+struct Entry {
+    key: u64,
+    frame: Arc<Frame>,
+    site: &'static Location<'static>,
+}
+
+impl Entry {
+    fn new(frame: &Arc<Frame>, site: &'static Location<'static>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Entry {
+            // Relaxed: it only has to be unique.
+            key: NEXT.fetch_add(1, Ordering::Relaxed),
+            frame: Arc::clone(frame),
+            site,
+        }
+    }
+}
+
+impl Contention {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing that can panic runs under this lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transaction of this frame holds a place.
+    pub(crate) fn hold(
+        &self,
+        shared: &Arc<Shared>,
+        frame: &Arc<Frame>,
+        site: &'static Location<'static>,
+    ) -> Holding {
+        let entry = Entry::new(frame, site);
+        let key = entry.key;
+        self.known().holders.push(entry);
+        Holding {
+            contention: Arc::clone(&shared.contention),
+            key,
+        }
+    }
+
+    /// Code in this frame is about to wait for a place.
+    pub(crate) fn wait(
+        self: &Arc<Self>,
+        frame: &Arc<Frame>,
+        site: &'static Location<'static>,
+    ) -> WaitingInside {
+        let entry = Entry::new(frame, site);
+        let key = entry.key;
+        self.known().waiters.push(entry);
+        WaitingInside {
+            contention: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// If so many places are all held by transactions with a waiter inside them: the
+    /// error that tells of them.
+    pub(crate) fn deadlock(&self, places: usize) -> Option<Error> {
+        let known = self.known();
+        let stuck: Vec<(&Entry, &Entry)> = known
+            .holders
+            .iter()
+            .filter_map(|holder| {
+                let mut waiters = known.waiters.iter();
+                let inside = waiters.find(|waiter| waiter.frame.is_within(&holder.frame))?;
+                Some((holder, inside))
+            })
+            .collect();
+        if stuck.len() < places {
+            return None;
+        }
+        let message = format!(
+            "self-deadlock: all {places} connections are held by transactions that wait for one \
+             more inside themselves; run the inner call in the transaction, give the pool more \
+             connections, or end the transaction first"
+        );
+        let mut error = Error::new(Kind::SelfDeadlock, message);
+        for (holder, waiter) in stuck {
+            error = error.at(holder.site).at(waiter.site);
+        }
+        Some(error)
+    }
+}
+
+/// A place that a transaction holds.
+pub(crate) struct Holding {
+    contention: Arc<Contention>,
+    key: u64,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let gone = take(&mut self.contention.known().holders, self.key);
+        drop(gone); // After the lock.
+    }
+}
+
+/// One that waits.
+pub(crate) struct WaitingInside {
+    contention: Arc<Contention>,
+    key: u64,
+}
+
+impl Drop for WaitingInside {
+    fn drop(&mut self) {
+        let gone = take(&mut self.contention.known().waiters, self.key);
+        drop(gone); // After the lock.
+    }
+}
+
+fn take(entries: &mut Vec<Entry>, key: u64) -> Option<Entry> {
+    let at = entries.iter().position(|entry| entry.key == key)?;
+    Some(entries.swap_remove(at))
+}

@@ -1,0 +1,92 @@
+//! Which frame is being polled on this thread.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::frame::{CoroutineId, Frame};
+
+thread_local! {
+    static CURRENT: RefCell<Option<Entered>> = const { RefCell::new(None) };
+}
+
+/// A frame that is being polled, and the executor's task that it is polled in.
+pub(super) struct Entered {
+    frame: Arc<Frame>,
+    task: Option<tokio::task::Id>,
+}
+
+impl Entered {
+    pub(super) fn now(frame: Arc<Frame>) -> Self {
+        Entered {
+            frame,
+            task: tokio::task::try_id(),
+        }
+    }
+}
+
+/// Puts something else in the place of the current frame until it is dropped, which a
+/// panic does too.
+pub(super) struct Swapped {
+    before: Option<Entered>,
+}
+
+impl Swapped {
+    pub(super) fn with(entered: Option<Entered>) -> Self {
+        let before = CURRENT.with(|current| current.replace(entered));
+        Swapped { before }
+    }
+}
+
+impl Drop for Swapped {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // A thread that is ending has no current frame any more.
+        let ours = CURRENT.try_with(|current| current.replace(before));
+        // Dropped only now: the last hold on a frame may run the user's code.
+        drop(ours);
+    }
+}
+
+/// The frame that the running code is in, if any.
+///
+/// A task that runs inside the poll of a scope but is none of it (a `LocalSet` driven
+/// there) is told by its executor's task id, and counts as outside.
+pub(crate) fn current_frame() -> Option<Arc<Frame>> {
+    CURRENT
+        .try_with(|current| {
+            let current = current.borrow();
+            let entered = current.as_ref()?;
+            (entered.task == tokio::task::try_id()).then(|| Arc::clone(&entered.frame))
+        })
+        .ok()
+        .flatten()
+}
+
+/// The identity of the coroutine that the running code is in, if any.
+pub fn current() -> Option<CoroutineId> {
+    Some(current_frame()?.coroutine())
+}
+
+/// Where a call was made: the frame, or outside of any.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen(Option<Arc<Frame>>);
+
+/// Notes where the running code is.
+pub(crate) fn seen() -> Seen {
+    Seen(current_frame())
+}
+
+impl Seen {
+    pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
+        self.0.as_ref()
+    }
+
+    /// Whether the running code is where it was then.
+    pub(crate) fn is_here(&self) -> bool {
+        match (&self.0, current_frame()) {
+            (None, None) => true,
+            (Some(then), Some(now)) => Arc::ptr_eq(then, &now),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Frames: a coroutine, and the transaction closures inside it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Error;
+use crate::binding::Bound;
+use crate::shared::DbId;
+
+/// The number of a coroutine. Numbers are given out in order and never again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoroutineId(u64);
+
+impl CoroutineId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: it only has to be unique.
+        CoroutineId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number itself.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for CoroutineId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "coroutine {}", self.0)
+    }
+}
+
+/// A coroutine, or a transaction closure inside one. It owns the bindings made in it.
+pub(crate) struct Frame {
+    coroutine: CoroutineId,
+    parent: Option<Arc<Frame>>,
+    state: Mutex<FrameState>,
+}
+
+#[derive(Default)]
+struct FrameState {
+    /// A frame that has ended takes no more bindings.
+    ended: bool,
+    bindings: Vec<(DbId, Arc<Bound>)>,
+    /// Run when it ends; of root frames only.
+    callbacks: Vec<Callback>,
+    /// The last error of each `Db`; of root frames only.
+    last_errors: HashMap<DbId, Error>,
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+impl Frame {
+    /// The frame of a new coroutine.
+    pub(crate) fn root() -> Arc<Self> {
+        Arc::new(Frame {
+            coroutine: CoroutineId::next(),
+            parent: None,
+            state: Mutex::default(),
+        })
+    }
+
+    /// A frame inside this one.
+    pub(crate) fn child(self: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Frame {
+            coroutine: self.coroutine,
+            parent: Some(Arc::clone(self)),
+            state: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn coroutine(&self) -> CoroutineId {
+        self.coroutine
+    }
+
+    fn state(&self) -> MutexGuard<'_, FrameState> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This frame and those around it, outwards.
+    fn outwards(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Frame>> {
+        std::iter::successors(Some(self), |frame| frame.parent.as_ref())
+    }
+
+    pub(crate) fn is_within(self: &Arc<Self>, outer: &Arc<Frame>) -> bool {
+        self.outwards().any(|frame| Arc::ptr_eq(frame, outer))
+    }
+
+    fn root_of(self: &Arc<Self>) -> &Arc<Frame> {
+        self.outwards().last().expect("a frame is its own first")
+    }
+
+    /// The binding of this `Db` that code in this frame uses: the nearest, outwards.
+    pub(crate) fn lookup(self: &Arc<Self>, db: DbId) -> Option<Arc<Bound>> {
+        self.outwards().find_map(|frame| frame.bound(db))
+    }
+
+    fn bound(&self, db: DbId) -> Option<Arc<Bound>> {
+        let state = self.state();
+        let (_, bound) = state.bindings.iter().find(|(of, _)| *of == db)?;
+        Some(Arc::clone(bound))
+    }
+
+    /// Binds a connection here, unless this frame has ended or has one already.
+    pub(crate) fn bind(&self, db: DbId, bound: &Arc<Bound>) -> bool {
+        let mut state = self.state();
+        if state.ended || state.bindings.iter().any(|(of, _)| *of == db) {
+            return false;
+        }
+        state.bindings.push((db, Arc::clone(bound)));
+        true
+    }
+
+    pub(crate) fn unbind(&self, bound: &Arc<Bound>) {
+        let mut state = self.state();
+        let found = state
+            .bindings
+            .iter()
+            .position(|(_, of)| Arc::ptr_eq(of, bound));
+        let gone = found.map(|at| state.bindings.swap_remove(at));
+        drop(state);
+        // Dropped after the lock.
+        drop(gone);
+    }
+
+    /// Registers what is to run when the coroutine has ended.
+    pub(crate) fn on_end(self: &Arc<Self>, callback: Callback) {
+        let mut state = self.root_of().state();
+        if state.ended {
+            drop(state);
+            run(callback);
+        } else {
+            state.callbacks.push(callback);
+        }
+    }
+
+    /// Ends it: what is bound here is taken down, or passed on outwards if it has to
+    /// live as long as the coroutine.
+    pub(crate) fn end(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.ended = true;
+        let bindings = std::mem::take(&mut state.bindings);
+        let callbacks = std::mem::take(&mut state.callbacks);
+        state.last_errors.clear();
+        drop(state);
+        for (db, bound) in bindings {
+            bound.frame_ended(db, self.parent.as_ref());
+        }
+        callbacks.into_iter().for_each(run);
+    }
+
+    pub(crate) fn note_error(self: &Arc<Self>, db: DbId, error: Option<&Error>) {
+        let mut state = self.root_of().state();
+        let before = match error {
+            Some(error) => state.last_errors.insert(db, error.clone()),
+            None if state.last_errors.is_empty() => None,
+            None => state.last_errors.remove(&db),
+        };
+        drop(state);
+        drop(before);
+    }
+
+    pub(crate) fn last_error(self: &Arc<Self>, db: DbId) -> Option<Error> {
+        self.root_of().state().last_errors.get(&db).cloned()
+    }
+}
+
+/// Runs a callback. One that panics must not keep the next from running.
+fn run(callback: Callback) {
+    let _ = catch_unwind(AssertUnwindSafe(callback));
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Frame")
+            .field("coroutine", &self.coroutine)
+            .field("depth", &self.parent.iter().count())
+            .finish_non_exhaustive()
+    }
+}

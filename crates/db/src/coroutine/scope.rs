@@ -1,0 +1,179 @@
+//! Futures that are coroutines.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use super::current::{Entered, Swapped, current_frame};
+use super::frame::{CoroutineId, Frame};
+
+/// Makes a future a coroutine of its own.
+///
+/// While it runs, an open transaction, a live statement or touched session state
+/// pins a connection to it. When it ends, by returning, panicking or being dropped,
+/// whatever is left is rolled back and returned. Works on any executor.
+///
+/// # Cancel safety
+///
+/// Dropping it is one of the ways to end it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> cenote::Result<()> {
+/// # let db = cenote::Db::open("sqlite:file:scope-doc?mode=memory&cache=shared").await?;
+/// db.exec("CREATE TABLE t (n INTEGER)", ()).await?;
+/// cenote::scope(async {
+///     let _tx = db.begin().await?;
+///     db.exec("INSERT INTO t VALUES (?)", (1,)).await
+///     // Never committed.
+/// })
+/// .await?;
+/// let n: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
+/// assert_eq!(n, 0);
+/// # Ok(()) }
+/// ```
+pub fn scope<F: Future>(future: F) -> Scope<F> {
+    Scope {
+        inner: InFrame::new(Frame::root(), future),
+    }
+}
+
+/// Spawns a future on Tokio, as a coroutine of its own.
+///
+/// # Panics
+///
+/// Outside of a Tokio runtime, like [`tokio::spawn`].
+pub fn spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::runtime::Handle::current().spawn(scope(future))
+}
+
+/// Runs a future as if it were outside of the coroutine that awaits it.
+///
+/// What it does with a `Db` joins no transaction around it.
+pub fn detached<F: Future>(future: F) -> Detached<F> {
+    Detached { future }
+}
+
+pin_project! {
+    /// A future that is a coroutine: see [`scope`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Scope<F> {
+        #[pin]
+        inner: InFrame<F>,
+    }
+}
+
+impl<F> Scope<F> {
+    /// Its number.
+    pub fn id(&self) -> CoroutineId {
+        self.inner.frame.coroutine()
+    }
+
+    /// Registers a callback that runs when it has ended, however that came about,
+    /// after its connections were given up.
+    #[must_use]
+    pub fn on_end(self, callback: impl FnOnce() + Send + 'static) -> Self {
+        self.inner.frame.on_end(Box::new(callback));
+        self
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().inner.poll(cx)
+    }
+}
+
+pin_project! {
+    /// A future that runs in a frame, which ends with it.
+    #[derive(Debug)]
+    pub(crate) struct InFrame<F> {
+        frame: Arc<Frame>,
+        // `None` when it has ended.
+        #[pin]
+        future: Option<F>,
+    }
+
+    impl<F> PinnedDrop for InFrame<F> {
+        fn drop(this: Pin<&mut Self>) {
+            this.finish();
+        }
+    }
+}
+
+impl<F> InFrame<F> {
+    pub(crate) fn new(frame: Arc<Frame>, future: F) -> Self {
+        InFrame {
+            frame,
+            future: Some(future),
+        }
+    }
+
+    /// Drops the future where it ran, then ends the frame. Does so once.
+    fn finish(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        if this.future.is_none() {
+            return;
+        }
+        // Ends the frame even if the future's own drop panics.
+        let _ending = Ending(this.frame);
+        let _inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
+        this.future.set(None);
+    }
+}
+
+struct Ending<'f>(&'f Arc<Frame>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl<F: Future> Future for InFrame<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.as_mut().project();
+        let future = this.future.as_pin_mut();
+        let future = future.expect("a coroutine is not polled again when it has ended");
+        let inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
+        let polled = future.poll(cx);
+        drop(inside);
+        if polled.is_ready() {
+            self.finish();
+        }
+        polled
+    }
+}
+
+pin_project! {
+    /// A future that runs as if outside of the coroutine around it: see [`detached`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Detached<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Detached<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _outside = current_frame().map(|_| Swapped::with(None));
+        self.project().future.poll(cx)
+    }
+}

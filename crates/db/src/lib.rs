@@ -1,0 +1,60 @@
+//! One database handle that thousands of tasks share.
+#![forbid(unsafe_code)]
+
+mod binding;
+mod builder;
+mod call;
+mod config;
+mod connection;
+mod connections;
+mod contention;
+mod coroutine;
+mod db;
+mod de;
+mod deadline;
+pub mod driver;
+mod dsn;
+mod error;
+mod handle;
+mod limits;
+mod link;
+mod methods;
+mod op;
+mod params;
+mod persistent;
+mod place;
+mod row;
+mod secret;
+mod shared;
+pub mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod statement;
+mod stream;
+mod transaction;
+mod value;
+
+pub use cenote_pool as pool;
+#[doc(no_inline)]
+pub use serde::de::DeserializeOwned;
+
+pub use crate::builder::Builder;
+pub use crate::call::Executed;
+pub use crate::config::{DbConfig, ResetPolicy};
+pub use crate::connection::{Connection, Pinned};
+pub use crate::connections::{Connections, Setup};
+pub use crate::coroutine::{
+    Coroutine, CoroutineId, Detached, Scope, current, detached, scope, spawn,
+};
+pub use crate::db::{Binding, Db};
+pub use crate::de::from_row;
+pub use crate::driver::{Isolation, Violation};
+pub use crate::error::{Error, Kind, Result};
+pub use crate::link::Link;
+pub use crate::params::{IntoParam, IntoParams, Named, Params, native};
+pub use crate::row::{Column, ColumnIndex, Columns, Row};
+pub use crate::secret::{CredentialProvider, Credentials, Secret};
+pub use crate::statement::Statement;
+pub use crate::stream::RowStream;
+pub use crate::transaction::{Transaction, TransactionOptions};
+pub use crate::value::{ConvertError, Date, DateTime, FromValue, Time, Value};

@@ -1,0 +1,194 @@
+//! One connection as the pool keeps it: the driver's, and what the layer knows about it.
+
+use std::panic::Location;
+
+use cenote_pool::Verdict;
+
+use crate::connections::Connections;
+use crate::driver::{Connection, Reset, Status};
+use crate::Result;
+
+/// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools.
+#[derive(Debug)]
+pub struct Link {
+    connection: Box<dyn Connection>,
+    /// A call that has not been answered, and where it was made.
+    in_flight: Option<&'static Location<'static>>,
+    /// The next call changes nothing that matters, answered or not.
+    harmless: bool,
+    /// A stream has not been read to its end.
+    streaming: bool,
+    /// The session is not what it was after connecting.
+    touched: bool,
+    /// Up to which one the defaults have reached it.
+    defaults: u64,
+    /// When it was last used, by the coarse clock.
+    used: u64,
+}
+
+impl Link {
+    pub(crate) fn new(connection: Box<dyn Connection>, defaults: u64, now: u64) -> Self {
+        Link {
+            connection,
+            in_flight: None,
+            harmless: false,
+            streaming: false,
+            touched: false,
+            defaults,
+            used: now,
+        }
+    }
+
+    /// The driver's connection, for a call that is awaited to its end: see [`Flight`].
+    pub(crate) fn depart(&mut self, site: &'static Location<'static>) -> Flight<'_> {
+        self.in_flight = Some(site);
+        Flight { link: self }
+    }
+
+    /// The driver's connection, for what is neither awaited nor sent.
+    pub(crate) fn connection(&mut self) -> &mut dyn Connection {
+        &mut *self.connection
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self.in_flight {
+            Some(_) => Status::Unknown,
+            None => self.connection.status(),
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.connection.is_broken()
+    }
+
+    /// The call that was dropped before it was answered, if it may have changed something.
+    pub(crate) fn dropped_call(&self) -> Option<&'static Location<'static>> {
+        self.in_flight.filter(|_| !self.harmless)
+    }
+
+    /// The next call changes nothing that matters, answered or not.
+    pub(crate) fn harmless(&mut self) {
+        self.harmless = true;
+    }
+
+    /// Something is left of an earlier call that has to be settled before the next.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.in_flight.is_some() || self.streaming
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    pub(crate) fn set_streaming(&mut self, streaming: bool) {
+        self.streaming = streaming;
+    }
+
+    pub(crate) fn defaults(&self) -> u64 {
+        self.defaults
+    }
+
+    pub(crate) fn set_defaults(&mut self, reached: u64) {
+        self.defaults = reached;
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn note_use(&mut self, now: u64) {
+        self.used = now;
+    }
+
+    /// Ends what an earlier call left behind.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it is still unsettled.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        if self.in_flight.is_some() {
+            self.connection.settle().await?;
+            self.in_flight = None;
+            self.harmless = false;
+        }
+        if self.streaming {
+            self.connection.end_stream().await?;
+            self.streaming = false;
+        }
+        Ok(())
+    }
+
+    /// What is to be done with it when it comes back to the pool.
+    pub(crate) fn verdict(&self, reset_always: bool) -> Verdict {
+        if self.is_broken() {
+            return Verdict::Discard;
+        }
+        let clean = !self.is_unsettled() && self.status() == Status::Idle;
+        if clean && !self.touched && !reset_always {
+            Verdict::Keep
+        } else {
+            Verdict::Later
+        }
+    }
+
+    /// Makes it as good as new, or says that it cannot be: rolls back, and resets the
+    /// session if it was touched.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, its state is unknown: the pool destroys it.
+    pub(crate) async fn clean(&mut self, connections: &Connections) -> Result<bool> {
+        self.settle().await?;
+        if self.connection.status() != Status::Idle {
+            self.connection.rollback().await?;
+        }
+        if self.connection.is_broken() || self.connection.status() != Status::Idle {
+            return Ok(false);
+        }
+        if !self.touched && !connections.resets_always() {
+            return Ok(true);
+        }
+        match self.connection.reset().await? {
+            Reset::Done => connections.restore(self).await?,
+            Reset::Replace => {
+                // The new one first: a database that lives only as long as its last
+                // connection stays.
+                let mut fresh = connections.connect().await?;
+                std::mem::swap(self, &mut fresh);
+                let gone = fresh.connection.close().await;
+                if let Err(error) = gone {
+                    tracing::debug!(%error, "closing a replaced connection failed");
+                }
+            }
+        }
+        self.touched = false;
+        Ok(true)
+    }
+
+    pub(crate) fn into_connection(self) -> Box<dyn Connection> {
+        self.connection
+    }
+}
+
+/// A call that is under way. Unless it lands, because its future was dropped, the
+/// connection has to be settled before it is used again.
+pub(crate) struct Flight<'l> {
+    link: &'l mut Link,
+}
+
+impl Flight<'_> {
+    pub(crate) fn connection(&mut self) -> &mut dyn Connection {
+        &mut *self.link.connection
+    }
+
+    /// The call was answered.
+    pub(crate) fn land(self) {
+        self.link.in_flight = None;
+        self.link.harmless = false;
+    }
+}
+

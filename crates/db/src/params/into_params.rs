@@ -1,0 +1,130 @@
+//! What can be the parameters of a statement.
+
+use super::{IntoParam, Named, Params};
+use crate::Result;
+use crate::driver::Param;
+
+/// What can be the parameters of a statement.
+///
+/// | given | means |
+/// |---|---|
+/// | `()` | none |
+/// | `(18, "ada")`: tuples of up to 16 | one for each `?`, in order |
+/// | `[1, 2]`, `vec![1, 2]`, `&ids`: of one type | one for each `?`, in order |
+/// | `named! { min: 18 }`, [`Named`] | by the names of the placeholders, `:min` |
+///
+/// A single parameter is a tuple of one, `(18,)`, or an array of one, `[18]`.
+/// A type of your own can be parameters too, if it gives [`Params`].
+pub trait IntoParams<'a> {
+    /// The parameters.
+    ///
+    /// # Errors
+    ///
+    /// Of the first one that has no form that a database takes.
+    fn into_params(self) -> Result<Params<'a>>;
+}
+
+impl<'a> IntoParams<'a> for Params<'a> {
+    fn into_params(self) -> Result<Params<'a>> {
+        Ok(self)
+    }
+}
+
+impl<'a> IntoParams<'a> for () {
+    fn into_params(self) -> Result<Params<'a>> {
+        Ok(Params::Positional(Vec::new()))
+    }
+}
+
+impl<'a> IntoParams<'a> for Named<'a> {
+    fn into_params(self) -> Result<Params<'a>> {
+        self.into_pairs().map(Params::Named)
+    }
+}
+
+impl<'a, T: IntoParam<'a>> IntoParams<'a> for Vec<T> {
+    fn into_params(self) -> Result<Params<'a>> {
+        positional(self)
+    }
+}
+
+impl<'a, T: IntoParam<'a>, const N: usize> IntoParams<'a> for [T; N] {
+    fn into_params(self) -> Result<Params<'a>> {
+        positional(self)
+    }
+}
+
+impl<'a, T> IntoParams<'a> for &'a [T]
+where
+    &'a T: IntoParam<'a>,
+{
+    fn into_params(self) -> Result<Params<'a>> {
+        positional(self)
+    }
+}
+
+impl<'a, T> IntoParams<'a> for &'a Vec<T>
+where
+    &'a T: IntoParam<'a>,
+{
+    fn into_params(self) -> Result<Params<'a>> {
+        positional(self)
+    }
+}
+
+impl<'a, T, const N: usize> IntoParams<'a> for &'a [T; N]
+where
+    &'a T: IntoParam<'a>,
+{
+    fn into_params(self) -> Result<Params<'a>> {
+        positional(self)
+    }
+}
+
+fn positional<'a, P: IntoParam<'a>>(
+    given: impl IntoIterator<Item = P, IntoIter: ExactSizeIterator>,
+) -> Result<Params<'a>> {
+    let given = given.into_iter();
+    // Collecting results would start small and grow: their number is not trusted there.
+    let mut values: Vec<Param<'a>> = Vec::with_capacity(given.len());
+    for value in given {
+        values.push(value.into_param()?);
+    }
+    Ok(Params::Positional(values))
+}
+
+macro_rules! tuples {
+    ($($first:ident $($more:ident)*;)*) => {$(
+        impl<'a, $first: IntoParam<'a>, $($more: IntoParam<'a>),*> IntoParams<'a>
+            for ($first, $($more,)*)
+        {
+            fn into_params(self) -> Result<Params<'a>> {
+                #[allow(non_snake_case)]
+                let ($first, $($more,)*) = self;
+                Ok(Params::Positional(vec![
+                    $first.into_param()?,
+                    $($more.into_param()?,)*
+                ]))
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
+    A B C D E F G H I;
+    A B C D E F G H I J;
+    A B C D E F G H I J K;
+    A B C D E F G H I J K L;
+    A B C D E F G H I J K L M;
+    A B C D E F G H I J K L M N;
+    A B C D E F G H I J K L M N O;
+    A B C D E F G H I J K L M N O P;
+}

@@ -1,0 +1,258 @@
+//! Where a call runs: on a connection of its own for just this call, or on its turn on the
+//! one that is bound.
+
+use std::panic::Location;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use cenote_pool::AcquireError;
+
+use crate::binding::{Bound, Lease, Level, Turn};
+use crate::coroutine::Frame;
+use crate::driver::{Outcome, Request, Status};
+use crate::handle::Handle;
+use crate::link::Link;
+use crate::op::{self, BeginWith, Op, Run};
+use crate::shared::Shared;
+use crate::sql::Class;
+use crate::{Error, Kind, Result};
+
+/// A connection to make one call on.
+pub(crate) enum Place {
+    /// Nothing is bound: a connection for this call alone.
+    Alone(Alone),
+    /// The bound one, for this call's turn.
+    Turn(Turn),
+}
+
+/// A connection for one call.
+pub(crate) struct Alone {
+    lease: Lease,
+    shared: Arc<Shared>,
+    /// The frame that is to keep it, should something pin it.
+    frame: Option<Arc<Frame>>,
+}
+
+/// Takes a connection out of the pool. `inside` is the frame of the running code.
+///
+/// # Cancel safety
+///
+/// As an acquire of the pool: nothing is lost.
+pub(crate) async fn acquire(
+    handle: &Handle,
+    inside: Option<&Arc<Frame>>,
+    site: &'static Location<'static>,
+) -> Result<Lease> {
+    let shared = &handle.shared;
+    let mut acquiring = pin!(handle.pool.acquire_owned_as(site));
+    let mut waiting = None;
+    std::future::poll_fn(|cx| {
+        let polled = acquiring.as_mut().poll(cx);
+        if polled.is_ready() || waiting.is_some() {
+            return polled.map(|acquired| acquired.map_err(from_pool));
+        }
+        let Some(inside) = inside else {
+            return Poll::Pending;
+        };
+        waiting = Some(shared.contention.wait(inside, site));
+        let status = handle.pool.status();
+        if status.active < status.max {
+            return Poll::Pending;
+        }
+        match shared.contention.deadlock(status.max) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// What an acquire's error is called here.
+pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
+    let kind = match &error {
+        // With the driver's own story in front.
+        AcquireError::Create(inner) => return inner.clone(),
+        AcquireError::Closed => Kind::Closed,
+        AcquireError::Unavailable => Kind::Unavailable,
+        AcquireError::Timeout(_) => Kind::Timeout,
+        _ => Kind::Connect,
+    };
+    let message = match kind {
+        Kind::Closed => "the database handle is closed".to_owned(),
+        Kind::Timeout => format!("no connection was to be had: {error}"),
+        _ => error.to_string(),
+    };
+    Error::new(kind, message).because(error)
+}
+
+impl Place {
+    pub(crate) fn alone(shared: &Arc<Shared>, lease: Lease, frame: Option<Arc<Frame>>) -> Self {
+        Place::Alone(Alone {
+            lease,
+            shared: Arc::clone(shared),
+            frame,
+        })
+    }
+
+    pub(crate) fn link(&mut self) -> &mut Link {
+        match self {
+            Place::Alone(alone) => &mut alone.lease,
+            Place::Turn(turn) => turn.link(),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Place::Alone(alone) => &alone.shared,
+            Place::Turn(turn) => turn.bound().shared(),
+        }
+    }
+
+    /// Makes a call here, within the limits of statements and transactions.
+    pub(crate) async fn fly<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+    ) -> Result<O::Out> {
+        let shared = Arc::clone(self.shared());
+        let limit = self.limit(&shared);
+        let done = op::fly(self.link(), op, site, &shared.runtime, limit).await;
+        match done {
+            Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
+            done => done,
+        }
+    }
+
+    /// Runs a statement here; as the first of its transaction, with the BEGIN.
+    pub(crate) async fn run(
+        &mut self,
+        request: Request<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome> {
+        if let Place::Turn(turn) = self
+            && let Some(begin) = turn.bound().unsent_begin()
+        {
+            let first = Some(request);
+            let done = self.fly(&BeginWith { begin, first }, site).await;
+            if let Place::Turn(turn) = self
+                && matches!(
+                    turn.link().status(),
+                    Status::InTransaction | Status::Failed | Status::Unknown
+                )
+            {
+                turn.bound().begin_was_sent();
+            }
+            return done;
+        }
+        self.fly(&Run(request), site).await
+    }
+
+    /// Sends a BEGIN that was to travel with the first statement, for a call that it
+    /// cannot travel with.
+    pub(crate) async fn begin_now(&mut self, site: &'static Location<'static>) -> Result<()> {
+        if let Place::Turn(turn) = self {
+            turn.begin_now(site).await?;
+        }
+        Ok(())
+    }
+
+    /// How long a statement may take here.
+    fn limit(&self, shared: &Shared) -> Option<Duration> {
+        let left = match self {
+            Place::Turn(turn) => turn.bound().time_left(),
+            Place::Alone(_) => None,
+        };
+        match (shared.statement_timeout, left) {
+            (Some(statement), Some(left)) => Some(statement.min(left)),
+            (statement, left) => statement.or(left),
+        }
+    }
+
+    /// A statement took too long: or was it its transaction?
+    fn late(&self, error: Error, site: &'static Location<'static>) -> Error {
+        let Place::Turn(turn) = self else {
+            return error;
+        };
+        if turn.bound().time_left() != Some(Duration::ZERO) {
+            return error;
+        }
+        let message = "the transaction was older than it may be: the statement was cancelled";
+        Error::new(Kind::TransactionTimeout, message).at(site)
+    }
+
+    /// The call has been answered: sees what the server says now, binds the connection if
+    /// something pins it, and gives it back otherwise.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection is cleaned up by the pool.
+    pub(crate) async fn finish<T>(
+        mut self,
+        class: &Class,
+        site: &'static Location<'static>,
+        result: Result<T>,
+    ) -> Result<T> {
+        let link = self.link();
+        if class.touches_session || link.connection().session_changed() {
+            link.touch();
+        }
+        match self {
+            Place::Turn(mut turn) => {
+                turn.observe(Some(site));
+                result
+            }
+            Place::Alone(alone) => alone.finish(site, result).await,
+        }
+    }
+}
+
+impl Alone {
+    async fn finish<T>(
+        mut self,
+        site: &'static Location<'static>,
+        result: Result<T>,
+    ) -> Result<T> {
+        if self.lease.is_broken() || self.lease.is_unsettled() {
+            return result;
+        }
+        let open = self.lease.status() != Status::Idle;
+        if !open && !self.lease.is_touched() {
+            return result;
+        }
+        if let Some(frame) = &self.frame {
+            let bound = Bound::new(&self.shared, self.lease);
+            let kept = bound.bind_to(frame);
+            if kept {
+                bound.keep(open.then(|| Level::raw(&self.shared, Some(Arc::clone(frame)), site)));
+                return result;
+            }
+            // Two branches of one coroutine have touched two connections: only one can
+            // be its own.
+            bound.release();
+            return match open {
+                true => result.and(Err(left_open(site))),
+                false => result,
+            };
+        }
+        if !open {
+            return result;
+        }
+        let runtime = self.shared.runtime.clone();
+        let limit = Some(self.shared.cleanup_timeout);
+        // If this fails the pool's hook finds the connection as it is, and destroys it.
+        let rolled_back = op::fly(&mut self.lease, &op::Rollback, site, &runtime, limit).await;
+        result.and(Err(match rolled_back {
+            Ok(()) => left_open(site),
+            Err(error) => left_open(site).because(error),
+        }))
+    }
+}
+
+fn left_open(site: &'static Location<'static>) -> Error {
+    let message = "this statement left a transaction open outside of any coroutine, so it was \
+                   rolled back: use db.transaction(..), run it in cenote::scope(..) or \
+                   cenote::spawn(..), or take a connection with db.connection()";
+    Error::new(Kind::LeftTransaction, message).at(site)
+}

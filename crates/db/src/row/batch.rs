@@ -1,0 +1,364 @@
+//! Rows of one result with their bytes in one piece, and how a driver collects them.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Columns, Row};
+use crate::{Error, Kind, Result};
+
+/// Rows of one result, their bytes in one piece.
+///
+/// A [`Row`] of it shares it: it stays in memory as long as any of its rows does.
+#[derive(Clone)]
+pub struct Batch {
+    columns: Arc<Columns>,
+    rows: usize,
+    /// Row after row; `rows` times as many as there are columns.
+    cells: Vec<Cell>,
+    bytes: Vec<u8>,
+}
+
+/// Where the bytes of a cell are.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    start: u32,
+    /// [`Cell::NULL`] for none.
+    len: u32,
+    tag: u8,
+}
+
+impl Cell {
+    const NULL: u32 = u32::MAX;
+
+    fn null() -> Self {
+        Cell {
+            start: 0,
+            len: Cell::NULL,
+            tag: 0,
+        }
+    }
+
+    /// Which bytes of the batch are its own; `None` for NULL.
+    fn range(self) -> Option<Range<usize>> {
+        let start = self.start as usize;
+        (self.len != Cell::NULL).then(|| start..start + self.len as usize)
+    }
+}
+
+impl Batch {
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// There are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The columns of each row.
+    pub fn columns(&self) -> &Arc<Columns> {
+        &self.columns
+    }
+
+    /// A cell as the driver wrote it: its tag and its bytes; `None` for NULL, and where
+    /// there is no such row or column.
+    pub fn raw(&self, row: usize, column: usize) -> Option<(u8, &[u8])> {
+        let width = self.columns.len();
+        if column >= width {
+            return None;
+        }
+        let cell = self.cells.get(row.checked_mul(width)? + column)?;
+        Some((cell.tag, &self.bytes[cell.range()?]))
+    }
+
+    /// Its rows, one after the other. None of their bytes is copied.
+    pub fn into_rows(self) -> IntoRows {
+        IntoRows {
+            rows: 0..self.rows,
+            batch: Arc::new(self),
+        }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Batch")
+            .field("columns", &self.columns)
+            .field("rows", &self.rows)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl IntoIterator for Batch {
+    type Item = Row;
+    type IntoIter = IntoRows;
+
+    fn into_iter(self) -> IntoRows {
+        self.into_rows()
+    }
+}
+
+/// The rows of a [`Batch`], one after the other.
+#[derive(Clone, Debug)]
+pub struct IntoRows {
+    batch: Arc<Batch>,
+    rows: Range<usize>,
+}
+
+impl Iterator for IntoRows {
+    type Item = Row;
+
+    fn next(&mut self) -> Option<Row> {
+        let index = self.rows.next()?;
+        Some(Row::new(Arc::clone(&self.batch), index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for IntoRows {}
+
+impl DoubleEndedIterator for IntoRows {
+    fn next_back(&mut self) -> Option<Row> {
+        let index = self.rows.next_back()?;
+        Some(Row::new(Arc::clone(&self.batch), index))
+    }
+}
+
+/// Collects rows, cell by cell.
+///
+/// One call for each cell of a row, from the first column to the last, and then
+/// [`end_row`](BatchBuilder::end_row):
+///
+/// ```
+/// # use cenote::driver::{BatchBuilder, Columns};
+/// # fn rows(columns: std::sync::Arc<Columns>) -> cenote::Result<()> {
+/// let mut rows = BatchBuilder::new(columns);
+/// for name in ["ada", "grace"] {
+///     rows.cell(1, name.as_bytes());
+///     rows.null();
+///     rows.end_row()?;
+/// }
+/// assert_eq!(rows.finish().len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct BatchBuilder {
+    batch: Batch,
+    /// How many bytes there may be: positions are kept in 32 bits.
+    limit: usize,
+    /// The row that is being written does not fit below the limit.
+    is_too_large: bool,
+}
+
+impl BatchBuilder {
+    /// Nothing so far.
+    pub fn new(columns: Arc<Columns>) -> Self {
+        BatchBuilder {
+            batch: Batch {
+                columns,
+                rows: 0,
+                cells: Vec::new(),
+                bytes: Vec::new(),
+            },
+            limit: u32::MAX as usize,
+            is_too_large: false,
+        }
+    }
+
+    /// Nothing so far, with room for so many rows and bytes.
+    pub fn with_capacity(columns: Arc<Columns>, rows: usize, bytes: usize) -> Self {
+        let mut builder = BatchBuilder::new(columns);
+        let cells = rows.saturating_mul(builder.batch.columns.len());
+        builder.batch.cells.reserve(cells);
+        builder.batch.bytes.reserve(bytes);
+        builder
+    }
+
+    /// The next cell is NULL.
+    pub fn null(&mut self) {
+        self.batch.cells.push(Cell::null());
+    }
+
+    /// The next cell has these bytes. The tag is for [`Decode`](super::Decode), which gets both
+    /// back: what it means is up to the driver.
+    pub fn cell(&mut self, tag: u8, bytes: &[u8]) {
+        self.cell_with(tag, |cell| cell.push(bytes));
+    }
+
+    /// The next cell has the bytes that `write` writes: straight to their place, without a
+    /// buffer of the driver's own. Gives back what `write` gives.
+    pub fn cell_with<R>(&mut self, tag: u8, write: impl FnOnce(&mut CellBytes<'_>) -> R) -> R {
+        let start = self.batch.bytes.len();
+        let mut cell = CellBytes {
+            bytes: &mut self.batch.bytes,
+            limit: self.limit,
+            is_too_large: self.is_too_large,
+        };
+        let written = write(&mut cell);
+        self.is_too_large = cell.is_too_large;
+        let len = self.batch.bytes.len() - start;
+        self.batch.cells.push(Cell {
+            start: position(start),
+            len: position(len),
+            tag,
+        });
+        written
+    }
+
+    /// The row is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Column`] if it has not exactly one cell for each column, [`Kind::Unsupported`]
+    /// if the bytes of all rows no longer fit into 4 GiB. The row is then left out.
+    pub fn end_row(&mut self) -> Result<()> {
+        let width = self.batch.columns.len();
+        let cells = self.batch.cells.len() - self.batch.rows * width;
+        if cells != width {
+            self.drop_open_row();
+            return Err(Error::new(
+                Kind::Column,
+                format!("a row has {cells} cells and the result {width} columns"),
+            ));
+        }
+        if self.is_too_large {
+            self.drop_open_row();
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the rows are larger than 4 GiB together; take them as a stream",
+            ));
+        }
+        self.batch.rows += 1;
+        Ok(())
+    }
+
+    /// How many rows are complete.
+    pub fn rows(&self) -> usize {
+        self.batch.rows
+    }
+
+    /// How many bytes have been written.
+    pub fn bytes(&self) -> usize {
+        self.batch.bytes.len()
+    }
+
+    /// The rows that are complete. One that has been begun and not ended is left out.
+    pub fn finish(mut self) -> Batch {
+        self.drop_open_row();
+        self.batch
+    }
+
+    fn drop_open_row(&mut self) {
+        let complete = self.batch.rows * self.batch.columns.len();
+        let open = self.batch.cells.get(complete..).unwrap_or_default();
+        let first_byte = open.iter().find_map(|cell| Some(cell.range()?.start));
+        self.batch
+            .bytes
+            .truncate(first_byte.unwrap_or(self.batch.bytes.len()));
+        self.batch.cells.truncate(complete);
+        self.is_too_large = false;
+    }
+}
+
+/// The builder never lets its bytes grow past what 32 bits can count.
+fn position(at: usize) -> u32 {
+    u32::try_from(at).expect("the bytes of a batch stay below its limit")
+}
+
+/// Where the bytes of one cell go: see [`BatchBuilder::cell_with`].
+#[derive(Debug)]
+pub struct CellBytes<'b> {
+    bytes: &'b mut Vec<u8>,
+    limit: usize,
+    is_too_large: bool,
+}
+
+impl CellBytes<'_> {
+    /// Adds bytes to the cell.
+    ///
+    /// What does not fit any more is left out; [`BatchBuilder::end_row`] then says so.
+    pub fn push(&mut self, bytes: &[u8]) {
+        // The limit itself is left free, for it would look like NULL.
+        if bytes.len() >= self.limit - self.bytes.len() {
+            self.is_too_large = true;
+        } else {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl fmt::Write for CellBytes<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl io::Write for CellBytes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Column, Decode};
+    use super::*;
+    use crate::value::Value;
+
+    #[derive(Debug)]
+    struct AsBytes;
+
+    impl Decode for AsBytes {
+        fn value<'r>(&self, _column: &Column, _tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
+            Ok(bytes.into())
+        }
+    }
+
+    /// Four GiB are too many for a test.
+    fn with_limit(limit: usize) -> BatchBuilder {
+        let columns = Columns::new(vec![Column::new("a")], &AsBytes);
+        BatchBuilder {
+            limit,
+            ..BatchBuilder::new(columns)
+        }
+    }
+
+    #[test]
+    fn a_row_past_the_limit_is_an_error_and_left_out() {
+        let mut rows = with_limit(8);
+        rows.cell(0, b"1234");
+        rows.end_row().unwrap();
+        rows.cell(0, b"5678");
+        let error = rows.end_row().unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.message().contains("as a stream"), "{error}");
+        rows.cell(0, b"567");
+        rows.end_row().unwrap();
+        let batch = rows.finish();
+        assert_eq!(batch.len(), 2);
+        assert_eq!(batch.raw(1, 0), Some((0, &b"567"[..])));
+    }
+
+    #[test]
+    fn what_is_written_in_pieces_never_passes_the_limit() {
+        let mut rows = with_limit(8);
+        rows.cell_with(0, |cell| (0..100).for_each(|_| cell.push(b"xyz")));
+        assert!(rows.bytes() < 8);
+        assert!(rows.end_row().is_err());
+        assert_eq!(rows.bytes(), 0);
+    }
+}

@@ -1,0 +1,38 @@
+//! What a handle and everything made from it share, except the pool: a statement that outlives
+//! its handle must not keep the pool open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::contention::Contention;
+use crate::deadline::SharedRuntime;
+use crate::driver::Dialect;
+
+/// Tells one `Db` from another. Clones are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DbId(u64);
+
+impl DbId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: it only has to be unique.
+        DbId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn spread(self) -> u64 {
+        self.0
+    }
+}
+
+pub(crate) struct Shared {
+    pub(crate) id: DbId,
+    pub(crate) dialect: &'static Dialect,
+    pub(crate) runtime: SharedRuntime,
+    pub(crate) acquire_timeout: Option<Duration>,
+    pub(crate) cleanup_timeout: Duration,
+    pub(crate) statement_timeout: Option<Duration>,
+    pub(crate) max_transaction_age: Option<Duration>,
+    pub(crate) idle_in_transaction: Option<Duration>,
+    pub(crate) contention: Arc<Contention>,
+}

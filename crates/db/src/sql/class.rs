@@ -1,0 +1,131 @@
+//! What a text may do to the session and to the transaction.
+
+use super::dialect::Dialect;
+use super::lexer::Token;
+use super::statement::{Statement, Verdict};
+
+/// What a text may do to the session and to the transaction.
+///
+/// It comes from the text alone, by a list of what is allowed: whatever is not known to
+/// leave the session alone is said to touch it. What hides behind the text (functions,
+/// triggers and views of the application's own schema) cannot be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Class {
+    /// How many statements there are.
+    pub statements: Statements,
+    /// The session may be another one afterwards.
+    ///
+    /// `false` for no statement at all, and for a single one that is
+    ///
+    /// - SELECT, INSERT, UPDATE, DELETE, REPLACE, MERGE, TRUNCATE, VALUES, TABLE, WITH or an
+    ///   EXPLAIN of these,
+    /// - CREATE, ALTER or DROP of tables, indexes, views, triggers, sequences, types,
+    ///   domains, functions and procedures, if nothing in it is called `temp` or `temporary`,
+    /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
+    ///
+    /// as long as nothing in it is known to change a session: the dialect's
+    /// [`session_functions`](Dialect::session_functions) and
+    /// [`session_sigils`](Dialect::session_sigils), INTO a temporary table, names that begin
+    /// with `pg_temp`, writing to `pg_settings`, `SQL_CALC_FOUND_ROWS`, executable comments.
+    pub touches_session: bool,
+    /// It is a single statement that makes no sense unless the session is kept: SET, LISTEN,
+    /// a temporary table, ATTACH, USE, a session lock …
+    pub only_session: bool,
+    /// It is a single statement of transaction control.
+    pub transaction: Option<TransactionVerb>,
+    /// Among its statements there is transaction control.
+    pub contains_transaction_control: bool,
+    /// A hint: it is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these that neither
+    /// writes nor locks rows, as far as the text tells. Functions may well write.
+    pub reads_only: bool,
+}
+
+/// How many statements a text has. Comments and semicolons alone are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statements {
+    /// None.
+    Empty,
+    /// One.
+    One,
+    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several.
+    Several,
+}
+
+/// What a statement of transaction control does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionVerb {
+    /// BEGIN, START TRANSACTION.
+    Begin,
+    /// COMMIT, END.
+    Commit,
+    /// ROLLBACK, ABORT.
+    Rollback,
+    /// SAVEPOINT.
+    Savepoint,
+    /// RELEASE.
+    Release,
+    /// ROLLBACK TO.
+    RollbackTo,
+}
+
+/// Splits a text into statements and adds up what they do.
+pub(super) struct Classifier<'a> {
+    current: Statement<'a>,
+    statements: Statements,
+    /// Of the last statement.
+    verdict: Option<Verdict>,
+    contains_transaction_control: bool,
+}
+
+impl<'a> Classifier<'a> {
+    pub(super) fn new(dialect: &'a Dialect, sql: &'a str) -> Self {
+        Classifier {
+            current: Statement::new(dialect, sql),
+            statements: Statements::Empty,
+            verdict: None,
+            contains_transaction_control: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, token: Token) {
+        if token.is_symbol(b';') && self.current.ends_with_semicolon() {
+            self.end_statement();
+        } else {
+            self.current.take(token);
+        }
+    }
+
+    pub(super) fn finish(mut self, executable_comment: bool) -> Class {
+        self.end_statement();
+        let several = self.statements == Statements::Several;
+        let alone = self.verdict.filter(|_| !several);
+        Class {
+            statements: self.statements,
+            // A server of another version skips such a comment, quotes and semicolons in
+            // it included: then nothing of what was read is sure.
+            touches_session: several
+                || executable_comment
+                || alone.is_some_and(|verdict| verdict.touches_session),
+            only_session: alone.is_some_and(|verdict| verdict.only_session),
+            transaction: alone.and_then(|verdict| verdict.transaction),
+            contains_transaction_control: self.contains_transaction_control,
+            reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
+        }
+    }
+
+    fn end_statement(&mut self) {
+        if self.current.is_empty() {
+            return;
+        }
+        let verdict = self.current.verdict();
+        self.contains_transaction_control |= verdict.transaction.is_some();
+        self.verdict = Some(verdict);
+        self.statements = match self.statements {
+            Statements::Empty => Statements::One,
+            Statements::One | Statements::Several => Statements::Several,
+        };
+        self.current.restart();
+    }
+}

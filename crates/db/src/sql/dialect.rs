@@ -1,0 +1,206 @@
+//! What differs between databases in how SQL is written: one table.
+
+use super::session::{self, SessionFunction};
+
+/// How SQL is written in one kind of database.
+///
+/// It is plain data. A dialect of your own starts from the nearest preset:
+///
+/// ```
+/// use cenote::sql::{Backslashes, Dialect};
+///
+/// /// MySQL with `NO_BACKSLASH_ESCAPES` in its `sql_mode`.
+/// static STRICT: Dialect = {
+///     let mut dialect = Dialect::MYSQL;
+///     dialect.name = "mysql without backslash escapes";
+///     dialect.backslashes = Backslashes::Plain;
+///     dialect
+/// };
+/// assert!(STRICT.hash_comments);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dialect {
+    /// What it is called in messages.
+    pub name: &'static str,
+
+    /// The placeholders that the database itself understands.
+    pub placeholders: PlaceholderStyle,
+    /// `??` stands for a question mark that is no placeholder.
+    pub doubled_question_marks: bool,
+    /// The database takes `@x`, `$x` and `:1` for placeholders of its own and reads NULL
+    /// where nobody gave them a value. They are refused, so that this cannot happen.
+    pub own_variables: bool,
+
+    /// Where a backslash takes the meaning from the quote that follows it.
+    pub backslashes: Backslashes,
+    /// What stands in double quotes.
+    pub double_quotes: DoubleQuotes,
+    /// Backticks quote identifiers.
+    pub backticks: bool,
+    /// What square brackets are for.
+    pub brackets: Brackets,
+    /// `$tag$ … $tag$` is a string.
+    pub dollar_quotes: bool,
+
+    /// Two dashes begin a comment only if a space or a control character follows.
+    pub dashes_need_space: bool,
+    /// A carriage return ends a comment of two dashes, as a line feed does.
+    pub carriage_return_ends_comment: bool,
+    /// `#` begins a comment.
+    pub hash_comments: bool,
+    /// A block comment can hold block comments.
+    pub nested_comments: bool,
+    /// What stands in `/*! … */` is SQL, for some versions of the server.
+    pub executable_comments: bool,
+    /// A byte order mark between words is white space.
+    pub byte_order_marks: bool,
+
+    /// A colon right behind a word ends a label.
+    pub labels: bool,
+    /// The statements in the body of a trigger end in semicolons; the trigger ends
+    /// with `; END`.
+    pub trigger_bodies: bool,
+    /// A new statement can begin without a semicolon before it.
+    pub unseparated_statements: bool,
+
+    /// `END` commits.
+    pub end_commits: bool,
+    /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and
+    /// `RESET` is about nothing but the session.
+    pub transaction_settings: bool,
+    /// Characters that begin the name of something that belongs to the session: the `@`
+    /// of a user variable, the `#` of a temporary table.
+    pub session_sigils: &'static [u8],
+    /// Functions with which a plain SELECT can change the session, in any order.
+    pub session_functions: &'static [&'static [SessionFunction]],
+}
+
+/// How a database itself writes placeholders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceholderStyle {
+    /// `?`, one after the other.
+    Question,
+    /// `?1`, and `?` for the next one.
+    NumberedQuestion,
+    /// `$1`.
+    NumberedDollar,
+}
+
+/// Where a backslash takes the meaning from the quote that follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backslashes {
+    /// Nowhere: a quote in a string is written twice.
+    Plain,
+    /// In `E'…'`.
+    InEStrings,
+    /// In every string.
+    InStrings,
+}
+
+/// What stands in double quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoubleQuotes {
+    /// An identifier.
+    Identifier,
+    /// A string.
+    String,
+}
+
+/// What square brackets are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brackets {
+    /// Nothing.
+    Symbol,
+    /// They quote an identifier, up to the first `]`.
+    Identifier,
+    /// They quote an identifier, in which `]]` stands for `]`.
+    DoubledIdentifier,
+    /// Array subscripts and slices: `a[1]`, `a[1:2]`.
+    Subscript,
+}
+
+impl Dialect {
+    /// SQLite.
+    pub const SQLITE: Dialect = Dialect {
+        name: "SQLite",
+        placeholders: PlaceholderStyle::NumberedQuestion,
+        own_variables: true,
+        backticks: true,
+        brackets: Brackets::Identifier,
+        carriage_return_ends_comment: false,
+        byte_order_marks: true,
+        labels: false,
+        trigger_bodies: true,
+        unseparated_statements: false,
+        end_commits: true,
+        session_sigils: &[],
+        session_functions: &[session::SQLITE],
+        ..Dialect::ODBC
+    };
+
+    /// PostgreSQL, with `standard_conforming_strings` on.
+    pub const POSTGRES: Dialect = Dialect {
+        name: "PostgreSQL",
+        placeholders: PlaceholderStyle::NumberedDollar,
+        doubled_question_marks: true,
+        backslashes: Backslashes::InEStrings,
+        brackets: Brackets::Subscript,
+        dollar_quotes: true,
+        nested_comments: true,
+        labels: false,
+        unseparated_statements: false,
+        end_commits: true,
+        transaction_settings: true,
+        session_sigils: &[],
+        session_functions: &[session::POSTGRES],
+        ..Dialect::ODBC
+    };
+
+    /// MySQL and MariaDB, with neither `ANSI_QUOTES` nor `NO_BACKSLASH_ESCAPES`.
+    pub const MYSQL: Dialect = Dialect {
+        name: "MySQL",
+        backslashes: Backslashes::InStrings,
+        double_quotes: DoubleQuotes::String,
+        backticks: true,
+        brackets: Brackets::Symbol,
+        dashes_need_space: true,
+        carriage_return_ends_comment: false,
+        hash_comments: true,
+        executable_comments: true,
+        unseparated_statements: false,
+        session_sigils: b"@",
+        session_functions: &[session::MYSQL],
+        ..Dialect::ODBC
+    };
+
+    /// ANSI SQL for whatever is behind an ODBC driver.
+    ///
+    /// Since that is not known, the class is on its guard for all: it knows
+    /// the session functions of the other dialects, the variables and temporary tables
+    /// of SQL Server, and that statements there need no semicolon between them.
+    pub const ODBC: Dialect = Dialect {
+        name: "ODBC",
+        placeholders: PlaceholderStyle::Question,
+        doubled_question_marks: false,
+        own_variables: false,
+        backslashes: Backslashes::Plain,
+        double_quotes: DoubleQuotes::Identifier,
+        backticks: false,
+        brackets: Brackets::DoubledIdentifier,
+        dollar_quotes: false,
+        dashes_need_space: false,
+        carriage_return_ends_comment: true,
+        hash_comments: false,
+        nested_comments: false,
+        executable_comments: false,
+        byte_order_marks: false,
+        labels: true,
+        trigger_bodies: false,
+        unseparated_statements: true,
+        end_commits: false,
+        transaction_settings: false,
+        session_sigils: b"@#",
+        session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],
+    };
+}

@@ -1,0 +1,443 @@
+//! Cuts SQL into tokens. White space and comments fall through.
+
+use super::dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+
+/// A piece of SQL. It begins and ends at characters, never inside of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// What sort of token it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A keyword or an identifier.
+    Word,
+    /// Digits and points. Letters that follow, as in `1e5`, are a word of their own: some
+    /// servers read `1INTO` as two.
+    Number,
+    /// A string, with its quotes.
+    Text,
+    /// A quoted identifier, with its quotes.
+    Quoted,
+    /// Something about placeholders.
+    Mark(Mark),
+    /// Anything else: one character, or one of `::`, `:=`, `@@`.
+    Symbol(u8),
+}
+
+/// What has to do with placeholders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// `?`.
+    Question,
+    /// `?1` or `$1`, where the database itself knows it.
+    Number,
+    /// `:name`.
+    Name,
+    /// `??`.
+    Escape,
+    /// One that the database would know and we do not.
+    Foreign,
+}
+
+impl Token {
+    pub(super) const NONE: Token = Token {
+        kind: Kind::Symbol(0),
+        start: 0,
+        end: 0,
+    };
+
+    pub(super) fn text(self, sql: &str) -> &str {
+        &sql[self.start..self.end]
+    }
+
+    pub(super) fn is_symbol(self, symbol: u8) -> bool {
+        self.kind == Kind::Symbol(symbol)
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.end - self.start
+    }
+}
+
+pub(super) struct Lexer<'a> {
+    dialect: &'a Dialect,
+    sql: &'a str,
+    at: usize,
+    previous: Token,
+    /// Inside `/*! … */`.
+    executable: bool,
+    /// There was one.
+    had_executable: bool,
+    /// A bit for each open bracket, the innermost last: it holds a subscript. What is
+    /// deeper than 64 is forgotten; nothing but the meaning of a colon there depends on it.
+    subscripts: u64,
+}
+
+/// What a byte can begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Byte {
+    Space,
+    /// Letters, `_` and everything beyond ASCII.
+    Letter,
+    Digit,
+    /// Nothing but itself.
+    Symbol,
+    /// What that is depends on what follows, or on the dialect.
+    Special,
+}
+
+static BYTES: [Byte; 256] = bytes();
+
+const fn bytes() -> [Byte; 256] {
+    let mut bytes = [Byte::Symbol; 256];
+    let mut n = 0;
+    while n < bytes.len() {
+        #[allow(clippy::cast_possible_truncation)] // below 256
+        let byte = n as u8;
+        bytes[n] = match byte {
+            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Byte::Space,
+            b'A'..=b'Z' | b'a'..=b'z' | b'_' | 0x80.. => Byte::Letter,
+            b'0'..=b'9' => Byte::Digit,
+            b'\'' | b'"' | b'`' | b'[' | b']' | b'$' | b'-' | b'/' | b'*' | b'#' | b':' | b'?'
+            | b'@' => Byte::Special,
+            _ => Byte::Symbol,
+        };
+        n += 1;
+    }
+    bytes
+}
+
+fn class(byte: u8) -> Byte {
+    BYTES[usize::from(byte)]
+}
+
+/// Can stand inside a word, or inside the name of a placeholder.
+fn continues_name(byte: u8) -> bool {
+    matches!(class(byte), Byte::Letter | Byte::Digit)
+}
+
+/// Can stand inside a word.
+pub(super) fn continues_word(byte: u8) -> bool {
+    continues_name(byte) || byte == b'$'
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(dialect: &'a Dialect, sql: &'a str) -> Self {
+        Lexer {
+            dialect,
+            sql,
+            at: 0,
+            previous: Token::NONE,
+            executable: false,
+            had_executable: false,
+            subscripts: 0,
+        }
+    }
+
+    /// Some versions of the server see other SQL than the tokens so far tell.
+    pub(super) fn had_executable_comment(&self) -> bool {
+        self.had_executable
+    }
+
+    /// The next token; `None` at the end.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Token> {
+        loop {
+            let start = self.at;
+            let byte = self.peek(0)?;
+            let (kind, end) = match class(byte) {
+                Byte::Space => {
+                    self.at += 1;
+                    continue;
+                }
+                Byte::Letter => match self.word(start) {
+                    Some(word) => word,
+                    None => continue,
+                },
+                Byte::Digit => (
+                    Kind::Number,
+                    self.end_of(start + 1, |byte| byte.is_ascii_digit() || byte == b'.'),
+                ),
+                Byte::Symbol => (Kind::Symbol(byte), start + 1),
+                Byte::Special => match self.special(byte, start) {
+                    Some(special) => special,
+                    None => continue,
+                },
+            };
+            self.at = end;
+            self.previous = Token { kind, start, end };
+            return Some(self.previous);
+        }
+    }
+
+    fn bytes(&self) -> &'a [u8] {
+        self.sql.as_bytes()
+    }
+
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.bytes().get(self.at + ahead).copied()
+    }
+
+    /// Where the bytes of this kind end, from `start` on.
+    #[inline]
+    fn end_of(&self, start: usize, belongs: impl Fn(u8) -> bool) -> usize {
+        let rest = self.bytes().get(start..).unwrap_or_default();
+        let length = rest.iter().position(|byte| !belongs(*byte));
+        start + length.unwrap_or(rest.len())
+    }
+
+    /// A word, or an `E'…'`. `None` if it was white space after all.
+    #[inline]
+    fn word(&mut self, start: usize) -> Option<(Kind, usize)> {
+        let bytes = self.bytes();
+        if self.dialect.byte_order_marks && bytes[start..].starts_with("\u{feff}".as_bytes()) {
+            self.at += '\u{feff}'.len_utf8();
+            return None;
+        }
+        let end = self.end_of(start + 1, continues_word);
+        let is_e_string = end - start == 1
+            && self.dialect.backslashes == Backslashes::InEStrings
+            && bytes[start].eq_ignore_ascii_case(&b'e')
+            && bytes.get(end) == Some(&b'\'');
+        if is_e_string {
+            return Some((Kind::Text, self.end_of_e_string(end)));
+        }
+        Some((Kind::Word, end))
+    }
+
+    /// What begins with a character that has several meanings. `None` if it was
+    /// a comment.
+    fn special(&mut self, byte: u8, start: usize) -> Option<(Kind, usize)> {
+        let dialect = self.dialect;
+        let next = self.peek(1);
+        let token = match byte {
+            b'\'' => {
+                let backslash = dialect.backslashes == Backslashes::InStrings;
+                (Kind::Text, self.end_of_quotes(start, b'\'', backslash))
+            }
+            b'"' if dialect.double_quotes == DoubleQuotes::String => {
+                let backslash = dialect.backslashes == Backslashes::InStrings;
+                (Kind::Text, self.end_of_quotes(start, b'"', backslash))
+            }
+            b'"' => (Kind::Quoted, self.end_of_quotes(start, b'"', false)),
+            b'`' if dialect.backticks => (Kind::Quoted, self.end_of_quotes(start, b'`', false)),
+            b'[' => self.bracket(start),
+            b']' => {
+                self.subscripts >>= 1;
+                (Kind::Symbol(byte), start + 1)
+            }
+            b'-' if next == Some(b'-') && self.dashes_are_comment() => {
+                let returns = dialect.carriage_return_ends_comment;
+                self.at = self.end_of(start, |byte| byte != b'\n' && !(returns && byte == b'\r'));
+                return None;
+            }
+            b'#' if dialect.hash_comments => {
+                self.at = self.end_of(start, |byte| byte != b'\n');
+                return None;
+            }
+            b'/' if next == Some(b'*') => {
+                self.skip_block_comment(start);
+                return None;
+            }
+            b'*' if self.executable && next == Some(b'/') => {
+                self.executable = false;
+                self.at += 2;
+                return None;
+            }
+            b':' => self.colon(start),
+            b'?' => self.question(start),
+            b'$' => self.dollar(start),
+            b'@' if next == Some(b'@') => (Kind::Symbol(byte), start + 2),
+            b'@' if dialect.own_variables && next.is_some_and(continues_word) => {
+                self.foreign(start)
+            }
+            _ => (Kind::Symbol(byte), start + 1),
+        };
+        Some(token)
+    }
+
+    /// Where the quotes that open at `start` close: behind the first quote that is not
+    /// written twice.
+    fn end_of_quotes(&self, start: usize, quote: u8, backslash: bool) -> usize {
+        let bytes = self.bytes();
+        let mut at = start + 1;
+        loop {
+            at = self.end_of(at, |byte| byte != quote && !(backslash && byte == b'\\'));
+            match bytes.get(at) {
+                None => return bytes.len(),
+                Some(b'\\') if backslash => at += 2,
+                Some(_) if bytes.get(at + 1) == Some(&quote) => at += 2,
+                Some(_) => return at + 1,
+            }
+        }
+    }
+
+    /// Where an `E'…'` ends whose quote is at `quote`. A string on the next line goes on with
+    /// it, under the same rules.
+    fn end_of_e_string(&self, quote: usize) -> usize {
+        let bytes = self.bytes();
+        let mut end = self.end_of_quotes(quote, b'\'', true);
+        loop {
+            let mut at = end;
+            let mut new_line = false;
+            loop {
+                match bytes.get(at) {
+                    Some(b'\n' | b'\r') => new_line = true,
+                    Some(byte) if class(*byte) == Byte::Space => {}
+                    Some(b'-') if bytes.get(at + 1) == Some(&b'-') => {
+                        at = self.end_of(at, |byte| byte != b'\n' && byte != b'\r');
+                        continue;
+                    }
+                    Some(b'\'') if new_line => break,
+                    _ => return end,
+                }
+                at += 1;
+            }
+            end = self.end_of_quotes(at, b'\'', true);
+        }
+    }
+
+    fn bracket(&mut self, start: usize) -> (Kind, usize) {
+        match self.dialect.brackets {
+            Brackets::Identifier => {
+                let close = self.end_of(start, |byte| byte != b']');
+                (Kind::Quoted, (close + 1).min(self.sql.len()))
+            }
+            Brackets::DoubledIdentifier => (Kind::Quoted, self.end_of_quotes(start, b']', false)),
+            Brackets::Subscript => {
+                // Behind a value it is a subscript, else an array: ARRAY[1, 2], [[1], [2]].
+                let array = self.previous.text(self.sql).eq_ignore_ascii_case("array");
+                let subscript = self.follows_value() && !array;
+                self.subscripts = self.subscripts << 1 | u64::from(subscript);
+                (Kind::Symbol(b'['), start + 1)
+            }
+            Brackets::Symbol => (Kind::Symbol(b'['), start + 1),
+        }
+    }
+
+    /// The token before is, or ends, something that has a value.
+    fn follows_value(&self) -> bool {
+        match self.previous.kind {
+            Kind::Word | Kind::Number | Kind::Text | Kind::Quoted => true,
+            Kind::Mark(mark) => mark != Mark::Escape,
+            Kind::Symbol(symbol) => matches!(symbol, b')' | b']'),
+        }
+    }
+
+    fn dashes_are_comment(&self) -> bool {
+        !self.dialect.dashes_need_space
+            || self
+                .peek(2)
+                .is_none_or(|byte| byte == b' ' || byte.is_ascii_control())
+    }
+
+    fn skip_block_comment(&mut self, start: usize) {
+        let bytes = self.bytes();
+        if self.dialect.executable_comments {
+            let opening: &[u8] = match bytes.get(start + 2) {
+                Some(b'M') => b"/*M!",
+                _ => b"/*!",
+            };
+            if bytes[start..].starts_with(opening) {
+                // What follows is read as SQL, behind the number of a version.
+                self.executable = true;
+                self.had_executable = true;
+                self.at = self.end_of(start + opening.len(), |byte| byte.is_ascii_digit());
+                return;
+            }
+        }
+        let mut depth = 1_usize;
+        let mut at = start + 2;
+        while depth > 0 {
+            at = self.end_of(at, |byte| byte != b'*' && byte != b'/');
+            match (bytes.get(at), bytes.get(at + 1)) {
+                (None, _) => break,
+                (Some(b'*'), Some(b'/')) => {
+                    depth -= 1;
+                    at += 2;
+                }
+                (Some(b'/'), Some(b'*')) if self.dialect.nested_comments => {
+                    depth += 1;
+                    at += 2;
+                }
+                _ => at += 1,
+            }
+        }
+        self.at = at;
+    }
+
+    fn colon(&mut self, start: usize) -> (Kind, usize) {
+        match self.peek(1) {
+            Some(b':' | b'=') => (Kind::Symbol(b':'), start + 2),
+            Some(byte) if class(byte) == Byte::Letter && !self.colon_ends_value(start) => {
+                let end = self.end_of(start + 1, continues_name);
+                (Kind::Mark(Mark::Name), end)
+            }
+            Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
+            _ => (Kind::Symbol(b':'), start + 1),
+        }
+    }
+
+    /// The colon belongs to what is before it: a label, or the lower bound of a slice.
+    fn colon_ends_value(&self, start: usize) -> bool {
+        let label = self.dialect.labels
+            && self.previous.end == start
+            && matches!(self.previous.kind, Kind::Word | Kind::Quoted);
+        let slice = self.subscripts & 1 == 1 && self.follows_value();
+        label || slice
+    }
+
+    fn question(&mut self, start: usize) -> (Kind, usize) {
+        match self.peek(1) {
+            Some(b'?') if self.dialect.doubled_question_marks => {
+                (Kind::Mark(Mark::Escape), start + 2)
+            }
+            Some(b'0'..=b'9')
+                if self.dialect.placeholders == PlaceholderStyle::NumberedQuestion =>
+            {
+                let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
+                (Kind::Mark(Mark::Number), end)
+            }
+            _ => (Kind::Mark(Mark::Question), start + 1),
+        }
+    }
+
+    fn dollar(&mut self, start: usize) -> (Kind, usize) {
+        let numbered = self.dialect.placeholders == PlaceholderStyle::NumberedDollar;
+        match self.peek(1) {
+            Some(b'0'..=b'9') if numbered => {
+                let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
+                (Kind::Mark(Mark::Number), end)
+            }
+            Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
+            _ => match self.end_of_dollar_quote(start) {
+                Some(end) => (Kind::Text, end),
+                None => (Kind::Symbol(b'$'), start + 1),
+            },
+        }
+    }
+
+    /// Where a `$tag$ … $tag$` ends; `None` if it is none.
+    fn end_of_dollar_quote(&self, start: usize) -> Option<usize> {
+        let bytes = self.bytes();
+        if !self.dialect.dollar_quotes || bytes.get(start + 1)?.is_ascii_digit() {
+            return None;
+        }
+        let body = self.end_of(start + 1, continues_name) + 1;
+        let tag = self.sql.get(start..body)?;
+        if !tag.ends_with('$') {
+            return None;
+        }
+        let length = self.sql[body..].find(tag).map(|at| at + tag.len());
+        Some(length.map_or(bytes.len(), |length| body + length))
+    }
+
+    fn foreign(&self, start: usize) -> (Kind, usize) {
+        let end = self.end_of(start + 1, continues_word);
+        (Kind::Mark(Mark::Foreign), end)
+    }
+}

@@ -1,0 +1,47 @@
+//! SQL text: its placeholders, and what it may do to a session.
+//!
+//! [`scan`] reads a text once and gives three things: the text to send, the placeholders
+//! that need values, and the [`Class`] of the text. What differs between databases stands
+//! in one table, [`Dialect`].
+//!
+//! ```text
+//!              ┌─ Lexer ─┐        ┌─> Rewriter ──> text to send, placeholders
+//! text ──────> │ Dialect │ tokens ┤
+//!              └─────────┘        └─> Classifier ──> Class
+//! ```
+//!
+//! # Placeholders
+//!
+//! | written | SQLite | PostgreSQL | MySQL, ODBC |
+//! |---|---|---|---|
+//! | `?` | as it is | becomes `$1`, `$2` … | as it is |
+//! | `:name` | becomes `?1` … | becomes `$1` … | becomes `?` |
+//! | `?1` | as it is | | |
+//! | `$1` | an error | as it is | |
+//! | `@name`, `$name`, `:1` | an error | | |
+//!
+//! One text uses one kind. A name is a letter or `_`, then letters, digits and `_`; where
+//! placeholders have numbers, the same name twice is one of them. What stands in strings,
+//! quoted identifiers and comments is never a placeholder; nor are `::`, `:=`, a colon that
+//! ends a MySQL label (`again:LOOP`), or one between the bounds of a PostgreSQL slice.
+//! In `a[:n]` the colon begins a placeholder: as a slice, write `a[ : n]`.
+//! PostgreSQL's operators with a question mark are written with two: `??`, `??|`, `??&`,
+//! `@??` arrive as `?`, `?|`, `?&`, `@?`.
+//!
+//! SQL that does not end properly (a string, a comment) is passed on as it is: the
+//! database has the better error message.
+
+mod class;
+mod dialect;
+mod lexer;
+mod placeholders;
+mod scan;
+mod session;
+mod statement;
+mod words;
+
+pub use class::{Class, Statements, TransactionVerb};
+pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+pub use placeholders::Placeholders;
+pub use scan::{Scanned, scan};
+pub use session::{SessionEffect, SessionFunction};

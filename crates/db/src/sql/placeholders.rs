@@ -1,0 +1,218 @@
+//! The placeholders of a text, and the text as the database wants it.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::dialect::{Dialect, PlaceholderStyle};
+use super::lexer::{Mark, Token, continues_word};
+use crate::{Error, Kind, Result};
+
+/// The placeholders that need values, by the positions at which the database wants them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placeholders<'a> {
+    /// There are none.
+    None,
+    /// So many, without names. With numbers (`$2`, `?2`) it is the highest.
+    Positional(usize),
+    /// The name for each position.
+    Named(Vec<&'a str>),
+}
+
+impl Placeholders<'_> {
+    /// How many values the database wants.
+    pub fn count(&self) -> usize {
+        match self {
+            Placeholders::None => 0,
+            Placeholders::Positional(count) => *count,
+            Placeholders::Named(names) => names.len(),
+        }
+    }
+}
+
+/// Collects placeholders, and rewrites the text where it has to be.
+pub(super) struct Rewriter<'d, 'a> {
+    dialect: &'d Dialect,
+    sql: &'a str,
+    /// The first placeholder, and how it is written. All others must be like it.
+    first: Option<(Writing, Token)>,
+    /// The highest position so far.
+    count: usize,
+    names: Names<'a>,
+    /// What has been rewritten; `None` as long as nothing had to be.
+    rewritten: Option<String>,
+    /// Where the text begins that is not in it yet.
+    copied: usize,
+}
+
+/// Ways of writing placeholders that cannot be mixed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Question,
+    Dollar,
+    Name,
+}
+
+impl<'d, 'a> Rewriter<'d, 'a> {
+    pub(super) fn new(dialect: &'d Dialect, sql: &'a str) -> Self {
+        Rewriter {
+            dialect,
+            sql,
+            first: None,
+            count: 0,
+            names: Names::default(),
+            rewritten: None,
+            copied: 0,
+        }
+    }
+
+    /// Takes the next one.
+    pub(super) fn take(&mut self, mark: Mark, token: Token) -> Result<()> {
+        let style = self.dialect.placeholders;
+        match mark {
+            Mark::Escape => self.replace(token, |out| out.push('?')),
+            Mark::Foreign => return Err(self.foreign(token)),
+            Mark::Number => {
+                self.must_be(
+                    match style {
+                        PlaceholderStyle::NumberedDollar => Writing::Dollar,
+                        _ => Writing::Question,
+                    },
+                    token,
+                )?;
+                // Too many digits can only be refused; the database does.
+                let number = token.text(self.sql)[1..].parse().unwrap_or(usize::MAX);
+                self.count = self.count.max(number);
+            }
+            Mark::Question => {
+                self.must_be(Writing::Question, token)?;
+                self.count = self.count.saturating_add(1);
+                if style == PlaceholderStyle::NumberedDollar {
+                    self.replace_by_number(token, '$', self.count);
+                }
+            }
+            Mark::Name => {
+                self.must_be(Writing::Name, token)?;
+                let name = &token.text(self.sql)[1..];
+                match style {
+                    PlaceholderStyle::Question => {
+                        self.names.list.push(name);
+                        self.replace(token, |out| out.push('?'));
+                    }
+                    PlaceholderStyle::NumberedQuestion => {
+                        let position = self.names.position(name);
+                        self.replace_by_number(token, '?', position);
+                    }
+                    PlaceholderStyle::NumberedDollar => {
+                        let position = self.names.position(name);
+                        self.replace_by_number(token, '$', position);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text to send, and its placeholders.
+    pub(super) fn finish(self) -> (Cow<'a, str>, Placeholders<'a>) {
+        let placeholders = match self.first {
+            None => Placeholders::None,
+            Some((Writing::Name, _)) => Placeholders::Named(self.names.list),
+            Some(_) => Placeholders::Positional(self.count),
+        };
+        let text = match self.rewritten {
+            None => Cow::Borrowed(self.sql),
+            Some(mut out) => {
+                out.push_str(&self.sql[self.copied..]);
+                Cow::Owned(out)
+            }
+        };
+        (text, placeholders)
+    }
+
+    fn must_be(&mut self, writing: Writing, token: Token) -> Result<()> {
+        match self.first {
+            None => self.first = Some((writing, token)),
+            Some((first, _)) if first == writing => {}
+            Some((_, first)) => return Err(self.mixed(first, token)),
+        }
+        Ok(())
+    }
+
+    fn mixed(&self, first: Token, second: Token) -> Error {
+        let (first, second) = (first.text(self.sql), second.text(self.sql));
+        let mut message =
+            format!("the SQL mixes `{first}` with `{second}`: use one kind of placeholder");
+        if self.dialect.doubled_question_marks && [first, second].contains(&"?") {
+            message.push_str(" (the operator `?` is written `??`)");
+        }
+        Error::new(Kind::Parameters, message)
+    }
+
+    fn foreign(&self, token: Token) -> Error {
+        let message = format!(
+            "`{}` is not a placeholder that can be used with {}: write `?` or `:name`",
+            token.text(self.sql),
+            self.dialect.name
+        );
+        Error::new(Kind::Parameters, message)
+    }
+
+    fn replace(&mut self, token: Token, write: impl FnOnce(&mut String)) {
+        let sql = self.sql;
+        let out = self
+            .rewritten
+            .get_or_insert_with(|| String::with_capacity(sql.len() + 32));
+        out.push_str(&sql[self.copied..token.start]);
+        write(out);
+        self.copied = token.end;
+    }
+
+    /// A number must not run into its neighbours: `LIMIT?` would become the word `LIMIT$1`,
+    /// and `?5` the fifteenth placeholder.
+    fn replace_by_number(&mut self, token: Token, sigil: char, number: usize) {
+        let next = self.sql.as_bytes().get(token.end).copied();
+        self.replace(token, |out| {
+            if out.bytes().next_back().is_some_and(continues_word) {
+                out.push(' ');
+            }
+            out.push(sigil);
+            write!(out, "{number}").expect("writing to a string cannot fail");
+            if next.is_some_and(continues_word) {
+                out.push(' ');
+            }
+        });
+    }
+}
+
+/// Names in the order of their positions.
+#[derive(Default)]
+struct Names<'a> {
+    list: Vec<&'a str>,
+    /// Where each is, once there are too many to look through.
+    positions: HashMap<&'a str, usize>,
+}
+
+impl<'a> Names<'a> {
+    const FEW: usize = 16;
+
+    /// The position of a name, counted from 1; the next free one if it is new.
+    fn position(&mut self, name: &'a str) -> usize {
+        let known = if self.list.len() <= Self::FEW {
+            self.list.iter().position(|known| *known == name)
+        } else {
+            self.positions.get(name).copied()
+        };
+        if let Some(known) = known {
+            return known + 1;
+        }
+        self.list.push(name);
+        let count = self.list.len();
+        if count == Self::FEW + 1 {
+            self.positions = self.list.iter().copied().zip(0..).collect();
+        } else if count > Self::FEW {
+            self.positions.insert(name, count - 1);
+        }
+        count
+    }
+}

@@ -1,0 +1,59 @@
+//! The one pass over a text.
+
+use std::borrow::Cow;
+
+use super::class::{Class, Classifier};
+use super::dialect::Dialect;
+use super::lexer::{Kind, Lexer};
+use super::placeholders::{Placeholders, Rewriter};
+use crate::Result;
+
+/// What a text of SQL turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Scanned<'a> {
+    /// The text to send, with the placeholders that the database knows. It is
+    /// borrowed, byte for byte, if nothing had to be changed.
+    pub sql: Cow<'a, str>,
+    /// The placeholders that need values.
+    pub placeholders: Placeholders<'a>,
+    /// What it may do to the session and to the transaction.
+    pub class: Class,
+}
+
+/// Reads a text once: its placeholders, and what it may do to the session.
+///
+/// Nothing is allocated if the placeholders are already what the database wants.
+///
+/// ```
+/// use cenote::sql::{Dialect, Placeholders, scan};
+///
+/// let scanned = scan(&Dialect::POSTGRES, "SELECT ':no' FROM t WHERE a = :a OR b = :a")?;
+/// assert_eq!(scanned.sql, "SELECT ':no' FROM t WHERE a = $1 OR b = $1");
+/// assert_eq!(scanned.placeholders, Placeholders::Named(vec!["a"]));
+/// assert!(!scanned.class.touches_session);
+/// # Ok::<(), cenote::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// [`Kind::Parameters`](crate::Kind::Parameters) if the text mixes kinds of placeholders,
+/// naming two of them, or uses one that the database would know and we do not.
+pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut rewriter = Rewriter::new(dialect, sql);
+    let mut classifier = Classifier::new(dialect, sql);
+    while let Some(token) = lexer.next() {
+        if let Kind::Mark(mark) = token.kind {
+            rewriter.take(mark, token)?;
+        }
+        classifier.take(token);
+    }
+    let (text, placeholders) = rewriter.finish();
+    let class = classifier.finish(lexer.had_executable_comment());
+    Ok(Scanned {
+        sql: text,
+        placeholders,
+        class,
+    })
+}

@@ -1,0 +1,112 @@
+//! Functions with which a plain SELECT can change the session.
+//!
+//! These are the servers' own and those of the extensions that come with them. What a function of
+//! the application's own schema does cannot be seen in the text that calls it.
+
+/// A function with which a plain SELECT can change the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionFunction {
+    /// Its name in lower case. A `*` at the end stands for any rest.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: SessionEffect,
+}
+
+/// What a function does to the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionEffect {
+    /// It changes the session, or can: it runs SQL that it is given as a string.
+    Changes,
+    /// It does nothing else: it takes or releases a lock that the session holds. A SELECT of
+    /// nothing but this makes sense only if the session is kept.
+    Only,
+    /// As [`Only`](SessionEffect::Only), unless its last argument is the word `true`: then
+    /// what it sets ends with the transaction.
+    OnlyUnlessLocal,
+}
+
+impl SessionFunction {
+    /// A function of this name (lower case; `*` at the end for any rest) with this effect.
+    pub const fn new(name: &'static str, effect: SessionEffect) -> Self {
+        SessionFunction { name, effect }
+    }
+
+    /// Whether a call of `name` may be a call of this function.
+    ///
+    /// MySQL compares names by a collation that takes `é` for `e`; so any character
+    /// beyond ASCII is taken for the one it would have to be.
+    pub(super) fn is_called_by(&self, name: &str) -> bool {
+        let (pattern, any_rest) = match self.name.strip_suffix('*') {
+            Some(start) => (start, true),
+            None => (self.name, false),
+        };
+        if name.is_ascii() {
+            return match name.as_bytes().get(..pattern.len()) {
+                Some(start) => {
+                    (any_rest || name.len() == pattern.len())
+                        && start.eq_ignore_ascii_case(pattern.as_bytes())
+                }
+                None => false,
+            };
+        }
+        let mut letters = name.chars();
+        let start_fits = pattern.chars().all(|wanted| {
+            letters
+                .next()
+                .is_some_and(|letter| !letter.is_ascii() || letter.eq_ignore_ascii_case(&wanted))
+        });
+        start_fits && (any_rest || letters.next().is_none())
+    }
+}
+
+const fn changes(name: &'static str) -> SessionFunction {
+    SessionFunction::new(name, SessionEffect::Changes)
+}
+
+const fn only(name: &'static str) -> SessionFunction {
+    SessionFunction::new(name, SessionEffect::Only)
+}
+
+pub(super) static SQLITE: &[SessionFunction] =
+    &[changes("fts3_tokenizer"), changes("load_extension")];
+
+/// Not in it, on purpose: `nextval` (what it leaves is harmless), the `_xact_` locks and
+/// the `lo_` functions (what they leave ends with the transaction, or is data).
+pub(super) static POSTGRES: &[SessionFunction] = &[
+    changes("connectby"),
+    changes("crosstab*"),
+    changes("cursor_to_xml*"),
+    changes("dblink*"),
+    only("pg_advisory_lock"),
+    only("pg_advisory_lock_shared"),
+    only("pg_advisory_unlock"),
+    only("pg_advisory_unlock_all"),
+    only("pg_advisory_unlock_shared"),
+    changes("pg_backup_*"),
+    changes("pg_copy_*"),
+    changes("pg_create_logical_replication_slot"),
+    changes("pg_create_physical_replication_slot"),
+    changes("pg_replication_origin_session_*"),
+    changes("pg_start_backup"),
+    changes("pg_stop_backup"),
+    only("pg_try_advisory_lock"),
+    only("pg_try_advisory_lock_shared"),
+    changes("query_to_xml*"),
+    SessionFunction::new("set_config", SessionEffect::OnlyUnlessLocal),
+    changes("set_limit"),
+    only("setseed"),
+    changes("ts_rewrite"),
+    changes("ts_stat"),
+    changes("xpath_table"),
+];
+
+pub(super) static MYSQL: &[SessionFunction] = &[
+    only("get_lock"),
+    only("release_all_locks"),
+    only("release_lock"),
+    only("service_get_read_locks"),
+    only("service_get_write_locks"),
+    only("service_release_locks"),
+    changes("version_tokens_*"),
+];

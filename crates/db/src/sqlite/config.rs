@@ -1,0 +1,371 @@
+//! What a DSN and its options mean to SQLite, and the template that is made of them.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rusqlite::OpenFlags;
+
+use super::connect;
+use super::connection::SqliteConnection;
+use super::functions::Functions;
+use crate::driver::{
+    BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Dsn, Options, Template,
+};
+use crate::{Error, Kind, Result};
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the database is and how it is opened.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// The file as SQLite is given it: a path, or `file:…` with what only a URI can say.
+    pub(super) target: String,
+    /// The file as it is shown.
+    pub(super) name: String,
+    pub(super) flags: OpenFlags,
+    pub(super) vfs: Option<String>,
+    place: Place,
+    pub(super) busy_timeout: Duration,
+    pub(super) journal_mode: JournalMode,
+    /// In the order in which they are set.
+    pub(super) pragmas: Vec<(String, String)>,
+}
+
+/// Where the database lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    File,
+    /// In memory, and all connections see it.
+    SharedMemory,
+    /// In memory or in a temporary file, and only its own connection sees it.
+    Private,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalMode {
+    /// As SQLite finds it.
+    AsItIs,
+    /// WAL, if that can be had: nobody asked for it.
+    WalIfPossible,
+    Asked(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    ReadOnly,
+    ReadWrite,
+    Create,
+    Memory,
+}
+
+impl Config {
+    /// Reads a DSN and options.
+    pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
+        let path = dsn.path().unwrap_or_default();
+        let file = File::of(path)?;
+        let mut options = options.clone();
+        for (name, value) in &file.parameters {
+            // An option that is in both is the builder's.
+            if options.get(name).is_none() {
+                options.set(name.as_str(), value.as_str());
+            }
+        }
+        let pragmas: Vec<String> = dsn
+            .options()
+            .chain(options.iter())
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| pragma_name(name).is_some())
+            .collect();
+        let mut reader = dsn.reader(&options);
+
+        let mode = reader.take_choice(
+            "mode",
+            &[
+                ("ro", Mode::ReadOnly),
+                ("rw", Mode::ReadWrite),
+                ("rwc", Mode::Create),
+                ("memory", Mode::Memory),
+            ],
+        )?;
+        let shared = reader.take_choice("cache", &[("shared", true), ("private", false)])?;
+        let immutable = reader.take_bool("immutable")?.unwrap_or(false);
+        let nolock = reader.take_bool("nolock")?.unwrap_or(false);
+        let vfs = reader.take("vfs").map(str::to_owned);
+
+        let busy_timeout = reader
+            .take_duration("busy_timeout", Duration::from_millis(1))?
+            .unwrap_or(BUSY_TIMEOUT);
+        let journal_mode = reader.take_choice("journal_mode", &same_words(JOURNAL_MODES))?;
+        let synchronous = reader.take_choice("synchronous", SYNCHRONOUS)?;
+        let foreign_keys = reader.take_bool("foreign_keys")?.unwrap_or(true);
+        let cache_size = reader.take_parsed::<i64>("cache_size")?;
+        let mmap_size = reader.take_size("mmap_size")?;
+        let temp_store = reader.take_choice("temp_store", &same_words(TEMP_STORES))?;
+        let locking_mode = reader.take_choice("locking_mode", &same_words(LOCKING_MODES))?;
+
+        let mut settings = Vec::new();
+        for option in &pragmas {
+            let name = pragma_name(option).expect("only these were collected");
+            // An option that is in the DSN and in the builder was collected twice.
+            if let Some(value) = reader.take(option) {
+                if !is_identifier(name) {
+                    return Err(reader.error(option, "does not have the name of a pragma"));
+                }
+                settings.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        reader.finish()?;
+
+        let mut set = |name: &str, value: Option<String>| {
+            settings.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        set("synchronous", synchronous.map(str::to_owned));
+        set("foreign_keys", Some(u8::from(foreign_keys).to_string()));
+        set("cache_size", cache_size.map(|size| size.to_string()));
+        set("mmap_size", mmap_size.map(|size| size.to_string()));
+        set("temp_store", temp_store.map(str::to_owned));
+        set("locking_mode", locking_mode.map(str::to_owned));
+
+        let mode = mode.unwrap_or(Mode::Create);
+        let place = file.place(mode, shared == Some(true), vfs.as_deref());
+        let is_read_only = mode == Mode::ReadOnly || immutable;
+        let journal_mode = match journal_mode {
+            Some(asked) => JournalMode::Asked(asked),
+            None if place == Place::File && !is_read_only => JournalMode::WalIfPossible,
+            None => JournalMode::AsItIs,
+        };
+        Ok(Config {
+            target: file.target(immutable, nolock),
+            name: file.name,
+            flags: flags(mode, shared),
+            vfs,
+            place,
+            busy_timeout,
+            journal_mode,
+            pragmas: settings,
+        })
+    }
+
+    /// The database goes when its last connection does.
+    pub(super) fn needs_anchor(&self) -> bool {
+        self.place == Place::SharedMemory
+    }
+
+    fn check_poolable(&self) -> Result<()> {
+        if self.place != Place::Private {
+            return Ok(());
+        }
+        let message = "a private in-memory or temporary SQLite database cannot be pooled: every \
+                       connection would see one of its own; share it, as in \
+                       sqlite:file:NAME?mode=memory&cache=shared, or open it unpooled";
+        Err(Error::new(Kind::Config, message))
+    }
+}
+
+const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
+const TEMP_STORES: &[&str] = &["default", "file", "memory"];
+const LOCKING_MODES: &[&str] = &["normal", "exclusive"];
+const SYNCHRONOUS: &[(&str, &str)] = &[
+    ("off", "off"),
+    ("0", "off"),
+    ("normal", "normal"),
+    ("1", "normal"),
+    ("full", "full"),
+    ("2", "full"),
+    ("extra", "extra"),
+    ("3", "extra"),
+];
+
+/// Choices that mean what they say.
+fn same_words(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    words.iter().map(|word| (*word, *word)).collect()
+}
+
+/// The pragma that an option such as `pragma.secure_delete` sets.
+fn pragma_name(option: &str) -> Option<&str> {
+    let (prefix, name) = option.split_once('.')?;
+    prefix.eq_ignore_ascii_case("pragma").then_some(name)
+}
+
+/// It can stand in SQL as it is.
+pub(super) fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn flags(mode: Mode, shared: Option<bool>) -> OpenFlags {
+    let access = match mode {
+        Mode::ReadOnly => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        Mode::ReadWrite => OpenFlags::SQLITE_OPEN_READ_WRITE,
+        Mode::Create => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+        Mode::Memory => {
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_MEMORY
+        }
+    };
+    let cache = match shared {
+        Some(true) => OpenFlags::SQLITE_OPEN_SHARED_CACHE,
+        Some(false) => OpenFlags::SQLITE_OPEN_PRIVATE_CACHE,
+        None => OpenFlags::empty(),
+    };
+    // Without the last, SQLite never shares a database in memory.
+    access | cache | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI
+}
+
+/// The name of a file, taken apart if it is one of SQLite's URIs.
+struct File {
+    name: String,
+    /// `file:` and what comes before the `?`, as it was written. None if it is no URI.
+    uri: Option<String>,
+    parameters: Vec<(String, String)>,
+}
+
+impl File {
+    fn of(path: &str) -> Result<Self> {
+        let Some(rest) = path.strip_prefix("file:") else {
+            return Ok(File {
+                name: path.to_owned(),
+                uri: None,
+                parameters: Vec::new(),
+            });
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut parameters = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| {
+                let message = "a parameter in the SQLite URI has no = in it; a right one: \
+                               sqlite:file:shop.db?mode=ro";
+                Error::new(Kind::Config, message)
+            })?;
+            parameters.push((percent_decoded(name)?, percent_decoded(value)?));
+        }
+        // `file:///path` and `file://localhost/path`: SQLite itself refuses other hosts.
+        let path = match location.strip_prefix("//") {
+            Some(with_host) => with_host.find('/').map_or("", |at| &with_host[at..]),
+            None => location,
+        };
+        Ok(File {
+            name: percent_decoded(path)?,
+            uri: Some(format!("file:{location}")),
+            parameters,
+        })
+    }
+
+    fn place(&self, mode: Mode, is_shared: bool, vfs: Option<&str>) -> Place {
+        let in_memory = mode == Mode::Memory || self.name == ":memory:";
+        if self.name.is_empty() {
+            // SQLite shares no database without a name, whatever it is told.
+            Place::Private
+        } else if vfs == Some("memdb") {
+            match self.name.starts_with('/') {
+                true => Place::SharedMemory,
+                false => Place::Private,
+            }
+        } else if !in_memory {
+            Place::File
+        } else if is_shared {
+            Place::SharedMemory
+        } else {
+            Place::Private
+        }
+    }
+
+    /// What SQLite is to open. All that flags can say is left to the flags.
+    fn target(&self, immutable: bool, nolock: bool) -> String {
+        let mut query = Vec::new();
+        if immutable {
+            query.push("immutable=1");
+        }
+        if nolock {
+            query.push("nolock=1");
+        }
+        match &self.uri {
+            Some(uri) if query.is_empty() => uri.clone(),
+            Some(uri) => format!("{uri}?{}", query.join("&")),
+            None if query.is_empty() => self.name.clone(),
+            None => format!("file:{}?{}", percent_encoded(&self.name), query.join("&")),
+        }
+    }
+}
+
+fn percent_encoded(path: &str) -> String {
+    path.replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23")
+}
+
+fn percent_decoded(text: &str) -> Result<String> {
+    let malformed = || {
+        let message = "a % in the SQLite URI is not followed by two hexadecimal digits of UTF-8";
+        Error::new(Kind::Config, message)
+    };
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).ok_or_else(malformed)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| malformed())?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|_| malformed())
+}
+
+/// What all connections of one handle share. See [`Sqlite`](super::Sqlite).
+#[derive(Debug)]
+pub(super) struct SqliteTemplate {
+    blueprint: Arc<Blueprint>,
+}
+
+/// What a thread needs in order to open a connection.
+#[derive(Debug)]
+pub(super) struct Blueprint {
+    pub(super) config: Config,
+    pub(super) functions: Functions,
+    /// Keeps a shared database in memory alive while there is no other connection to it.
+    pub(super) anchor: Mutex<Option<rusqlite::Connection>>,
+}
+
+impl SqliteTemplate {
+    pub(super) fn new(config: Config, functions: Functions) -> Self {
+        SqliteTemplate {
+            blueprint: Arc::new(Blueprint {
+                config,
+                functions,
+                anchor: Mutex::new(None),
+            }),
+        }
+    }
+}
+
+impl Template for SqliteTemplate {
+    fn dialect(&self) -> &'static Dialect {
+        &Dialect::SQLITE
+    }
+
+    fn address(&self) -> String {
+        self.blueprint.config.name.clone()
+    }
+
+    fn check_poolable(&self) -> Result<()> {
+        self.blueprint.config.check_poolable()
+    }
+
+    /// SQLite has no users: the credentials are not looked at.
+    fn connect<'t>(
+        &'t self,
+        _credentials: Credentials,
+        settings: &'t ConnectSettings,
+    ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            let worker = connect::connect(&self.blueprint, settings.statement_cache).await?;
+            let connection: Box<dyn Connection> = Box::new(SqliteConnection::new(worker));
+            Ok(connection)
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

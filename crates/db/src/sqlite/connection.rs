@@ -1,0 +1,319 @@
+//! A connection of the pool: sends programs to its thread.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc;
+
+use super::config::is_identifier;
+use super::error;
+use super::session::{Order, Session};
+use super::stream::{self, Inlet, Started};
+use super::types::{to_sqlite, value_to_sqlite};
+use super::worker::{Answer, Worker};
+use crate::driver::{
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
+    Reset, Savepoint, Status, Value,
+};
+use crate::{Error, Kind, Result};
+
+/// An open connection to an SQLite database.
+///
+/// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
+/// [`Connection`]; how transactions behave is told at [`Sqlite`](super::Sqlite).
+#[derive(Debug)]
+pub struct SqliteConnection {
+    worker: Worker,
+    /// None unless a stream has begun and has not been read to its end.
+    stream: Option<Stream>,
+}
+
+/// A stream that has begun: the session is out.
+#[derive(Debug)]
+struct Stream {
+    batches: mpsc::Receiver<Batch>,
+    answer: Answer<()>,
+    status: Status,
+    /// It can be interrupted: there is nothing that this would undo.
+    read_only: bool,
+}
+
+impl SqliteConnection {
+    pub(super) fn new(worker: Worker) -> Self {
+        SqliteConnection {
+            worker,
+            stream: None,
+        }
+    }
+
+    /// How many of the statements that were run had to be compiled for it, because they were
+    /// not in the cache. 0 while a call is under way.
+    #[doc(hidden)]
+    pub fn compiled_statements(&self) -> u64 {
+        self.worker.session().map_or(0, Session::compiled)
+    }
+
+    /// The connection's thread, for a test that wants to see it end. Only the first time.
+    #[doc(hidden)]
+    pub fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+        self.worker.take_thread()
+    }
+
+    async fn call<T: Send + 'static>(
+        &mut self,
+        program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.check_not_streaming()?;
+        self.worker.call(program).await
+    }
+
+    fn check_not_streaming(&self) -> Result<()> {
+        if self.stream.is_some() {
+            let message = "a row stream is open on this connection; end it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        Ok(())
+    }
+
+    /// Waits for the session, and throws away what is left of a stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it can be called again.
+    async fn wind_up_stream(&mut self) -> Result<()> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        // The thread stops at the next row that nobody wants. How long it takes to find one
+        // nobody knows: so it is stopped before, if that undoes nothing.
+        stream.batches.close();
+        while stream.batches.try_recv().is_ok() {}
+        let is_interrupted = stream.read_only;
+        let home = poll_fn(|cx| {
+            if is_interrupted {
+                self.worker.cancel();
+            }
+            self.worker.poll_home(cx)
+        });
+        home.await?;
+        self.stream = None;
+        Ok(())
+    }
+}
+
+/// A request, borrowing nothing.
+fn order(request: &Request<'_>) -> Result<Order> {
+    Ok(Order {
+        sql: request.sql.to_owned(),
+        params: to_sqlite(request.params)?,
+        script: request.script,
+        cache: request.cache,
+        rows: request.rows,
+    })
+}
+
+fn status(in_transaction: bool) -> Status {
+    match in_transaction {
+        true => Status::InTransaction,
+        false => Status::Idle,
+    }
+}
+
+impl Connection for SqliteConnection {
+    fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            let order = order(&request)?;
+            self.call(move |session| session.run(&order)).await
+        })
+    }
+
+    fn run_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            let in_set = |(n, set): (usize, &Vec<Param<'c>>)| {
+                to_sqlite(set).map_err(|error| {
+                    let message = format!("set {} of {}: {}", n + 1, sets.len(), error.message());
+                    error.wrapped(Kind::Type, message)
+                })
+            };
+            let sets = sets.iter().enumerate().map(in_set);
+            let sets = sets.collect::<Result<Vec<_>>>()?;
+            let sql = sql.to_owned();
+            self.call(move |session| session.run_batch(&sql, &sets))
+                .await
+        })
+    }
+
+    fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
+        Box::pin(async move {
+            let sql = sql.to_owned();
+            self.call(move |session| session.prepare(&sql)).await
+        })
+    }
+
+    fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
+        Box::pin(async move {
+            self.check_not_streaming()?;
+            let order = order(&request)?;
+            self.worker.settle().await?;
+            let (outlet, inlet) = stream::channel();
+            let mut answer = self
+                .worker
+                .send(move |session| session.stream(&order, outlet))?;
+            let recall = self.worker.recall();
+            let Inlet { started, batches } = inlet;
+            let started = started.await;
+            let Ok(started) = started else {
+                // It ended before it began, so there is an error to tell.
+                let home = poll_fn(|cx| self.worker.poll_home(cx)).await;
+                recall.call_off();
+                home?;
+                let answer = answer.try_recv().map_err(|_| error::lost())?;
+                return Err(answer.err().unwrap_or_else(error::lost));
+            };
+            recall.call_off();
+            let Started {
+                columns,
+                in_transaction,
+                read_only,
+            } = started;
+            self.stream = Some(Stream {
+                batches,
+                answer,
+                status: status(in_transaction),
+                read_only,
+            });
+            Ok(columns)
+        })
+    }
+
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(Ok(None));
+        };
+        if let Some(batch) = ready!(stream.batches.poll_recv(cx)) {
+            return Poll::Ready(Ok(Some(batch)));
+        }
+        let home = ready!(self.worker.poll_home(cx));
+        let answer = match self.stream.take() {
+            Some(mut stream) => stream.answer.try_recv(),
+            None => return Poll::Ready(Ok(None)),
+        };
+        Poll::Ready(home.and_then(|()| match answer {
+            Ok(ended) => ended.map(|()| None),
+            Err(_) => Err(error::lost()),
+        }))
+    }
+
+    fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.wind_up_stream())
+    }
+
+    fn begin_with<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        first: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            let begin = *begin;
+            let first = first.as_ref().map(order).transpose()?;
+            self.call(move |session| {
+                session.begin(begin)?;
+                first.map_or_else(|| Ok(Outcome::default()), |first| session.run(&first))
+            })
+            .await
+        })
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
+        Box::pin(self.call(|session| session.commit()))
+    }
+
+    fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.call(|session| session.rollback()))
+    }
+
+    fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(async move {
+            match step {
+                Savepoint::Set(name) => {
+                    let name = name.to_owned();
+                    self.call(move |session| session.set_savepoint(&name)).await
+                }
+                Savepoint::Release(name) => {
+                    let name = name.to_owned();
+                    self.call(move |session| session.release_savepoint(&name))
+                        .await
+                }
+                Savepoint::RollBack(name) => {
+                    let name = name.to_owned();
+                    self.call(move |session| session.roll_back_to(&name)).await
+                }
+            }
+        })
+    }
+
+    fn status(&self) -> Status {
+        match (&self.stream, self.worker.session()) {
+            (_, Some(session)) => status(session.in_transaction()),
+            (Some(stream), None) => stream.status,
+            (None, None) => Status::Unknown,
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.worker.is_lost() || self.worker.session().is_some_and(Session::is_broken)
+    }
+
+    fn probe(&mut self) {
+        self.worker.look();
+    }
+
+    fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.wind_up_stream().await?;
+            self.worker.settle().await
+        })
+    }
+
+    fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.call(|session| session.ping()))
+    }
+
+    /// SQLite cannot bring a session back: temporary tables, attached databases and pragmas stay.
+    fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
+        Box::pin(async { Ok(Reset::Replace) })
+    }
+
+    /// Sets a pragma.
+    fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(async move {
+            if !is_identifier(name) {
+                let message = format!("{name:?} is not the name of a pragma");
+                return Err(Error::new(Kind::Config, message));
+            }
+            let value = value_to_sqlite(value)
+                .map_err(|wrong| Error::new(Kind::Type, format!("the pragma {name}: {wrong}")))?;
+            let name = name.to_owned();
+            self.call(move |session| session.set_pragma(&name, &value))
+                .await
+        })
+    }
+
+    fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        let SqliteConnection { worker, stream } = *self;
+        // With it the thread sees that nobody wants the rows.
+        drop(stream);
+        Box::pin(worker.close())
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

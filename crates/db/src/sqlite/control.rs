@@ -1,0 +1,222 @@
+//! What the two sides of a connection share: which call is running, whether it has
+//! been cancelled, and how long it waits for locks.
+//!
+//! Calls are numbered. An interrupt is only ever sent under the lock, and only while the
+//! call that it is meant for is the running one: it can never hit the next.
+
+use std::fmt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::InterruptHandle;
+
+use super::error;
+use crate::Result;
+
+/// How long the first, second ... wait for a lock is, in milliseconds: short at first,
+/// because most locks are held briefly.
+const WAITS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
+
+/// See the [module](self).
+pub(super) struct Control {
+    state: Mutex<State>,
+    /// Something was cancelled.
+    cancelled: Condvar,
+}
+
+struct State {
+    /// The call that runs; 0 is none, they are numbered from 1.
+    running: u64,
+    /// Every call up to this one has been cancelled.
+    cancelled: u64,
+    /// None before the connection is open.
+    interrupt: Option<InterruptHandle>,
+    busy_timeout: Duration,
+}
+
+impl State {
+    fn is_cancelled(&self) -> bool {
+        self.running != 0 && self.running <= self.cancelled
+    }
+}
+
+impl Control {
+    pub(super) fn new(busy_timeout: Duration) -> Self {
+        Control {
+            state: Mutex::new(State {
+                running: 0,
+                cancelled: 0,
+                interrupt: None,
+                busy_timeout,
+            }),
+            cancelled: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on a cancelled call is interrupted inside SQLite.
+    pub(super) fn interrupt_with(&self, handle: InterruptHandle) {
+        self.state().interrupt = Some(handle);
+    }
+
+    pub(super) fn set_busy_timeout(&self, timeout: Duration) {
+        self.state().busy_timeout = timeout;
+    }
+
+    /// The call runs from now on. `false` if it has been cancelled already.
+    pub(super) fn begin(&self, call: u64) -> bool {
+        let mut state = self.state();
+        state.running = call;
+        !state.is_cancelled()
+    }
+
+    /// The call is over, or cannot be cancelled from here on.
+    pub(super) fn end(&self) {
+        self.state().running = 0;
+    }
+
+    /// Cancels a call, if it has not ended: one that is only sent is not begun, one
+    /// that runs is interrupted.
+    ///
+    /// SQLite forgets an interrupt that comes just before a statement's first step, so
+    /// it is worth saying again for as long as the call has not ended.
+    pub(super) fn cancel(&self, call: u64) {
+        let mut state = self.state();
+        state.cancelled = state.cancelled.max(call);
+        if state.running == call
+            && let Some(interrupt) = &state.interrupt
+        {
+            interrupt.interrupt();
+        }
+        drop(state);
+        self.cancelled.notify_all();
+    }
+
+    /// Stops here if the running call has been cancelled: for between two statements,
+    /// where SQLite has nothing to interrupt.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.state().is_cancelled() {
+            return Err(error::cancelled());
+        }
+        Ok(())
+    }
+
+    /// Waits a little for a lock of another connection, the `turn`th time in a row.
+    /// `false` when there is no more time, or when the running call was cancelled.
+    pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
+        let waited: u64 = (0..turn).map(nth_wait).sum();
+        let state = self.state();
+        let left = state
+            .busy_timeout
+            .saturating_sub(Duration::from_millis(waited));
+        if left.is_zero() || state.is_cancelled() {
+            return false;
+        }
+        let wait = left.min(Duration::from_millis(nth_wait(turn)));
+        let (state, _) = self
+            .cancelled
+            .wait_timeout_while(state, wait, |state| !state.is_cancelled())
+            .unwrap_or_else(PoisonError::into_inner);
+        !state.is_cancelled()
+    }
+}
+
+fn nth_wait(turn: usize) -> u64 {
+    let last = WAITS.len() - 1;
+    WAITS[turn.min(last)]
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        out.debug_struct("Control")
+            .field("running", &state.running)
+            .field("cancelled", &state.cancelled)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancelled_call_stops_and_the_next_one_does_not() {
+        let control = Control::new(Duration::ZERO);
+        assert!(control.begin(1));
+        assert!(control.check().is_ok());
+        control.cancel(1);
+        assert!(control.check().is_err());
+        control.end();
+        assert!(control.begin(2));
+        assert!(control.check().is_ok());
+    }
+
+    #[test]
+    fn a_call_that_is_cancelled_before_it_begins_never_does() {
+        let control = Control::new(Duration::ZERO);
+        control.cancel(1);
+        assert!(!control.begin(1));
+    }
+
+    #[test]
+    fn a_late_cancel_hits_nobody() {
+        let control = Control::new(Duration::ZERO);
+        control.begin(1);
+        control.end();
+        assert!(control.begin(2));
+        control.cancel(1);
+        assert!(control.check().is_ok());
+    }
+
+    #[test]
+    fn an_interrupt_is_sent_only_to_the_call_it_is_meant_for() {
+        let db = rusqlite::Connection::open_in_memory().unwrap();
+        let control = Control::new(Duration::ZERO);
+        control.interrupt_with(db.get_interrupt_handle());
+        control.begin(2);
+        control.cancel(1);
+        assert!(!db.is_interrupted());
+        control.cancel(2);
+        assert!(db.is_interrupted());
+    }
+
+    #[test]
+    fn waiting_for_a_lock_ends_with_the_timeout() {
+        let control = Control::new(Duration::from_millis(4));
+        control.begin(1);
+        // 1 + 2 + the rest of the four.
+        assert!(control.wait_for_lock(0));
+        assert!(control.wait_for_lock(1));
+        assert!(control.wait_for_lock(2));
+        assert!(!control.wait_for_lock(3));
+    }
+
+    #[test]
+    fn no_timeout_is_no_waiting() {
+        let control = Control::new(Duration::ZERO);
+        control.begin(1);
+        assert!(!control.wait_for_lock(0));
+    }
+
+    #[test]
+    fn a_cancelled_call_waits_no_longer() {
+        let control = Control::new(Duration::from_secs(3600));
+        control.begin(1);
+        std::thread::scope(|threads| {
+            // The hundredth waits are long enough for this test never to end unless they
+            // are cut short.
+            let waiting = threads.spawn(|| {
+                let mut turn = 100;
+                while control.wait_for_lock(turn) {
+                    turn = 100;
+                }
+            });
+            control.cancel(1);
+            waiting.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,328 @@
+//! Functions, aggregates and collations of the application, for every connection.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::functions::{Aggregate, Context, FunctionFlags};
+use rusqlite::types::Value as SqlValue;
+
+use super::types::{from_sqlite, value_to_sqlite};
+use crate::value::{FromValue, Value};
+use crate::{Error, Kind, Result};
+
+/// The arguments that an SQL function was called with.
+///
+/// ```
+/// use cenote::sqlite::Sqlite;
+///
+/// let driver = Sqlite::new().function("area", 2, true, |args| {
+///     Ok(args.get::<f64>(0)? * args.get::<f64>(1)?)
+/// });
+/// ```
+pub struct Arguments<'c> {
+    context: &'c Context<'c>,
+}
+
+impl Arguments<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.context.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.context.is_empty()
+    }
+
+    /// The argument at this position, from 0. A [`Value`] takes whatever it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Parameters`] if there are not so many, [`Kind::Type`] if it is of another type.
+    pub fn get<'a, T: FromValue<'a>>(&'a self, position: usize) -> Result<T> {
+        if position >= self.len() {
+            let message = format!(
+                "there is no argument {position}: the function was called with {}",
+                self.len()
+            );
+            return Err(Error::new(Kind::Parameters, message));
+        }
+        let value = from_sqlite(self.context.get_raw(position))?;
+        T::from_value(value)
+            .map_err(|error| Error::new(Kind::Type, format!("argument {position}: {error}")))
+    }
+}
+
+impl fmt::Debug for Arguments<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = (0..self.len()).map(|n| self.get::<Value<'_>>(n));
+        out.debug_list().entries(values).finish()
+    }
+}
+
+/// How many arguments a function takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arity {
+    Exactly(u8),
+    Any,
+}
+
+impl Arity {
+    fn to_sqlite(self) -> i32 {
+        match self {
+            Arity::Exactly(arguments) => i32::from(arguments),
+            Arity::Any => -1,
+        }
+    }
+}
+
+impl fmt::Display for Arity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arity::Exactly(1) => out.write_str("1 argument"),
+            Arity::Exactly(arguments) => write!(out, "{arguments} arguments"),
+            Arity::Any => out.write_str("any number of arguments"),
+        }
+    }
+}
+
+/// Something that is made known to a connection.
+type Register = Arc<dyn Fn(&rusqlite::Connection, &Alarm) -> rusqlite::Result<()> + Send + Sync>;
+
+/// All functions, aggregates and collations of a driver.
+#[derive(Clone, Default)]
+pub(super) struct Functions {
+    functions: Vec<(String, Arity, Register)>,
+    collations: Vec<(String, Register)>,
+    /// The first thing that was wrong with them.
+    wrong: Option<Error>,
+}
+
+impl Functions {
+    pub(super) fn scalar<F, R>(
+        &mut self,
+        name: &str,
+        arguments: Option<u8>,
+        deterministic: bool,
+        function: F,
+    ) where
+        F: Fn(&Arguments<'_>) -> Result<R> + Send + Sync + 'static,
+        R: Into<Value<'static>>,
+    {
+        let arity = arguments.map_or(Arity::Any, Arity::Exactly);
+        let function = Arc::new(function);
+        let called = name.to_owned();
+        let register: Register = Arc::new(move |db, _| {
+            let function = Arc::clone(&function);
+            let call = move |context: &Context<'_>| {
+                let answer = function(&Arguments { context }).map_err(to_sqlite_error)?;
+                to_sqlite_value(answer.into())
+            };
+            db.create_scalar_function(
+                called.as_str(),
+                arity.to_sqlite(),
+                flags(deterministic),
+                call,
+            )
+        });
+        self.add_function(name, arity, register);
+    }
+
+    pub(super) fn aggregate<A, I, S, F, R>(
+        &mut self,
+        name: &str,
+        arguments: Option<u8>,
+        deterministic: bool,
+        steps: Steps<I, S, F>,
+    ) where
+        A: Send + 'static,
+        I: Fn() -> A + Send + Sync + 'static,
+        S: Fn(&mut A, &Arguments<'_>) -> Result<()> + Send + Sync + 'static,
+        F: Fn(A) -> Result<R> + Send + Sync + 'static,
+        R: Into<Value<'static>>,
+    {
+        let arity = arguments.map_or(Arity::Any, Arity::Exactly);
+        let steps = Arc::new(steps);
+        let called = name.to_owned();
+        let register: Register = Arc::new(move |db, _| {
+            db.create_aggregate_function(
+                called.as_str(),
+                arity.to_sqlite(),
+                flags(deterministic),
+                Shared(Arc::clone(&steps)),
+            )
+        });
+        self.add_function(name, arity, register);
+    }
+
+    pub(super) fn collation<F>(&mut self, name: &str, compare: F)
+    where
+        F: Fn(&str, &str) -> Ordering + Send + Sync + 'static,
+    {
+        if self.collations.iter().any(|(known, _)| same(known, name)) {
+            self.is_wrong(format!("the collation {name} is registered twice"));
+        }
+        self.check_name("collation", name);
+        let compare = Arc::new(compare);
+        let called = name.to_owned();
+        let register: Register = Arc::new(move |db, alarm| {
+            let compare = Arc::clone(&compare);
+            let alarm = alarm.clone();
+            let interrupt = db.get_interrupt_handle();
+            let own_name = called.clone();
+            db.create_collation(called.as_str(), move |one: &str, other: &str| {
+                let ordered = catch_unwind(AssertUnwindSafe(|| compare(one, other)));
+                ordered.unwrap_or_else(|_panic| {
+                    // SQLite takes no error from a collation. So the statement is stopped,
+                    // and the session asks the alarm why.
+                    alarm.raise(&own_name);
+                    interrupt.interrupt();
+                    Ordering::Equal
+                })
+            })
+        });
+        self.collations.push((name.to_owned(), register));
+    }
+
+    fn add_function(&mut self, name: &str, arity: Arity, register: Register) {
+        let is_known =
+            |(known, of, _): &(String, Arity, Register)| *of == arity && same(known, name);
+        if self.functions.iter().any(is_known) {
+            self.is_wrong(format!(
+                "the function {name} with {arity} is registered twice"
+            ));
+        }
+        self.check_name("function", name);
+        self.functions.push((name.to_owned(), arity, register));
+    }
+
+    fn check_name(&mut self, what: &str, name: &str) {
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
+            self.is_wrong(format!(
+                "the name of a {what} has 1 to {LONGEST_NAME} bytes and no NUL: {name:?}"
+            ));
+        }
+    }
+
+    fn is_wrong(&mut self, message: String) {
+        self.wrong
+            .get_or_insert_with(|| Error::new(Kind::Config, message));
+    }
+
+    /// # Errors
+    ///
+    /// [`Kind::Config`] for the first that was registered twice or has an impossible name.
+    pub(super) fn check(&self) -> Result<()> {
+        self.wrong.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes all of them known to a connection.
+    pub(super) fn register(&self, db: &rusqlite::Connection) -> rusqlite::Result<Alarm> {
+        let alarm = Alarm::default();
+        let functions = self.functions.iter().map(|(_, _, register)| register);
+        let collations = self.collations.iter().map(|(_, register)| register);
+        for register in functions.chain(collations) {
+            register(db, &alarm)?;
+        }
+        Ok(alarm)
+    }
+}
+
+/// SQLite's own limit.
+const LONGEST_NAME: usize = 255;
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let functions = self.functions.iter().map(|(name, arity, _)| (name, arity));
+        let collations = self.collations.iter().map(|(name, _)| name);
+        out.debug_struct("Functions")
+            .field("functions", &functions.collect::<Vec<_>>())
+            .field("collations", &collations.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// SQLite does not tell them apart by case.
+fn same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+fn flags(deterministic: bool) -> FunctionFlags {
+    let mut flags = FunctionFlags::SQLITE_UTF8;
+    flags.set(FunctionFlags::SQLITE_DETERMINISTIC, deterministic);
+    flags
+}
+
+fn to_sqlite_error(error: Error) -> rusqlite::Error {
+    rusqlite::Error::UserFunctionError(error.into())
+}
+
+fn to_sqlite_value(value: Value<'static>) -> rusqlite::Result<SqlValue> {
+    value_to_sqlite(&value).map_err(|wrong| to_sqlite_error(Error::new(Kind::Type, wrong)))
+}
+
+/// The three parts of an aggregate.
+pub(super) struct Steps<I, S, F> {
+    pub(super) init: I,
+    pub(super) step: S,
+    pub(super) finish: F,
+}
+
+/// An aggregate that all connections of a driver share.
+struct Shared<I, S, F>(Arc<Steps<I, S, F>>);
+
+/// What an aggregate has gathered. After a panic it is dropped and never looked at.
+type Gathered<A> = AssertUnwindSafe<A>;
+
+impl<A, I, S, F, R> Aggregate<Gathered<A>, SqlValue> for Shared<I, S, F>
+where
+    I: Fn() -> A,
+    S: Fn(&mut A, &Arguments<'_>) -> Result<()>,
+    F: Fn(A) -> Result<R>,
+    R: Into<Value<'static>>,
+{
+    fn init(&self, _context: &mut Context<'_>) -> rusqlite::Result<Gathered<A>> {
+        Ok(AssertUnwindSafe((self.0.init)()))
+    }
+
+    fn step(&self, context: &mut Context<'_>, gathered: &mut Gathered<A>) -> rusqlite::Result<()> {
+        (self.0.step)(gathered, &Arguments { context }).map_err(to_sqlite_error)
+    }
+
+    fn finalize(
+        &self,
+        _context: &mut Context<'_>,
+        gathered: Option<Gathered<A>>,
+    ) -> rusqlite::Result<SqlValue> {
+        // Without rows there was no step, and nothing has been gathered.
+        let gathered = gathered.map_or_else(&self.0.init, |gathered| gathered.0);
+        let answer = (self.0.finish)(gathered).map_err(to_sqlite_error)?;
+        to_sqlite_value(answer.into())
+    }
+}
+
+/// Whether a collation of this connection has panicked, and which.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alarm {
+    collation: Arc<Mutex<Option<String>>>,
+}
+
+impl Alarm {
+    fn raise(&self, collation: &str) {
+        let mut raised = self
+            .collation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        raised.get_or_insert_with(|| collation.to_owned());
+    }
+
+    pub(super) fn take(&self) -> Option<String> {
+        let mut raised = self
+            .collation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        raised.take()
+    }
+}

@@ -1,0 +1,556 @@
+//! An open database, and what can be done with it. Everything here blocks: it runs on the
+//! thread of a [`Worker`](super::worker::Worker).
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::types::{Value as SqlValue, ValueRef};
+use rusqlite::{CachedStatement, Row, Statement, StatementStatus};
+
+use super::control::Control;
+use super::error;
+use super::functions::Alarm;
+use super::insert::Insert;
+use super::stream::Outlet;
+use super::types::{columns_of, push_row};
+use crate::driver::{BatchBuilder, Begin, CommitOutcome, Outcome, Prepared};
+use crate::{Error, Kind, Result};
+
+/// See the [module](self).
+pub(super) struct Session {
+    db: rusqlite::Connection,
+    control: Arc<Control>,
+    alarm: Alarm,
+    /// Statements are kept.
+    caches: bool,
+    /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
+    query_only_before: Cell<Option<bool>>,
+    /// SQLite said something after which it cannot be relied on.
+    broken: Cell<bool>,
+    compiled: Cell<u64>,
+}
+
+/// A statement to run, borrowing nothing.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) sql: String,
+    pub(super) params: Vec<SqlValue>,
+    pub(super) script: bool,
+    pub(super) cache: bool,
+    pub(super) rows: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        db: rusqlite::Connection,
+        control: Arc<Control>,
+        alarm: Alarm,
+        statement_cache: usize,
+    ) -> Self {
+        db.set_prepared_statement_cache_capacity(statement_cache);
+        Session {
+            db,
+            control,
+            alarm,
+            caches: statement_cache > 0,
+            query_only_before: Cell::new(None),
+            broken: Cell::new(false),
+            compiled: Cell::new(0),
+        }
+    }
+
+    pub(super) fn in_transaction(&self) -> bool {
+        !self.db.is_autocommit()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// How many of the statements that were run had to be compiled for it.
+    pub(super) fn compiled(&self) -> u64 {
+        self.compiled.get()
+    }
+
+    /// Closes the database; what is open on it is rolled back.
+    pub(super) fn close(self) -> Result<()> {
+        self.db
+            .close()
+            .map_err(|(_, error)| error::from_sqlite(error))
+    }
+
+    pub(super) fn run(&self, order: &Order) -> Result<Outcome> {
+        if order.script {
+            return self.run_script(order);
+        }
+        let mut statement = self.statement(&order.sql, order.cache)?;
+        check_count(&statement, order.params.len())?;
+        self.bind(&mut statement, &order.params)?;
+        self.execute(&mut statement, &order.sql, order.rows)
+    }
+
+    /// Statement by statement, to the end or the first error. The outcome is the last one's.
+    fn run_script(&self, order: &Order) -> Result<Outcome> {
+        if !order.params.is_empty() {
+            let message = "a script of several statements takes no parameters";
+            return Err(Error::new(Kind::Parameters, message));
+        }
+        let mut outcome = Outcome::default();
+        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
+        // After an error it stands before the same statement, so it can be asked again.
+        while let Some(mut statement) = self.patiently(|| statements.next())? {
+            check_count(&statement, 0)?;
+            let sql = statement.expanded_sql().unwrap_or_default();
+            outcome = self.execute(&mut statement, &sql, order.rows)?;
+        }
+        Ok(outcome)
+    }
+
+    /// All sets, or none of them, if that is up to this call: if there is no transaction,
+    /// it makes one.
+    pub(super) fn run_batch(&self, sql: &str, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+        let mut statement = self.statement(sql, true)?;
+        for (n, set) in sets.iter().enumerate() {
+            check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
+        }
+        if self.in_transaction() {
+            return self.run_sets(&mut statement, sql, sets);
+        }
+        self.command(match statement.readonly() {
+            true => "BEGIN DEFERRED",
+            false => "BEGIN IMMEDIATE",
+        })?;
+        let done = self
+            .run_sets(&mut statement, sql, sets)
+            .and_then(|outcome| self.command("COMMIT").map(|()| outcome));
+        if done.is_err() {
+            self.rollback()?;
+        }
+        done
+    }
+
+    fn run_sets(
+        &self,
+        statement: &mut Statement<'_>,
+        sql: &str,
+        sets: &[Vec<SqlValue>],
+    ) -> Result<Outcome> {
+        let mut total = Outcome::default();
+        for (n, set) in sets.iter().enumerate() {
+            let outcome = self
+                .bind(statement, set)
+                .and_then(|()| self.execute(statement, sql, false))
+                .map_err(|error| in_set(n, sets.len(), error))?;
+            total.affected += outcome.affected;
+            total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
+        }
+        Ok(total)
+    }
+
+    pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
+        let statement = self.statement(sql, true)?;
+        Ok(Prepared::new(
+            statement.parameter_count(),
+            columns_of(&statement),
+        ))
+    }
+
+    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
+    /// nobody takes them any more.
+    pub(super) fn stream(&self, order: &Order, mut outlet: Outlet) -> Result<()> {
+        if order.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let mut statement = self.statement(&order.sql, order.cache)?;
+        check_count(&statement, order.params.len())?;
+        self.bind(&mut statement, &order.params)?;
+        self.note_run(&statement);
+        self.each_row(&mut statement, |row| {
+            outlet.start(row.as_ref(), self.in_transaction());
+            outlet.push(row)
+        })?;
+        outlet.start(&statement, self.in_transaction());
+        outlet.flush();
+        Ok(())
+    }
+
+    /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
+    /// because another was faster.
+    pub(super) fn begin(&self, begin: Begin) -> Result<()> {
+        if !begin.read_only {
+            return self.command("BEGIN IMMEDIATE");
+        }
+        if self.in_transaction() {
+            // For SQLite to refuse, before anything is changed.
+            return self.command("BEGIN");
+        }
+        let before = self.pragma_flag("query_only")?;
+        self.query_only_before.set(Some(before));
+        self.command("PRAGMA query_only = 1")?;
+        // If it fails, `tidy` finds no transaction and puts the pragma back.
+        self.command("BEGIN DEFERRED")
+    }
+
+    pub(super) fn commit(&self) -> Result<CommitOutcome> {
+        self.command("COMMIT")?;
+        if self.in_transaction() {
+            let message = "SQLite left the transaction open after COMMIT";
+            return Err(Error::new(Kind::Database, message));
+        }
+        Ok(CommitOutcome::Committed)
+    }
+
+    /// Rolls back, if there is something. Once begun it cannot be cancelled.
+    pub(super) fn rollback(&self) -> Result<()> {
+        self.control.end();
+        if self.in_transaction() {
+            self.command("ROLLBACK")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_savepoint(&self, name: &str) -> Result<()> {
+        // SQLite would begin a transaction with it, which nobody asked for.
+        if !self.in_transaction() {
+            let message = format!("there is no transaction to set the savepoint {name} in");
+            return Err(Error::new(Kind::NoTransaction, message));
+        }
+        self.command(&format!("SAVEPOINT {}", quoted(name)))
+    }
+
+    pub(super) fn release_savepoint(&self, name: &str) -> Result<()> {
+        self.command(&format!("RELEASE {}", quoted(name)))
+    }
+
+    /// Undoes what was done since, and forgets it.
+    pub(super) fn roll_back_to(&self, name: &str) -> Result<()> {
+        self.command(&format!("ROLLBACK TO {}", quoted(name)))?;
+        self.release_savepoint(name)
+    }
+
+    /// A word with SQLite, to see that it answers.
+    pub(super) fn ping(&self) -> Result<()> {
+        self.command("SELECT 1")
+    }
+
+    /// Sets a pragma.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if there is none of that name, which SQLite would pass over.
+    pub(super) fn set_pragma(&self, name: &str, value: &SqlValue) -> Result<()> {
+        if name.eq_ignore_ascii_case("busy_timeout") {
+            let timeout = as_milliseconds(value).ok_or_else(|| {
+                Error::new(Kind::Config, "busy_timeout is a number of milliseconds")
+            })?;
+            self.control.set_busy_timeout(timeout);
+            return Ok(());
+        }
+        let known = "SELECT 1 FROM pragma_pragma_list WHERE name = lower(?1)";
+        if !self.any_row(known, name)? {
+            let message = format!("SQLite has no pragma {name}");
+            return Err(Error::new(Kind::Config, message));
+        }
+        let value = literal(value).ok_or_else(|| {
+            let message = format!("the pragma {name} cannot be set to such a value");
+            Error::new(Kind::Type, message)
+        })?;
+        self.command(&format!("PRAGMA {name} = {value}"))
+    }
+
+    /// The answer of a pragma that has one, in text.
+    pub(super) fn pragma(&self, name: &str) -> Result<String> {
+        let ask = || {
+            self.db.pragma_query_value(None, name, |row| {
+                row.get_ref(0).map(|value| match value {
+                    ValueRef::Integer(number) => number.to_string(),
+                    ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                    _ => String::new(),
+                })
+            })
+        };
+        self.patiently(ask)
+    }
+
+    fn pragma_flag(&self, name: &str) -> Result<bool> {
+        self.pragma(name).map(|answer| answer == "1")
+    }
+
+    /// After every program: ends what belonged to a transaction that is over, whoever
+    /// ended it.
+    pub(super) fn tidy(&self) {
+        if self.in_transaction() {
+            return;
+        }
+        if let Some(before) = self.query_only_before.take() {
+            let restore = if before {
+                "PRAGMA query_only = 1"
+            } else {
+                "PRAGMA query_only = 0"
+            };
+            if self.db.execute_batch(restore).is_err() {
+                self.broken.set(true);
+            }
+        }
+    }
+
+    /// Runs SQL that has no parameters and whose rows nobody wants.
+    pub(super) fn command(&self, sql: &str) -> Result<()> {
+        let mut statement = self.patiently(|| self.db.prepare(sql))?;
+        self.each_row(&mut statement, |_| Ok(true))
+    }
+
+    /// The same, again and again while others hold a lock: for what SQLite does not call the
+    /// busy handler for.
+    pub(super) fn command_while_busy(&self, sql: &str) -> Result<()> {
+        let mut turn = 0;
+        loop {
+            match self.command(sql) {
+                Err(error) if error::is_busy(&error) && self.control.wait_for_lock(turn) => {
+                    turn += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn any_row(&self, sql: &str, param: &str) -> Result<bool> {
+        self.patiently(|| self.db.prepare(sql)?.exists([param]))
+    }
+
+    fn statement(&self, sql: &str, cache: bool) -> Result<Runnable<'_>> {
+        let statement = self.patiently(|| match cache && self.caches {
+            true => self.db.prepare_cached(sql).map(Runnable::Kept),
+            false => self.db.prepare(sql).map(Runnable::Once),
+        })?;
+        if is_nothing(&statement) {
+            return Err(error::nothing_to_run());
+        }
+        Ok(statement)
+    }
+
+    fn bind(&self, statement: &mut Statement<'_>, params: &[SqlValue]) -> Result<()> {
+        for (n, param) in params.iter().enumerate() {
+            statement
+                .raw_bind_parameter(n + 1, param)
+                .map_err(|error| self.said(error))?;
+        }
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        statement: &mut Statement<'_>,
+        sql: &str,
+        wants_rows: bool,
+    ) -> Result<Outcome> {
+        self.note_run(statement);
+        let changes = self.db.total_changes();
+        let rowid = self.db.last_insert_rowid();
+        let mut rows = None;
+        self.each_row(statement, |row| {
+            if wants_rows {
+                push_row(
+                    rows.get_or_insert_with(|| BatchBuilder::new(columns_of(row.as_ref()))),
+                    row,
+                )?;
+            }
+            Ok(true)
+        })?;
+        let mut outcome = Outcome::default();
+        if wants_rows {
+            let rows = rows.unwrap_or_else(|| BatchBuilder::new(columns_of(statement)));
+            outcome.rows = Some(rows.finish());
+        }
+        // SQLite keeps the number of the last statement that changed something: it is this
+        // one's only if the total has moved.
+        if self.db.total_changes() != changes {
+            outcome.affected = self.db.changes();
+        }
+        if outcome.affected > 0 {
+            outcome.last_insert_id = self.inserted(sql, rowid)?;
+        }
+        Ok(outcome)
+    }
+
+    /// The rowid of the row that a statement which changed something has inserted last, given
+    /// the last one before it.
+    fn inserted(&self, sql: &str, before: i64) -> Result<Option<i64>> {
+        let Some(insert) = Insert::read(sql) else {
+            return Ok(None);
+        };
+        let rowid = self.db.last_insert_rowid();
+        if rowid != before {
+            return Ok(Some(rowid));
+        }
+        // Another table may have come to the same number; or no rowid was given out at all.
+        let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
+        let none = insert.may_update || self.any_row(without_rowids, &insert.table)?;
+        Ok((!none).then_some(rowid))
+    }
+
+    /// Steps through a statement, to its end or until `take` has had enough.
+    fn each_row(
+        &self,
+        statement: &mut Statement<'_>,
+        mut take: impl FnMut(&Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut turn = 0;
+        'again: loop {
+            self.control.check()?;
+            let mut rows = statement.raw_query();
+            let mut is_first = true;
+            loop {
+                match rows.next() {
+                    Ok(Some(row)) => {
+                        if !take(row)? {
+                            return self.heed_alarm();
+                        }
+                    }
+                    Ok(None) => return self.heed_alarm(),
+                    Err(error) => {
+                        self.heed_alarm()?;
+                        // Nothing has come of it yet, so it can begin anew.
+                        if is_first && self.is_worth_waiting(&error, turn) {
+                            turn += 1;
+                            continue 'again;
+                        }
+                        return Err(self.said(error));
+                    }
+                }
+                is_first = false;
+            }
+        }
+    }
+
+    /// Does something again for as long as a lock of the shared cache is in its way. For all
+    /// other locks SQLite itself calls the busy handler.
+    fn patiently<T>(&self, mut ask: impl FnMut() -> rusqlite::Result<T>) -> Result<T> {
+        let mut turn = 0;
+        loop {
+            self.control.check()?;
+            match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(error) if self.is_worth_waiting(&error, turn) => turn += 1,
+                Err(error) => return Err(self.said(error)),
+            }
+        }
+    }
+
+    fn is_worth_waiting(&self, error: &rusqlite::Error, turn: usize) -> bool {
+        error::is_shared_cache_lock(error) && self.control.wait_for_lock(turn)
+    }
+
+    /// A collation that panicked has no way to say so to SQLite: the order is wrong.
+    fn heed_alarm(&self) -> Result<()> {
+        match self.alarm.take() {
+            Some(collation) => {
+                // What was sorted by it, an index perhaps, cannot be relied on.
+                self.broken.set(true);
+                Err(error::collation_panicked(&collation))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What SQLite said; and whether it can be used after that.
+    fn said(&self, error: rusqlite::Error) -> Error {
+        if error::is_fatal(&error) {
+            self.broken.set(true);
+        }
+        error::from_sqlite(error)
+    }
+
+    fn note_run(&self, statement: &Statement<'_>) {
+        if statement.get_status(StatementStatus::Run) == 0 {
+            self.compiled.set(self.compiled.get() + 1);
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Session")
+            .field("db", &self.db)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A statement that goes back to the cache, or one that does not.
+enum Runnable<'s> {
+    Kept(CachedStatement<'s>),
+    Once(Statement<'s>),
+}
+
+impl<'s> Deref for Runnable<'s> {
+    type Target = Statement<'s>;
+
+    fn deref(&self) -> &Statement<'s> {
+        match self {
+            Runnable::Kept(statement) => statement,
+            Runnable::Once(statement) => statement,
+        }
+    }
+}
+
+impl<'s> DerefMut for Runnable<'s> {
+    fn deref_mut(&mut self) -> &mut Statement<'s> {
+        match self {
+            Runnable::Kept(statement) => statement,
+            Runnable::Once(statement) => statement,
+        }
+    }
+}
+
+/// There is no SQL in it, only blanks and comments.
+fn is_nothing(statement: &Statement<'_>) -> bool {
+    statement.column_count() == 0
+        && statement.parameter_count() == 0
+        && statement.readonly()
+        && statement.expanded_sql().is_none()
+}
+
+fn check_count(statement: &Statement<'_>, given: usize) -> Result<()> {
+    let wanted = statement.parameter_count();
+    if wanted == given {
+        return Ok(());
+    }
+    let message = format!("the SQL takes {wanted} parameters, and {given} were given");
+    Err(Error::new(Kind::Parameters, message))
+}
+
+fn in_set(n: usize, sets: usize, error: Error) -> Error {
+    let message = format!("set {} of {sets}: {}", n + 1, error.message());
+    let kind = error.kind();
+    error.wrapped(kind, message)
+}
+
+/// A name as SQL takes it, whatever is in it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A value as it can stand in a PRAGMA, which takes no parameters.
+fn literal(value: &SqlValue) -> Option<String> {
+    match value {
+        SqlValue::Integer(number) => Some(number.to_string()),
+        SqlValue::Real(number) => Some(format!("{number:?}")),
+        SqlValue::Text(text) => Some(format!("'{}'", text.replace('\'', "''"))),
+        SqlValue::Null | SqlValue::Blob(_) => None,
+    }
+}
+
+fn as_milliseconds(value: &SqlValue) -> Option<Duration> {
+    let number = match value {
+        SqlValue::Integer(number) => u64::try_from(*number).ok(),
+        SqlValue::Text(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.map(Duration::from_millis)
+}

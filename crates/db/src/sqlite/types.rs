@@ -1,0 +1,232 @@
+//! Neutral values as SQLite keeps them, and back.
+//!
+//! SQLite has five kinds of value. What it has no kind for is kept as text:
+//!
+//! | neutral | in SQLite |
+//! |---|---|
+//! | NULL, int, float, text, bytes | NULL, INTEGER, REAL, TEXT, BLOB |
+//! | bool | INTEGER 0 or 1 |
+//! | unsigned int | INTEGER; an error above `i64::MAX` |
+//! | decimal | TEXT of its digits, which a column with numeric affinity turns into a number |
+//! | date, time | TEXT: `2024-02-29`, `09:05:00.250` |
+//! | datetime, timestamp | TEXT as SQLite's own date functions write it, a timestamp in UTC: `2024-02-29 09:05:00` |
+//! | UUID | TEXT with hyphens |
+//! | JSON | TEXT |
+//!
+//! On the way back the row says what SQLite has: an INTEGER, a TEXT; `Row::get` takes a text as
+//! a date, a UUID and so on where it reads as one.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rusqlite::types::{Value as SqlValue, ValueRef};
+use rusqlite::{Row, Statement};
+
+use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
+use crate::value::{DateTime, hyphenated};
+use crate::{Error, Kind, Result};
+
+const INTEGER: u8 = 1;
+const REAL: u8 = 2;
+const TEXT: u8 = 3;
+const BLOB: u8 = 4;
+
+/// Parameters as SQLite takes them, borrowing nothing.
+///
+/// # Errors
+///
+/// [`Kind::Type`] for the first that SQLite has no place for.
+pub(super) fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
+    let convert = |(n, param): (usize, &Param<'_>)| {
+        let converted = match param {
+            Param::Value(value) => value_to_sqlite(value),
+            Param::Native(native) => match native.value.downcast_ref::<SqlValue>() {
+                Some(value) => Ok(value.clone()),
+                None => Err(format!(
+                    "SQLite does not know the type {}",
+                    native.type_name
+                )),
+            },
+        };
+        converted.map_err(|wrong| Error::new(Kind::Type, format!("parameter {}: {wrong}", n + 1)))
+    };
+    params.iter().enumerate().map(convert).collect()
+}
+
+/// One value as SQLite takes it; or what is wrong with it.
+pub(super) fn value_to_sqlite(value: &Value<'_>) -> Result<SqlValue, String> {
+    Ok(match value {
+        Value::Null => SqlValue::Null,
+        Value::Bool(truth) => SqlValue::Integer(i64::from(*truth)),
+        Value::Int(number) => SqlValue::Integer(*number),
+        Value::UInt(number) => match i64::try_from(*number) {
+            Ok(number) => SqlValue::Integer(number),
+            Err(_) => return Err(format!("{number} is too large for SQLite's INTEGER")),
+        },
+        // It would be stored as NULL without a word.
+        Value::Float(number) if number.is_nan() => {
+            return Err("SQLite has no NaN".to_owned());
+        }
+        Value::Float(number) => SqlValue::Real(*number),
+        Value::Decimal(text) | Value::Text(text) | Value::Json(text) => {
+            SqlValue::Text(text.to_string())
+        }
+        Value::Bytes(bytes) => SqlValue::Blob(bytes.to_vec()),
+        Value::Date(date) => SqlValue::Text(date.to_string()),
+        Value::Time(time) => SqlValue::Text(time.to_string()),
+        Value::DateTime(moment) | Value::Timestamp(moment) => SqlValue::Text(with_space(moment)),
+        Value::Uuid(uuid) => SqlValue::Text(hyphenated(*uuid)),
+    })
+}
+
+/// As SQLite's own functions write it, so that the two can be compared as texts.
+fn with_space(moment: &DateTime) -> String {
+    format!("{} {}", moment.date, moment.time)
+}
+
+/// A value of SQLite's as a neutral one.
+pub(super) fn from_sqlite(value: ValueRef<'_>) -> Result<Value<'_>> {
+    Ok(match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Int(number),
+        ValueRef::Real(number) => Value::Float(number),
+        ValueRef::Text(bytes) => Value::Text(Cow::Borrowed(utf8(bytes)?)),
+        ValueRef::Blob(bytes) => Value::Bytes(Cow::Borrowed(bytes)),
+    })
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| Error::new(Kind::Type, "the text is no UTF-8").because(error))
+}
+
+/// Reads the bytes that [`push_row`] writes.
+struct Cells;
+
+impl Decode for Cells {
+    fn value<'r>(&self, _column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
+        Ok(match tag {
+            INTEGER => Value::Int(i64::from_le_bytes(eight(bytes)?)),
+            REAL => Value::Float(f64::from_le_bytes(eight(bytes)?)),
+            TEXT => Value::Text(Cow::Borrowed(utf8(bytes)?)),
+            BLOB => Value::Bytes(Cow::Borrowed(bytes)),
+            unknown => {
+                let message = format!("SQLite's rows have no cells with the tag {unknown}");
+                return Err(Error::new(Kind::Type, message));
+            }
+        })
+    }
+}
+
+fn eight(bytes: &[u8]) -> Result<[u8; 8]> {
+    bytes.try_into().map_err(|_| {
+        let message = format!("a number of SQLite's has 8 bytes, not {}", bytes.len());
+        Error::new(Kind::Type, message)
+    })
+}
+
+/// What the rows of a statement look like. After its first step this is certain: until
+/// then SQLite may still find that the schema has changed.
+pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
+    let columns = statement.column_names().map(Column::new).collect();
+    Columns::new(columns, &Cells)
+}
+
+/// Adds a row to the others.
+pub(super) fn push_row(rows: &mut BatchBuilder, row: &Row<'_>) -> Result<()> {
+    let width = row.as_ref().column_count();
+    for n in 0..width {
+        match row.get_ref(n).map_err(super::error::from_sqlite)? {
+            ValueRef::Null => rows.null(),
+            ValueRef::Integer(number) => rows.cell(INTEGER, &number.to_le_bytes()),
+            ValueRef::Real(number) => rows.cell(REAL, &number.to_le_bytes()),
+            ValueRef::Text(bytes) => rows.cell(TEXT, bytes),
+            ValueRef::Blob(bytes) => rows.cell(BLOB, bytes),
+        }
+    }
+    rows.end_row()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Native;
+    use crate::value::{Date, Time};
+
+    fn stored(value: Value<'_>) -> SqlValue {
+        value_to_sqlite(&value).unwrap()
+    }
+
+    #[test]
+    fn what_sqlite_has_no_kind_for_is_text() {
+        let date = Date::new(2024, 2, 29).unwrap();
+        let time = Time::new(9, 5, 0, 250_000_000).unwrap();
+        let moment = DateTime::new(date, time);
+        let text = |text: &str| SqlValue::Text(text.to_owned());
+        assert_eq!(stored(Value::Date(date)), text("2024-02-29"));
+        assert_eq!(stored(Value::Time(time)), text("09:05:00.250"));
+        let written = text("2024-02-29 09:05:00.250");
+        assert_eq!(stored(Value::DateTime(moment)), written);
+        assert_eq!(stored(Value::Timestamp(moment)), written);
+        assert_eq!(stored(Value::Decimal("-12.50".into())), text("-12.50"));
+        assert_eq!(stored(Value::Json("{}".into())), text("{}"));
+        assert_eq!(
+            stored(Value::Uuid([0x11; 16])),
+            text("11111111-1111-1111-1111-111111111111")
+        );
+        assert_eq!(stored(Value::Bool(true)), SqlValue::Integer(1));
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_an_error_that_says_which_parameter() {
+        let largest = i64::MAX.unsigned_abs();
+        let fits = [Param::Value(Value::UInt(largest))];
+        assert_eq!(to_sqlite(&fits).unwrap(), [SqlValue::Integer(i64::MAX)]);
+        let params = [
+            Param::Value(Value::Int(1)),
+            Param::Value(Value::UInt(largest + 1)),
+        ];
+        let error = to_sqlite(&params).unwrap_err();
+        assert_eq!(error.kind(), Kind::Type);
+        assert!(
+            error
+                .message()
+                .starts_with("parameter 2: 9223372036854775808")
+        );
+    }
+
+    #[test]
+    fn not_a_number_is_an_error_and_no_silent_null() {
+        assert!(value_to_sqlite(&Value::Float(f64::NAN)).is_err());
+        assert_eq!(
+            stored(Value::Float(f64::INFINITY)),
+            SqlValue::Real(f64::INFINITY)
+        );
+    }
+
+    #[test]
+    fn a_native_value_that_is_not_sqlites_is_an_error_that_names_it() {
+        let native = |value| {
+            Param::Native(Native {
+                type_name: "Point",
+                value,
+            })
+        };
+        let error = to_sqlite(&[native(Arc::new((1, 2)))]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Type);
+        assert!(error.message().contains("Point"), "{error}");
+        let own = SqlValue::Integer(7);
+        let param = native(Arc::new(own.clone()));
+        assert_eq!(to_sqlite(&[param]).unwrap(), [own]);
+    }
+
+    #[test]
+    fn text_that_is_no_utf8_is_an_error_when_it_is_asked_for() {
+        let column = Column::new("a");
+        let error = Cells.value(&column, TEXT, &[0xff]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Type);
+        assert!(Cells.value(&column, BLOB, &[0xff]).is_ok());
+        assert!(Cells.value(&column, INTEGER, &[1]).is_err());
+        assert!(Cells.value(&column, 9, &[]).is_err());
+    }
+}

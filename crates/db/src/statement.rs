@@ -1,0 +1,240 @@
+//! Prepared statements that keep their connection.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+
+use crate::binding::{Bound, PinGuard, PinKind, Position};
+use crate::call::{Call, Executed, Target};
+use crate::coroutine::seen;
+use crate::driver::Prepared;
+use crate::op::Prepare;
+use crate::params::{IntoParams, Params};
+use crate::place::{self, Place};
+use crate::row::{Column, Row};
+use crate::stream::RowStream;
+use crate::{DeserializeOwned, Result, from_row};
+
+/// A prepared statement.
+///
+/// It keeps its connection while it lives: in a coroutine, everything that does with the same
+/// `Db` runs there, too. It may outlive its coroutine and its `Db`; its connection goes
+/// back once, when it is dropped.
+pub struct Statement {
+    pin: PinGuard,
+    sql: String,
+    prepared: Prepared,
+}
+
+impl Call<'_> {
+    /// Prepares a statement and pins the connection.
+    pub(crate) async fn prepare(self, sql: &str) -> Result<Statement> {
+        let done = self.prepare_text(sql).await;
+        self.note(&done);
+        done
+    }
+
+    async fn prepare_text(&self, sql: &str) -> Result<Statement> {
+        self.check_here()?;
+        let scanned = crate::sql::scan(self.shared().dialect, sql)?;
+        let pin = self.pinned(PinKind::Statement).await?;
+        let position = match &self.target {
+            Target::Bound(_, position) => position.clone(),
+            _ => Position::Frame(self.frame().cloned()),
+        };
+        // A cancel from here on drops the pin, and with it the connection if it was
+        // taken for this.
+        let mut place = Place::Turn(pin.bound().turn(&position, self.site).await?);
+        place.begin_now(self.site).await?;
+        let prepared = place.fly(&Prepare(&scanned.sql), self.site).await;
+        // Preparing does nothing of what the statement will do.
+        drop(place);
+        Ok(Statement {
+            pin,
+            sql: sql.to_owned(),
+            prepared: prepared?,
+        })
+    }
+
+    /// Pins the connection that this call would run on; takes one if there is none.
+    pub(crate) async fn pinned(&self, kind: PinKind) -> Result<PinGuard> {
+        let handle = match &self.target {
+            Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
+            Target::Ambient(handle) | Target::Outside(handle) => handle,
+        };
+        let frame = self.frame();
+        if let Some(bound) = frame.and_then(|frame| frame.lookup(handle.shared.id)) {
+            return Ok(PinGuard::new(&bound, kind));
+        }
+        let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
+        let bound = Bound::new(&handle.shared, lease);
+        let pin = PinGuard::new(&bound, kind);
+        if let Some(frame) = frame
+            && !bound.bind_to(frame)
+            && let Some(other) = frame.lookup(handle.shared.id)
+        {
+            // Another branch was faster: its connection is the coroutine's.
+            return Ok(PinGuard::new(&other, kind));
+        }
+        Ok(pin)
+    }
+}
+
+impl Statement {
+    #[track_caller]
+    fn call(&self) -> Call<'_> {
+        let seen = seen();
+        let position = Position::Frame(seen.frame().cloned());
+        Call {
+            target: Target::Bound(self.pin.bound(), position),
+            seen,
+            site: Location::caller(),
+        }
+    }
+
+    /// The SQL it was prepared from.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// How many parameters it takes.
+    pub fn param_count(&self) -> usize {
+        self.prepared.params
+    }
+
+    /// The columns of its rows; none if it gives no rows.
+    pub fn columns(&self) -> &[Column] {
+        self.prepared.columns.as_slice()
+    }
+
+    /// Runs it, and says how many rows it changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Db::exec`](crate::Db::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::exec`](crate::Db::exec); [`Kind::TransactionEnded`](crate::Kind::TransactionEnded) if its coroutine ended with its
+    /// transaction open.
+    #[track_caller]
+    pub fn exec<'a>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<Executed>> + Send + 'a {
+        self.call().exec(&self.sql, params.into_params())
+    }
+
+    /// Runs it with many sets of parameters; the affected rows are added up.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`exec`](Statement::exec).
+    #[track_caller]
+    pub fn exec_many<'a, P: IntoParams<'a>>(
+        &'a self,
+        sets: impl IntoIterator<Item = P>,
+    ) -> impl Future<Output = Result<Executed>> + Send + 'a {
+        let sets: Result<Vec<Params<'a>>> = sets.into_iter().map(P::into_params).collect();
+        self.call().exec_many(&self.sql, sets)
+    }
+
+    /// Runs it and gives all its rows.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`exec`](Statement::exec).
+    #[track_caller]
+    pub fn query<'a>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<Vec<Row>>> + Send + 'a {
+        self.call().query(&self.sql, params.into_params())
+    }
+
+    /// Runs it and gives its only row.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::query_one`](crate::Db::query_one).
+    #[track_caller]
+    pub fn query_one<'a>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<Row>> + Send + 'a {
+        self.call().query_one(&self.sql, params.into_params())
+    }
+
+    /// Runs it and gives its row, if there is one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::query_opt`](crate::Db::query_opt).
+    #[track_caller]
+    pub fn query_opt<'a>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<Option<Row>>> + Send + 'a {
+        self.call().query_opt(&self.sql, params.into_params())
+    }
+
+    /// Runs it and reads its rows into a type of yours.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::query_as`](crate::Db::query_as).
+    #[track_caller]
+    pub fn query_as<'a, T: DeserializeOwned>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<Vec<T>>> + Send + 'a {
+        let query = self.call().query(&self.sql, params.into_params());
+        async move { query.await?.iter().map(from_row).collect() }
+    }
+
+    /// Runs it and gives its rows one by one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`exec`](Statement::exec).
+    ///
+    /// # Errors
+    ///
+    /// As [`Db::stream`](crate::Db::stream).
+    #[track_caller]
+    pub fn stream<'a>(
+        &'a self,
+        params: impl IntoParams<'a>,
+    ) -> impl Future<Output = Result<RowStream>> + Send + 'a {
+        self.call().stream(&self.sql, params.into_params())
+    }
+}
+
+impl fmt::Debug for Statement {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Statement")
+            .field("sql", &self.sql)
+            .field("params", &self.prepared.params)
+            .finish_non_exhaustive()
+    }
+}

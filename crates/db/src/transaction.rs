@@ -1,0 +1,516 @@
+//! Transactions: as closures, and as guards.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::binding::{AfterCommit, Bound, Level, PinGuard, PinKind, Position, Turn};
+use crate::call::{Call, Target};
+use crate::coroutine::{Frame, InFrame, seen};
+use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
+use crate::limits;
+use crate::methods::sql_methods;
+use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
+use crate::place;
+use crate::{Error, Kind, Result};
+
+/// How a transaction is to be run.
+///
+/// # Examples
+///
+/// ```
+/// use cenote::{Isolation, TransactionOptions};
+///
+/// let options = TransactionOptions::new()
+///     .isolation(Isolation::Serializable)
+///     .retries(3);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransactionOptions {
+    pub(crate) begin: Begin,
+    pub(crate) retries: u32,
+}
+
+impl TransactionOptions {
+    /// As the database does it by default, and tried once.
+    pub fn new() -> Self {
+        TransactionOptions::default()
+    }
+
+    /// How well it is kept apart from others. Default: as the database likes.
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.begin.isolation = Some(isolation);
+        self
+    }
+
+    /// It will write nothing. Default: it may.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.begin.read_only = true;
+        self
+    }
+
+    /// How often [`Db::retry_transaction`](crate::Db::retry_transaction) tries again after a serialization
+    /// failure or a deadlock. Default: 0.
+    #[must_use]
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+}
+
+/// The pause before the first repetition; doubled with each, with jitter, up to
+/// [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Runs a closure in a transaction: in a frame of its own, which ends after the commit.
+///
+/// # Cancel safety
+///
+/// Dropped, everything is rolled back before the connection is used again.
+pub(crate) async fn run<T, E, F>(
+    call: &Call<'_>,
+    options: TransactionOptions,
+    body: F,
+) -> Result<T, E>
+where
+    E: From<Error>,
+    F: AsyncFnOnce() -> Result<T, E>,
+{
+    call.check_here()?;
+    let frame = call.frame().map_or_else(Frame::root, Frame::child);
+    let inside = Arc::clone(&frame);
+    InFrame::new(frame, async move {
+        let opened = open(call, &inside, options.begin, false).await;
+        call.note(&opened);
+        let guard = opened?;
+        match body().await {
+            Ok(value) => {
+                let committed = guard.commit(call.site).await;
+                call.note(&committed);
+                committed?;
+                Ok(value)
+            }
+            Err(error) => {
+                // If it cannot be rolled back its connection goes, and that is a
+                // rollback as well.
+                let _ = guard.roll_back(call.site).await;
+                Err(error)
+            }
+        }
+    })
+    .await
+}
+
+/// Runs a closure in a transaction, again if it failed for a reason that a repetition may cure.
+pub(crate) async fn retry<T, F>(call: &Call<'_>, options: TransactionOptions, body: F) -> Result<T>
+where
+    F: AsyncFnOnce() -> Result<T> + Clone,
+{
+    let id = call.shared().id;
+    let nested = call.frame().is_some_and(|frame| {
+        let bound = frame.lookup(id);
+        bound.is_some_and(|bound| bound.in_transaction_from(frame))
+    });
+    let mut left = if nested { 0 } else { options.retries };
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match run(call, options, body.clone()).await {
+            Err(error) if error.is_retryable() && left > 0 => {
+                left -= 1;
+                let runtime = &call.shared().runtime.0;
+                // Half of it fixed, half by chance, so that those who clashed part.
+                let chance = jitter(call.shared().id.spread());
+                let until = runtime.now().checked_add(pause / 2 + pause.mul_f64(chance / 2.0));
+                if let Some(until) = until {
+                    // Dropped here, nothing is held.
+                    runtime.sleep(until).await;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A number from 0 to 1 that differs from call to call.
+fn jitter(seed: u64) -> f64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(seed);
+    f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}
+
+/// Opens a transaction, or a savepoint in the one that is open, for code in this frame.
+async fn open(
+    call: &Call<'_>,
+    frame: &Arc<Frame>,
+    begin: Begin,
+    guarded: bool,
+) -> Result<LevelGuard> {
+    let site = call.site;
+    let (bound, level_frame) = match &call.target {
+        Target::Bound(bound, _) => (PinGuard::new(bound, PinKind::Explicit), None),
+        Target::Ambient(handle) | Target::Outside(handle) => {
+            let found = match &call.target {
+                Target::Outside(_) => None,
+                _ => frame.lookup(handle.shared.id),
+            };
+            let pinned = match found {
+                Some(bound) => PinGuard::new(&bound, PinKind::Explicit),
+                None => {
+                    let inside = call.seen.frame();
+                    let lease = place::acquire(handle, inside, site).await?;
+                    let bound = Bound::new(&handle.shared, lease);
+                    let pinned = PinGuard::new(&bound, PinKind::Explicit);
+                    if !bound.bind_to(frame) {
+                        // Another branch was faster.
+                        return Err(nested_begin(site));
+                    }
+                    pinned
+                }
+            };
+            (pinned, Some(Arc::clone(frame)))
+        }
+    };
+    let position = match &call.target {
+        Target::Bound(_, position) => position.clone(),
+        _ => Position::Frame(Some(Arc::clone(frame))),
+    };
+    // A cancel from here on: the turn is given back unsettled, the pin goes, and the
+    // pool's hook rolls back what may have begun.
+    let mut turn = bound.bound().turn(&position, site).await?;
+    if guarded && bound.bound().has_level_in(frame) {
+        return Err(nested_begin(site));
+    }
+    let mut level = Level::new(level_frame, site);
+    if turn.bound().in_transaction() {
+        set_savepoint(&mut turn, &mut level, begin).await?;
+    } else {
+        level.begin = begin;
+        level.begun = !turn.link().connection().begins_lazily();
+        if level.begun {
+            let first = None;
+            turn.fly(&BeginWith { begin, first }, site, None).await?;
+        }
+        level.hold(turn.bound().shared());
+    }
+    let serial = level.serial;
+    let outermost = level.savepoint.is_none();
+    turn.bound().push(level);
+    let guard = LevelGuard {
+        bound: Arc::clone(turn.bound()),
+        serial,
+        armed: true,
+    };
+    drop(turn);
+    if outermost {
+        limits::watch(&guard.bound, serial);
+    }
+    Ok(guard)
+}
+
+async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Result<()> {
+    if begin != Begin::default() {
+        let message = "a transaction is open already, so this one is a savepoint in it: its \
+                       isolation and read-only mode are those of the outermost";
+        return Err(Error::new(Kind::NestedBegin, message).at(level.site));
+    }
+    turn.begin_now(level.site).await?;
+    // A name that is never used again: one whose making was cut off harms nobody.
+    let name = format!("cenote_{}", level.serial);
+    turn.link().harmless();
+    let set = AtSavepoint(Savepoint::Set(&name));
+    turn.fly(&set, level.site, None).await?;
+    level.savepoint = Some(name);
+    level.begun = true;
+    Ok(())
+}
+
+fn nested_begin(site: &'static Location<'static>) -> Error {
+    let message = "this coroutine has a transaction open already: nest with db.transaction(..) or \
+                   with savepoint() on the transaction";
+    Error::new(Kind::NestedBegin, message).at(site)
+}
+
+/// An open level. Dropping it rolls back.
+struct LevelGuard {
+    bound: Arc<Bound>,
+    serial: u64,
+    armed: bool,
+}
+
+impl Drop for LevelGuard {
+    fn drop(&mut self) {
+        if self.armed {
+            self.bound.abandon(self.serial);
+        }
+    }
+}
+
+impl LevelGuard {
+    /// Takes the turn in which the level ends. From here on a cancel leaves the outcome
+    /// unknown.
+    async fn last_turn(&self, site: &'static Location<'static>) -> Result<Turn> {
+        let turn = self.bound.turn(&Position::Ending(self.serial), site).await;
+        turn.map_err(|error| self.bound.why_lost().unwrap_or(error))
+    }
+
+    async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
+        let mut turn = self.last_turn(site).await?;
+        if let Some(error) = self.bound.why_not_commit() {
+            self.undo(&mut turn, site).await?;
+            return Err(error);
+        }
+        let (begun, savepoint) = self.bound.shape(self.serial);
+        if !begun {
+            self.committed(turn);
+            return Ok(());
+        }
+        if let Some(name) = savepoint {
+            self.bound.set_ending(self.serial, Some(site));
+            let release = AtSavepoint(Savepoint::Release(&name));
+            if let Err(error) = turn.fly(&release, site, None).await {
+                // Refused, and still set.
+                self.bound.set_ending(self.serial, None);
+                self.undo(&mut turn, site).await?;
+                return Err(error);
+            }
+            self.committed(turn);
+            return Ok(());
+        }
+        self.bound.set_ending(self.serial, Some(site));
+        let done = turn.fly(&Commit, site, None).await;
+        match done {
+            Ok(CommitOutcome::Committed) => {
+                self.committed(turn);
+                Ok(())
+            }
+            Ok(CommitOutcome::RolledBack) => {
+                self.over(turn);
+                let message = "the server answered the commit with a rollback, because the \
+                               transaction had failed before";
+                Err(Error::new(Kind::RolledBack, message).at(site))
+            }
+            Err(error) if turn.link().is_broken() => {
+                self.over(turn);
+                let message = "the connection was lost during the commit: whether the \
+                               transaction was committed is unknown";
+                Err(error.wrapped(Kind::OutcomeUnknown, message))
+            }
+            Err(error) => {
+                if turn.link().status() != Status::Idle {
+                    // Refused, and still open.
+                    let _ = turn.fly(&Rollback, site, self.cleanup_time()).await;
+                }
+                self.over(turn);
+                Err(error)
+            }
+        }
+    }
+
+    async fn roll_back(mut self, site: &'static Location<'static>) -> Result<()> {
+        let turn = self.last_turn(site).await;
+        let mut turn = match turn {
+            Ok(turn) => turn,
+            // The connection is gone, and with it the transaction.
+            Err(error) if error.is_connection_lost() => {
+                self.armed = false;
+                self.bound.abandon(self.serial);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.undo(&mut turn, site).await
+    }
+
+    async fn undo(&mut self, turn: &mut Turn, site: &'static Location<'static>) -> Result<()> {
+        let (begun, savepoint) = self.bound.shape(self.serial);
+        let mut done = Ok(());
+        if begun && turn.link().status() != Status::Idle {
+            self.bound.set_ending(self.serial, Some(site));
+            let limit = self.cleanup_time();
+            done = match &savepoint {
+                Some(name) => {
+                    let back = AtSavepoint(Savepoint::RollBack(name));
+                    turn.fly(&back, site, limit).await
+                }
+                None => turn.fly(&Rollback, site, limit).await,
+            };
+        }
+        // Where it failed the connection is of no more use: the pool's hook sees to that.
+        self.armed = false;
+        drop(self.bound.pop(self.serial));
+        if done.is_err() {
+            turn.give_up();
+        }
+        done
+    }
+
+    fn cleanup_time(&self) -> Option<Duration> {
+        Some(self.bound.shared().cleanup_timeout)
+    }
+
+    /// It is over, and was not committed.
+    fn over(&mut self, turn: Turn) {
+        self.armed = false;
+        let level = self.bound.pop(self.serial);
+        drop(turn);
+        drop(level);
+    }
+
+    /// It is over: the callbacks run, or go to the transaction around it.
+    fn committed(&mut self, turn: Turn) {
+        self.armed = false;
+        let callbacks = match self.bound.pop(self.serial) {
+            Some(level) => level.after_commit,
+            None => Vec::new(),
+        };
+        let mut callbacks = self.bound.defer(callbacks);
+        drop(turn);
+        for callback in callbacks.drain(..) {
+            run_callback(callback);
+        }
+    }
+}
+
+/// Runs a callback. It is too late for it to fail: the commit is done.
+pub(crate) fn run_callback(callback: AfterCommit) {
+    if catch_unwind(AssertUnwindSafe(callback)).is_err() {
+        tracing::error!("an after_commit callback panicked; its transaction is committed");
+    }
+}
+
+/// A transaction that somebody holds. Dropping it rolls back.
+///
+/// While it lives it is ambient: what its coroutine does with the `Db` runs in it. Its own methods
+/// run in exactly this transaction from any task.
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct Transaction<'t> {
+    guard: LevelGuard,
+    /// A savepoint borrows the transaction that it is in.
+    _around: PhantomData<&'t mut ()>,
+}
+
+pub(crate) async fn begin(call: &Call<'_>, begin: Begin) -> Result<Transaction<'static>> {
+    call.check_here()?;
+    let guard = match (&call.target, call.frame()) {
+        (Target::Bound(..), _) => open(call, &Frame::root(), begin, false).await,
+        (_, Some(frame)) => open(call, frame, begin, true).await,
+        (_, None) => {
+            let message = "begin() needs a coroutine around it, to roll back what is left when \
+                           that ends: use db.transaction(..), run the code in cenote::scope(..) or \
+                           cenote::spawn(..), or take a connection with db.connection()";
+            Err(Error::new(Kind::NoCoroutine, message).at(call.site))
+        }
+    };
+    call.note(&guard);
+    Ok(Transaction {
+        guard: guard?,
+        _around: PhantomData,
+    })
+}
+
+impl Transaction<'_> {
+    #[track_caller]
+    fn call(&self) -> Call<'_> {
+        Call {
+            target: Target::Bound(&self.guard.bound, Position::Level(self.guard.serial)),
+            seen: seen(),
+            site: Location::caller(),
+        }
+    }
+
+    sql_methods!("It runs in this transaction, from whatever task.");
+
+    /// Commits. `Ok` only if the server said so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before its answer, whether it was committed is unknown; what was not is
+    /// rolled back.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`], [`Kind::TransactionLost`], or
+    /// what the database says. It is over in any case.
+    #[track_caller]
+    pub fn commit(self) -> impl Future<Output = Result<()>> + Send {
+        self.guard.commit(Location::caller())
+    }
+
+    /// Rolls back, and waits until that is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it is rolled back all the same, before the connection is used again.
+    ///
+    /// # Errors
+    ///
+    /// The server did not answer; the connection is closed then, which is a rollback, too.
+    #[track_caller]
+    pub fn rollback(self) -> impl Future<Output = Result<()>> + Send {
+        self.guard.roll_back(Location::caller())
+    }
+
+    /// Sets a savepoint: a transaction inside this one, which can be rolled back alone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, this transaction is as it was.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    #[track_caller]
+    pub fn savepoint(&mut self) -> impl Future<Output = Result<Transaction<'_>>> + Send {
+        let serial = self.guard.serial;
+        let call = self.call();
+        async move {
+            let guard = open_in(&call, serial).await?;
+            Ok(Transaction {
+                guard,
+                _around: PhantomData,
+            })
+        }
+    }
+
+    /// Registers what is to run when the outermost transaction has been committed: at once,
+    /// in order, before `commit` returns. A rolled-back savepoint forgets its own.
+    pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
+        // Without a level it has ended already, and nothing is committed any more.
+        let (bound, serial) = (&self.guard.bound, self.guard.serial);
+        drop(bound.after_commit_of(serial, Box::new(callback)));
+    }
+}
+
+/// Opens a savepoint in this level, in the frame of that.
+async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
+    let Target::Bound(bound, position) = &call.target else {
+        unreachable!("a transaction's calls are bound");
+    };
+    let mut turn = bound.turn(position, call.site).await?;
+    let frame = bound.frame_of(serial);
+    let mut level = Level::new(frame, call.site);
+    set_savepoint(&mut turn, &mut level, Begin::default()).await?;
+    let serial = level.serial;
+    bound.push(level);
+    Ok(LevelGuard {
+        bound: Arc::clone(bound),
+        serial,
+        armed: true,
+    })
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Transaction")
+            .field("serial", &self.guard.serial)
+            .finish_non_exhaustive()
+    }
+}

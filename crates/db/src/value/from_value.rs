@@ -1,0 +1,300 @@
+//! What a [`Value`] can be taken as.
+
+use std::borrow::Cow;
+use std::num::{IntErrorKind, ParseIntError};
+
+use super::{ConvertError, Date, DateTime, Time, Value, hyphenated};
+
+/// A type that a value of a row can be taken as: see [`Row::get`](crate::Row::get).
+///
+/// Nothing is lost on the way. A value is taken as another type only where it means the same:
+///
+/// | asked for | taken from |
+/// |---|---|
+/// | integers | an int in range; a decimal that is whole and in range |
+/// | `bool` | a bool; the int 0 or 1 |
+/// | `f64`, `f32` | a float; an int that it holds exactly; a decimal. Rounded to the nearest, as floats are |
+/// | `&str` | text, decimal or JSON |
+/// | `String`, `Cow<str>` | the same, and a date, time, moment (ISO 8601) or UUID in writing |
+/// | `&[u8]`, `Vec<u8>`, `Cow<[u8]>`, `[u8; N]` | bytes |
+/// | [`Date`], [`Time`] | itself; text that reads as one |
+/// | [`DateTime`] | itself; a timestamp, then in UTC; text that reads as either |
+/// | `Option<T>` | NULL, and what `T` takes |
+/// | [`Value`] | anything |
+///
+/// and with the features of the same names:
+///
+/// | asked for | taken from |
+/// |---|---|
+/// | `chrono::NaiveDate`, `NaiveTime`, `NaiveDateTime`; `time::Date`, `Time`, `PrimitiveDateTime` | date, time or datetime; text that reads as one |
+/// | `chrono::DateTime<Utc>`, `DateTime<FixedOffset>`; `time::OffsetDateTime` | a timestamp; text that reads as a moment, in UTC if it does not say where |
+/// | `uuid::Uuid` | a UUID; 16 bytes; text that reads as one |
+/// | `rust_decimal::Decimal` | a decimal; an int; text that reads as one; a float, by the shortest digits that mean it |
+/// | `serde_json::Value`, `Json<T>` | JSON; text that reads as JSON |
+///
+/// # Your own types
+///
+/// ```
+/// use cenote::{ConvertError, FromValue, Value};
+///
+/// struct Meters(f64);
+///
+/// impl<'r> FromValue<'r> for Meters {
+///     fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+///         f64::from_value(value).map(Meters)
+///     }
+/// }
+///
+/// impl From<Meters> for Value<'_> {
+///     fn from(length: Meters) -> Self {
+///         length.0.into()
+///     }
+/// }
+/// ```
+pub trait FromValue<'r>: Sized {
+    /// The value as this type.
+    ///
+    /// # Errors
+    ///
+    /// It is of another type, or out of range; which, and what was wanted.
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError>;
+}
+
+impl<'r> FromValue<'r> for Value<'r> {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        Ok(value)
+    }
+}
+
+impl<'r, T: FromValue<'r>> FromValue<'r> for Option<T> {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Null => Ok(None),
+            value => T::from_value(value).map(Some),
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($type:ident)*) => {$(
+        impl<'r> FromValue<'r> for $type {
+            fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+                const WANTED: &str = stringify!($type);
+                match value {
+                    Value::Int(number) => $type::try_from(number)
+                        .map_err(|_| ConvertError::out_of_range(number, WANTED)),
+                    Value::UInt(number) => $type::try_from(number)
+                        .map_err(|_| ConvertError::out_of_range(number, WANTED)),
+                    Value::Decimal(digits) => $type::try_from(whole(&digits, WANTED)?)
+                        .map_err(|_| ConvertError::out_of_range(digits, WANTED)),
+                    other => Err(ConvertError::found(&other, WANTED)),
+                }
+            }
+        }
+    )*};
+}
+
+integers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
+
+/// The whole number that these decimal digits are.
+fn whole(digits: &str, wanted: &str) -> Result<i128, ConvertError> {
+    let (number, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if fraction.bytes().any(|digit| digit != b'0') {
+        return Err(ConvertError::new(format!(
+            "{digits} is not whole, wanted {wanted}"
+        )));
+    }
+    number
+        .parse()
+        .map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
+                ConvertError::out_of_range(digits, wanted)
+            }
+            _ => ConvertError::unreadable(digits, wanted),
+        })
+}
+
+impl<'r> FromValue<'r> for bool {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Bool(truth) => Ok(truth),
+            Value::Int(0) | Value::UInt(0) => Ok(false),
+            Value::Int(1) | Value::UInt(1) => Ok(true),
+            Value::Int(number) => Err(ConvertError::out_of_range(number, "bool")),
+            Value::UInt(number) => Err(ConvertError::out_of_range(number, "bool")),
+            other => Err(ConvertError::found(&other, "bool")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for f64 {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Float(number) => Ok(number),
+            Value::Int(number) if fits_mantissa(number.unsigned_abs(), f64::MANTISSA_DIGITS) => {
+                Ok(number as f64)
+            }
+            Value::UInt(number) if fits_mantissa(number, f64::MANTISSA_DIGITS) => Ok(number as f64),
+            Value::Int(number) => Err(inexact(number, "f64")),
+            Value::UInt(number) => Err(inexact(number, "f64")),
+            Value::Decimal(digits) => digits
+                .parse()
+                .map_err(|_| ConvertError::unreadable(&digits, "f64")),
+            other => Err(ConvertError::found(&other, "f64")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for f32 {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Float(number) => nearest_f32(number),
+            Value::Int(number) if fits_mantissa(number.unsigned_abs(), f32::MANTISSA_DIGITS) => {
+                Ok(number as f32)
+            }
+            Value::UInt(number) if fits_mantissa(number, f32::MANTISSA_DIGITS) => Ok(number as f32),
+            Value::Int(number) => Err(inexact(number, "f32")),
+            Value::UInt(number) => Err(inexact(number, "f32")),
+            Value::Decimal(digits) => digits
+                .parse()
+                .map_err(|_| ConvertError::unreadable(&digits, "f32")),
+            other => Err(ConvertError::found(&other, "f32")),
+        }
+    }
+}
+
+/// The number is exact in a float with so many binary digits.
+fn fits_mantissa(number: u64, digits: u32) -> bool {
+    let zeros = number.leading_zeros() + number.trailing_zeros();
+    u64::BITS.saturating_sub(zeros) <= digits
+}
+
+fn inexact(number: impl std::fmt::Display, wanted: &str) -> ConvertError {
+    ConvertError::new(format!("{number} cannot be an exact {wanted}"))
+}
+
+fn nearest_f32(number: f64) -> Result<f32, ConvertError> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "rounding is what a float is asked for; an overflow is looked for below"
+    )]
+    let rounded = number as f32;
+    if rounded.is_infinite() && number.is_finite() {
+        return Err(ConvertError::out_of_range(number, "f32"));
+    }
+    Ok(rounded)
+}
+
+impl<'r> FromValue<'r> for Cow<'r, str> {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Text(text) | Value::Decimal(text) | Value::Json(text) => Ok(text),
+            Value::Date(date) => Ok(Cow::Owned(date.to_string())),
+            Value::Time(time) => Ok(Cow::Owned(time.to_string())),
+            Value::DateTime(moment) => Ok(Cow::Owned(moment.to_string())),
+            Value::Timestamp(moment) => Ok(Cow::Owned(format!("{moment}Z"))),
+            Value::Uuid(uuid) => Ok(Cow::Owned(hyphenated(uuid))),
+            other => Err(ConvertError::found(&other, "text")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for String {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        Cow::<str>::from_value(value).map(Cow::into_owned)
+    }
+}
+
+impl<'r> FromValue<'r> for &'r str {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Text(Cow::Borrowed(text))
+            | Value::Decimal(Cow::Borrowed(text))
+            | Value::Json(Cow::Borrowed(text)) => Ok(text),
+            Value::Text(_) | Value::Decimal(_) | Value::Json(_) => Err(ConvertError::new(format!(
+                "found {} that the row does not hold in this form, wanted &str; a String takes it",
+                value.type_name()
+            ))),
+            other => Err(ConvertError::found(&other, "&str")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for Cow<'r, [u8]> {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Bytes(bytes) => Ok(bytes),
+            other => Err(ConvertError::found(&other, "bytes")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for Vec<u8> {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        Cow::<[u8]>::from_value(value).map(Cow::into_owned)
+    }
+}
+
+impl<'r> FromValue<'r> for &'r [u8] {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Bytes(Cow::Borrowed(bytes)) => Ok(bytes),
+            Value::Bytes(_) => Err(ConvertError::new(
+                "found bytes that the row does not hold in this form, wanted &[u8]; a Vec takes them",
+            )),
+            other => Err(ConvertError::found(&other, "&[u8]")),
+        }
+    }
+}
+
+impl<'r, const N: usize> FromValue<'r> for [u8; N] {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        let bytes = Cow::<[u8]>::from_value(value)?;
+        <[u8; N]>::try_from(&*bytes).map_err(|_| {
+            ConvertError::new(format!("found {} bytes, wanted {N} of them", bytes.len()))
+        })
+    }
+}
+
+impl<'r> FromValue<'r> for char {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        let Value::Text(text) = value else {
+            return Err(ConvertError::found(&value, "char"));
+        };
+        let mut letters = text.chars();
+        match (letters.next(), letters.next()) {
+            (Some(letter), None) => Ok(letter),
+            _ => Err(ConvertError::unreadable(&text, "char")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for Date {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Date(date) => Ok(date),
+            Value::Text(text) => text.parse(),
+            other => Err(ConvertError::found(&other, "Date")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for Time {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Time(time) => Ok(time),
+            Value::Text(text) => text.parse(),
+            other => Err(ConvertError::found(&other, "Time")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for DateTime {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::DateTime(moment) | Value::Timestamp(moment) => Ok(moment),
+            Value::Text(text) => DateTime::parse_utc(&text),
+            other => Err(ConvertError::found(&other, "DateTime")),
+        }
+    }
+}
