@@ -86,7 +86,8 @@ impl Builder {
     }
 
     /// Asks for the credentials anew for every connection: for passwords and tokens that
-    /// change. Clashes with [`user`](Builder::user) and [`password`](Builder::password).
+    /// change. A user that it leaves open is the DSN's. Clashes with [`user`](Builder::user),
+    /// [`password`](Builder::password) and [`persistent`](Builder::persistent).
     pub fn credentials(mut self, provider: impl Into<CredentialProvider>) -> Self {
         self.provider = Some(provider.into());
         self
@@ -150,6 +151,20 @@ impl Builder {
         self
     }
 
+    /// By which share of it the lifetime of each connection is longer or shorter, so that
+    /// they do not all end together. Default: 0.1.
+    pub fn lifetime_jitter(mut self, share: f64) -> Self {
+        self.config.lifetime_jitter = share;
+        self
+    }
+
+    /// How long a call may wait for a connection before a warning is logged; `None` for
+    /// never. Default: 1 s.
+    pub fn slow_acquire_warning(mut self, slow: impl Into<Option<Duration>>) -> Self {
+        self.config.slow_acquire_warning = slow.into();
+        self
+    }
+
     /// How many connections may be opening at once. Default: 4.
     pub fn max_creating(mut self, limit: usize) -> Self {
         self.config.max_creating = limit;
@@ -208,10 +223,7 @@ impl Builder {
     }
 
     /// What runs on every new connection before anybody uses it. May be given several times.
-    pub fn on_connect(
-        mut self,
-        hook: impl for<'c> AsyncHook<'c, Setup, Result<()>>,
-    ) -> Self {
+    pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Setup, Result<()>>) -> Self {
         self.on_connect.push(Box::new(hook));
         self
     }
@@ -246,6 +258,11 @@ impl Builder {
             Some(driver) => Arc::clone(driver),
             None => driver_named(dsn.driver())?,
         };
+        if self.config.persistent && self.provider.is_some() {
+            let message = "persistent and a provider of credentials cannot be had together: \
+                           nobody could tell whose connection is kept";
+            return Err(Error::new(Kind::Config, message));
+        }
         if !self.config.persistent {
             return Ok(Db::of(self.build(&dsn, &*driver).await?));
         }
@@ -271,7 +288,9 @@ impl Builder {
         let provider = self
             .provider
             .unwrap_or_else(|| config.credentials(dsn).into_provider());
-        let runtime = self.runtime.unwrap_or_else(|| Arc::new(TokioRuntime::new()));
+        let runtime = self
+            .runtime
+            .unwrap_or_else(|| Arc::new(TokioRuntime::new()));
         let runtime = SharedRuntime(runtime);
         let shared = Arc::new(Shared {
             id: DbId::next(),
@@ -287,6 +306,7 @@ impl Builder {
         let connections = Connections {
             template,
             credentials: provider,
+            dsn_credentials: dsn.credentials(),
             settings: ConnectSettings::new(config.statement_cache),
             connect_timeout: config.connect_timeout,
             reset_always: config.reset == ResetPolicy::Always,
@@ -309,7 +329,11 @@ impl Builder {
 }
 
 /// The pool as the configuration wants it.
-fn pool_builder(connections: Connections, config: &DbConfig, runtime: SharedRuntime) -> PoolBuilder {
+fn pool_builder(
+    connections: Connections,
+    config: &DbConfig,
+    runtime: SharedRuntime,
+) -> PoolBuilder {
     let mut pool = Pool::builder(connections)
         .min(config.min)
         .max(if config.unpooled { 1 } else { config.max })

@@ -222,7 +222,11 @@ impl<'a> Call<'a> {
     }
 
     /// Runs a statement with many sets of parameters.
-    pub(crate) async fn run_many(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
+    pub(crate) async fn run_many(
+        &self,
+        sql: &str,
+        sets: Result<Vec<Params<'_>>>,
+    ) -> Result<Outcome> {
         let done = self.run_many_texts(sql, sets).await;
         self.note(&done);
         done
@@ -266,7 +270,11 @@ impl<'a> Call<'a> {
         })
     }
 
-    pub(crate) async fn exec_many(self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Executed> {
+    pub(crate) async fn exec_many(
+        self,
+        sql: &str,
+        sets: Result<Vec<Params<'_>>>,
+    ) -> Result<Executed> {
         let outcome = self.run_many(sql, sets).await?;
         Ok(Executed {
             rows_affected: outcome.affected,
@@ -277,14 +285,21 @@ impl<'a> Call<'a> {
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
         let outcome = self.run(sql, params, true).await?;
-        Ok(outcome.rows.into_iter().flat_map(Batch::into_rows).collect())
+        Ok(outcome
+            .rows
+            .into_iter()
+            .flat_map(Batch::into_rows)
+            .collect())
     }
 
     pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
         let site = self.site;
         let mut rows = self.query(sql, params).await?;
         if rows.len() > 1 {
-            let message = format!("at most one row was asked for, and there are {}", rows.len());
+            let message = format!(
+                "at most one row was asked for, and there are {}",
+                rows.len()
+            );
             return Err(Error::new(Kind::TooManyRows, message).at(site));
         }
         Ok(rows.pop())

@@ -62,7 +62,10 @@ impl Connection {
         options: TransactionOptions,
     ) -> impl Future<Output = Result<Transaction<'_>>> + Send {
         let call = self.call();
-        async move { Ok(transaction::begin(&call, options.begin).await?) }
+        async move {
+            let begun: Transaction<'_> = transaction::begin(&call, options.begin).await?;
+            Ok(begun)
+        }
     }
 
     /// Whether a transaction is open on it.
@@ -73,7 +76,9 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("Connection").field(self.pin.bound()).finish()
+        out.debug_tuple("Connection")
+            .field(self.pin.bound())
+            .finish()
     }
 }
 

@@ -11,7 +11,7 @@ use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
 use crate::link::Link;
-use crate::secret::CredentialProvider;
+use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -31,6 +31,7 @@ impl<H: for<'c> AsyncHook<'c, Setup, Result<()>>> OnConnect for H {
 pub struct Connections {
     pub(crate) template: Arc<dyn Template>,
     pub(crate) credentials: CredentialProvider,
+    pub(crate) dsn_credentials: Credentials,
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) reset_always: bool,
@@ -80,8 +81,10 @@ impl Connections {
     ///
     /// Dropped, nothing stays open: the driver's promise.
     pub(crate) async fn connect(&self) -> Result<Link> {
-        let credentials = self.credentials.get().await?;
         let connecting = async {
+            let credentials = self.credentials.get().await?;
+            // What the provider leaves open, such as the user, the DSN may say.
+            let credentials = credentials.or(self.dsn_credentials.clone());
             let connection = self.template.connect(credentials, &self.settings).await?;
             let mut setup = Setup { connection };
             for hook in &self.on_connect {

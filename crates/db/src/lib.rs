@@ -16,7 +16,6 @@ pub mod driver;
 mod dsn;
 mod error;
 mod handle;
-mod limits;
 mod link;
 mod methods;
 mod op;

@@ -4,9 +4,9 @@ use std::panic::Location;
 
 use cenote_pool::Verdict;
 
+use crate::Result;
 use crate::connections::Connections;
 use crate::driver::{Connection, Reset, Status};
-use crate::Result;
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Link {
     streaming: bool,
     /// The session is not what it was after connecting.
     touched: bool,
+    /// Warnings of the last call.
+    warnings: u64,
     /// Up to which one the defaults have reached it.
     defaults: u64,
     /// When it was last used, by the coarse clock.
@@ -34,6 +36,7 @@ impl Link {
             harmless: false,
             streaming: false,
             touched: false,
+            warnings: 0,
             defaults,
             used: now,
         }
@@ -86,6 +89,16 @@ impl Link {
 
     pub(crate) fn set_streaming(&mut self, streaming: bool) {
         self.streaming = streaming;
+    }
+
+    /// Notes what the last call gave besides its answer.
+    pub(crate) fn note_answer(&mut self) {
+        self.touched |= self.connection.session_changed();
+        self.warnings = self.connection.warnings();
+    }
+
+    pub(crate) fn warnings(&self) -> u64 {
+        self.warnings
     }
 
     pub(crate) fn defaults(&self) -> u64 {
@@ -191,4 +204,3 @@ impl Flight<'_> {
         self.link.harmless = false;
     }
 }
-

@@ -195,7 +195,8 @@ impl Place {
         result: Result<T>,
     ) -> Result<T> {
         let link = self.link();
-        if class.touches_session || link.connection().session_changed() {
+        link.note_answer();
+        if class.touches_session {
             link.touch();
         }
         match self {
@@ -209,11 +210,7 @@ impl Place {
 }
 
 impl Alone {
-    async fn finish<T>(
-        mut self,
-        site: &'static Location<'static>,
-        result: Result<T>,
-    ) -> Result<T> {
+    async fn finish<T>(mut self, site: &'static Location<'static>, result: Result<T>) -> Result<T> {
         if self.lease.is_broken() || self.lease.is_unsettled() {
             return result;
         }

@@ -84,7 +84,10 @@ impl Call<'_> {
         let Target::Ambient(handle) = &self.target else {
             return self.place().await;
         };
-        let bound = self.seen.frame().and_then(|frame| frame.lookup(handle.shared.id));
+        let bound = self
+            .seen
+            .frame()
+            .and_then(|frame| frame.lookup(handle.shared.id));
         match bound {
             Some(bound) if bound.holds_streams() => {
                 let position = Position::Frame(self.seen.frame().cloned());

@@ -7,11 +7,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::binding::{AfterCommit, Bound, Level, PinGuard, PinKind, Position, Turn};
+use crate::binding::{self, AfterCommit, Bound, Level, PinGuard, PinKind, Position, Turn};
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
-use crate::limits;
 use crate::methods::sql_methods;
 use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
 use crate::place;
@@ -126,7 +125,9 @@ where
                 let runtime = &call.shared().runtime.0;
                 // Half of it fixed, half by chance, so that those who clashed part.
                 let chance = jitter(call.shared().id.spread());
-                let until = runtime.now().checked_add(pause / 2 + pause.mul_f64(chance / 2.0));
+                let until = runtime
+                    .now()
+                    .checked_add(pause / 2 + pause.mul_f64(chance / 2.0));
                 if let Some(until) = until {
                     // Dropped here, nothing is held.
                     runtime.sleep(until).await;
@@ -210,7 +211,7 @@ async fn open(
     };
     drop(turn);
     if outermost {
-        limits::watch(&guard.bound, serial);
+        binding::watch(&guard.bound, serial);
     }
     Ok(guard)
 }

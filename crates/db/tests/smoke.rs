@@ -1,4 +1,5 @@
 //! The handle as its users meet it.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // A test may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

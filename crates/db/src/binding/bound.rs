@@ -2,65 +2,28 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cenote_pool::OwnedLease;
 
-use super::level::{AfterCommit, Level, Undo};
+use super::level::{AfterCommit, Level};
+use super::state::{After, PinKind, Seat, State};
 use super::turn::{Position, doomed};
+use crate::Error;
 use crate::connections::Connections;
 use crate::coroutine::Frame;
 use crate::db::Binding;
 use crate::driver::{Begin, Status};
 use crate::shared::{DbId, Shared};
 use crate::sql::TransactionVerb;
-use crate::{Error, Kind, Result};
 
 pub(crate) type Lease = OwnedLease<Connections>;
 
 /// A connection that is pinned. See the [module](super).
 pub(crate) struct Bound {
     pub(super) shared: Arc<Shared>,
-    pub(super) state: Mutex<State>,
-}
-
-pub(super) struct State {
-    pub(super) seat: Seat,
-    /// The frame it is bound to. None for statements and connections outside of coroutines.
-    owner: Option<Weak<Frame>>,
-    pub(super) levels: Vec<Level>,
-    statements: usize,
-    explicit: usize,
-    /// The session was touched: pinned until the coroutine ends.
-    session: bool,
-    pub(super) undo: Vec<Undo>,
-    /// Why no call can run in its transaction any more, until that is ended.
-    pub(super) lost: Option<Error>,
-    /// Its coroutine ended with a transaction open, begun here.
-    pub(super) ended_at: Option<&'static Location<'static>>,
-    pub(super) waiting: Vec<(u64, Waker)>,
-}
-
-/// Where the lease is.
-pub(super) enum Seat {
-    Here(Lease),
-    /// Out with a turn, which was taken there.
-    Lent {
-        site: &'static Location<'static>,
-        streaming: bool,
-    },
-    Gone,
-}
-
-/// Things that pin a connection and are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PinKind {
-    /// A live statement.
-    Statement,
-    /// A pin or a connection that somebody holds on purpose.
-    Explicit,
+    state: Mutex<State>,
 }
 
 /// A pin, ended by dropping it.
@@ -90,46 +53,12 @@ impl Drop for PinGuard {
     }
 }
 
-/// What has to happen after the lock is released: the lease is dropped, which gives it
-/// back, and waiters are woken.
-#[derive(Default)]
-#[must_use]
-pub(super) struct After {
-    lease: Option<Lease>,
-    wakers: Vec<(u64, Waker)>,
-    unbind: Option<Arc<Frame>>,
-    /// Levels that are gone: they hold callbacks of the user's.
-    levels: Vec<Level>,
-    clean_up: bool,
-}
-
-impl After {
-    /// With what follows from a release. A lease that goes back needs no cleaning up
-    /// here: the pool's hook does it.
-    fn absorb(&mut self, released: After) {
-        self.clean_up &= released.lease.is_none();
-        self.lease = released.lease;
-        self.unbind = released.unbind;
-    }
-}
-
 impl Bound {
     /// A connection that is bound to nothing yet.
     pub(crate) fn new(shared: &Arc<Shared>, lease: Lease) -> Arc<Self> {
         Arc::new(Bound {
             shared: Arc::clone(shared),
-            state: Mutex::new(State {
-                seat: Seat::Here(lease),
-                owner: None,
-                levels: Vec::new(),
-                statements: 0,
-                explicit: 0,
-                session: false,
-                undo: Vec::new(),
-                lost: None,
-                ended_at: None,
-                waiting: Vec::new(),
-            }),
+            state: Mutex::new(State::new(lease)),
         })
     }
 
@@ -274,62 +203,6 @@ impl Bound {
         Some(lost)
     }
 
-    /// When this transaction has to be looked at again; `None` if it is over.
-    pub(crate) fn next_expiry(&self, serial: u64) -> Option<Instant> {
-        let now = self.shared.runtime.0.now();
-        let state = self.state();
-        let level = state.levels.first().filter(|level| level.serial == serial)?;
-        if state.lost.is_some() {
-            return None;
-        }
-        let old = self.shared.max_transaction_age.zip(level.since);
-        let old = old.and_then(|(most, since)| since.checked_add(most));
-        let most_idle = self.shared.idle_in_transaction;
-        // While a call is under way it does not idle: look again when it could.
-        let idle_since = match state.seat {
-            Seat::Lent { .. } => Some(now),
-            _ => level.idle_since,
-        };
-        let idle = most_idle.zip(idle_since);
-        let idle = idle.and_then(|(most, since)| since.checked_add(most));
-        match state.seat {
-            // The call has a deadline; what is left of it is seen to when it is over.
-            Seat::Lent { .. } => idle.or_else(|| now.checked_add(self.shared.cleanup_timeout)),
-            _ => old.into_iter().chain(idle).min(),
-        }
-    }
-
-    /// Rolls this transaction back if its time is over and no call is under way in it.
-    pub(crate) fn expire(self: &Arc<Self>, serial: u64) {
-        let now = self.shared.runtime.0.now();
-        if self.next_expiry(serial).is_none_or(|at| at > now) {
-            return;
-        }
-        let mut state = self.state();
-        if !matches!(state.seat, Seat::Here(_)) {
-            return;
-        }
-        let Some(first) = state.levels.first() else {
-            return;
-        };
-        let site = first.site;
-        let message = "the transaction was open or idle for longer than it may be, and was rolled \
-                       back";
-        state.lost = Some(Error::new(Kind::TransactionTimeout, message).at(site));
-        let mut after = After {
-            wakers: std::mem::take(&mut state.waiting),
-            ..After::default()
-        };
-        if let Seat::Here(lease) = std::mem::replace(&mut state.seat, Seat::Gone) {
-            after.lease = Some(lease);
-        }
-        state.undo.clear();
-        state.free_place();
-        drop(state);
-        tracing::warn!(%site, "{message}");
-        self.follow(after);
-    }
-
     /// Whether a stream has to run here: something that it must see is here.
     pub(crate) fn holds_streams(&self) -> bool {
         let state = self.state();
@@ -353,9 +226,9 @@ impl Bound {
     }
 
     pub(crate) fn describe(&self, frame: &Arc<Frame>) -> Binding {
-        let mut state = self.state();
-        let warnings = match &mut state.seat {
-            Seat::Here(lease) => lease.connection().warnings(),
+        let state = self.state();
+        let warnings = match &state.seat {
+            Seat::Here(lease) => lease.warnings(),
             _ => 0,
         };
         Binding {
@@ -490,120 +363,6 @@ impl Bound {
             let site = Location::caller();
             drop(bound.turn(&Position::CleanUp, site).await);
         }));
-    }
-}
-
-impl State {
-    fn count(&mut self, kind: PinKind) -> &mut usize {
-        match kind {
-            PinKind::Statement => &mut self.statements,
-            PinKind::Explicit => &mut self.explicit,
-        }
-    }
-
-    fn is_pinned(&self) -> bool {
-        !self.levels.is_empty() || self.statements > 0 || self.explicit > 0 || self.session
-    }
-
-    pub(super) fn pin_session(&mut self) {
-        self.session |= self.owner.is_some();
-    }
-
-    pub(super) fn owner(&self) -> Option<Arc<Frame>> {
-        self.owner.as_ref()?.upgrade()
-    }
-
-    /// The innermost level that code in this frame is in.
-    fn level_around(&self, frame: &Arc<Frame>) -> Option<usize> {
-        self.levels.iter().rposition(|level| match &level.frame {
-            Some(of) => frame.is_within(of),
-            None => true,
-        })
-    }
-
-    fn register(
-        &mut self,
-        depth: Option<usize>,
-        callback: AfterCommit,
-    ) -> Result<(), AfterCommit> {
-        match depth {
-            Some(depth) => {
-                self.levels[depth].after_commit.push(callback);
-                Ok(())
-            }
-            None => Err(callback),
-        }
-    }
-
-    pub(super) fn depth_of(&self, serial: u64) -> Option<usize> {
-        self.levels.iter().position(|level| level.serial == serial)
-    }
-
-    /// If nothing pins it, takes the lease out of its seat.
-    pub(super) fn release_if_free(&mut self) -> After {
-        let mut after = After::default();
-        if self.is_pinned() || matches!(self.seat, Seat::Lent { .. }) {
-            return after;
-        }
-        if let Seat::Here(lease) = std::mem::replace(&mut self.seat, Seat::Gone) {
-            after.lease = Some(lease);
-        }
-        self.undo.clear();
-        after.unbind = self.owner.take().and_then(|owner| owner.upgrade());
-        after
-    }
-
-    /// Forgets the levels from this depth on; what they did is to be undone.
-    fn end_levels(&mut self, depth: usize, after: &mut After) {
-        after.levels = self.levels.drain(depth..).collect();
-        let Some(outermost) = after.levels.first() else {
-            return;
-        };
-        after.wakers = std::mem::take(&mut self.waiting);
-        if let Some(site) = outermost.ending.filter(|_| depth > 0) {
-            // It may have ended before it could be undone: nobody knows.
-            self.doom(site);
-        } else if outermost.begun && !matches!(self.seat, Seat::Gone) {
-            self.undo.push(match &outermost.savepoint {
-                None => Undo::Transaction,
-                Some(name) => Undo::Savepoint(name.clone()),
-            });
-            after.clean_up = true;
-        }
-    }
-
-    /// A call was dropped before it was answered.
-    fn doom(&mut self, dropped: &'static Location<'static>) {
-        if let Some(top) = self.levels.last_mut()
-            && top.ending.is_none()
-        {
-            top.doomed_by.get_or_insert(dropped);
-        }
-    }
-
-    /// From now on the transaction idles.
-    fn note_idle(&mut self, shared: &Shared) {
-        if shared.idle_in_transaction.is_some()
-            && let Some(first) = self.levels.first_mut()
-        {
-            first.idle_since = Some(shared.runtime.0.now());
-        }
-    }
-
-    /// The connection is gone: its transaction does not hold a place any more.
-    fn free_place(&mut self) {
-        if let Some(first) = self.levels.first_mut() {
-            first.holding = None;
-        }
-    }
-
-    /// The connection has been lost under a transaction, or so it seems.
-    pub(super) fn lose(&mut self, message: String, site: Option<&'static Location<'static>>) {
-        let mut error = Error::new(Kind::TransactionLost, message);
-        if let Some(site) = site {
-            error = error.at(site);
-        }
-        self.lost.get_or_insert(error);
     }
 }
 

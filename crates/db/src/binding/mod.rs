@@ -20,8 +20,12 @@
 
 mod bound;
 mod level;
+mod limits;
+mod state;
 mod turn;
 
-pub(crate) use self::bound::{Bound, Lease, PinGuard, PinKind};
+pub(crate) use self::bound::{Bound, Lease, PinGuard};
 pub(crate) use self::level::{AfterCommit, Level};
+pub(crate) use self::limits::watch;
+pub(crate) use self::state::PinKind;
 pub(crate) use self::turn::{Position, Turn};

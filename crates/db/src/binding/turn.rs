@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::bound::{Bound, Lease, Seat, State};
+use super::bound::{Bound, Lease};
 use super::level::{Level, Undo};
+use super::state::{Seat, State};
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
@@ -235,11 +236,8 @@ impl Turn {
                 link.connection().rollback().await?;
             }
         }
-        loop {
-            // Taken off the list when it has been done: a cancel leaves it there.
-            let Some(next) = self.next_undo() else {
-                break;
-            };
+        // Taken off the list when it has been done: a cancel leaves it there.
+        while let Some(next) = self.next_undo() {
             let connection = self.link().connection();
             match &next {
                 // The server has ended it already.

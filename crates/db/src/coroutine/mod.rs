@@ -19,10 +19,10 @@ mod frame;
 mod host;
 mod scope;
 
-pub(crate) use self::current::{Seen, seen};
 pub use self::current::current;
+pub(crate) use self::current::{Seen, seen};
 pub use self::frame::CoroutineId;
 pub(crate) use self::frame::Frame;
 pub use self::host::Coroutine;
-pub use self::scope::{Detached, Scope, detached, scope, spawn};
 pub(crate) use self::scope::InFrame;
+pub use self::scope::{Detached, Scope, detached, scope, spawn};

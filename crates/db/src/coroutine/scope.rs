@@ -81,7 +81,6 @@ impl<F> Scope<F> {
 
     /// Registers a callback that runs when it has ended, however that came about,
     /// after its connections were given up.
-    #[must_use]
     pub fn on_end(self, callback: impl FnOnce() + Send + 'static) -> Self {
         self.inner.frame.on_end(Box::new(callback));
         self

@@ -54,7 +54,12 @@ use crate::row::{Columns, Row};
 /// [`Kind::Column`](crate::Kind::Column) if a column is missing, or if there are too many or too few of them;
 /// [`Kind::Type`](crate::Kind::Type) if a value is not of the type, with the name of its column.
 pub fn from_row<'r, T: Deserialize<'r>>(row: &'r Row) -> Result<T> {
-    T::deserialize(RowDeserializer { row }).map_err(|refused| refused.into_error(row.columns()))
+    let read = match T::deserialize(RowDeserializer { row }) {
+        // A type that takes whatever there is, except for a whole row.
+        Err(Refused::Map(_)) if row.len() == 1 => RowDeserializer { row }.single(T::deserialize),
+        read => read,
+    };
+    read.map_err(|refused| refused.into_error(row.columns()))
 }
 
 /// A row, to be read as a whole.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de;
+use serde::de::{self, Expected, Unexpected};
 
 use crate::row::Columns;
 use crate::value::ConvertError;
@@ -15,6 +15,8 @@ pub(super) enum Refused {
     Missing(&'static str),
     /// A value is not of the type; the column is not known here yet.
     Value(String),
+    /// The row was offered as a map, and this was wanted.
+    Map(String),
     /// The whole story.
     Told(Error),
 }
@@ -22,13 +24,7 @@ pub(super) enum Refused {
 impl Refused {
     /// The row has another number of columns than were asked for.
     pub(super) fn columns(columns: &Columns, wanted: &str) -> Self {
-        let there = match columns.len() {
-            0 => "no columns".to_owned(),
-            1 => "1 column".to_owned(),
-            count => format!("{count} columns"),
-        };
-        let message = format!("the row has {there}, wanted {wanted}");
-        Refused::Told(Error::new(Kind::Column, message))
+        Refused::Told(wrong_number(columns, wanted))
     }
 
     /// With the name of the column, if that is not known yet.
@@ -50,14 +46,32 @@ impl Refused {
                 Ok(_) => columns.no_such(&format_args!("`{field}`")),
             },
             Refused::Value(message) => Error::new(Kind::Type, message),
+            Refused::Map(wanted) => wrong_number(columns, &wanted),
             Refused::Told(error) => error,
         }
     }
 }
 
+fn wrong_number(columns: &Columns, wanted: &str) -> Error {
+    let there = match columns.len() {
+        0 => "no columns".to_owned(),
+        1 => "1 column".to_owned(),
+        count => format!("{count} columns"),
+    };
+    let message = format!("the row has {there}, wanted {wanted}");
+    Error::new(Kind::Column, message)
+}
+
 impl de::Error for Refused {
     fn custom<M: fmt::Display>(message: M) -> Self {
         Refused::Value(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
+        match found {
+            Unexpected::Map => Refused::Map(wanted.to_string()),
+            found => Refused::custom(format_args!("found {found}, wanted {wanted}")),
+        }
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -93,6 +107,7 @@ impl fmt::Display for Refused {
         match self {
             Refused::Missing(field) => write!(out, "the row has no column `{field}`"),
             Refused::Value(message) => out.write_str(message),
+            Refused::Map(wanted) => write!(out, "found a row, wanted {wanted}"),
             Refused::Told(error) => error.fmt(out),
         }
     }

@@ -34,9 +34,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use crate::dsn::{Dsn, Host, OptionReader, Options};
-pub use crate::row::{
-    Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows,
-};
+pub use crate::row::{Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows};
 pub use crate::secret::{Credentials, Secret};
 pub use crate::sql::Dialect;
 pub use crate::value::Value;
@@ -133,8 +131,7 @@ pub trait Connection: fmt::Debug + Send + 'static {
 
     /// Starts a statement whose rows are taken batch by batch with
     /// [`poll_batch`](Connection::poll_batch).
-    fn start_stream<'c>(&'c mut self, request: Request<'c>)
-    -> BoxFuture<'c, Result<Arc<Columns>>>;
+    fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>>;
 
     /// The next rows of the stream; `None` after the last. No more than a bounded
     /// number is ever kept ready.

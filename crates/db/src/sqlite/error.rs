@@ -216,11 +216,7 @@ mod tests {
             failing("", "SELECT (1").violation(),
             Some(Violation::Syntax)
         );
-        for undefined in [
-            "SELECT * FROM nowhere",
-            "SELECT nil",
-            "SELECT nobody(1)",
-        ] {
+        for undefined in ["SELECT * FROM nowhere", "SELECT nil", "SELECT nobody(1)"] {
             let error = failing("", undefined);
             assert_eq!(error.violation(), Some(Violation::Undefined), "{error}");
             assert_eq!(error.sql_state(), Some("HY000"));

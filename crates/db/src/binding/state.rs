@@ -1,0 +1,200 @@
+//! The state of a bound connection: who has it, what pins it, what is open on it.
+
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use super::bound::Lease;
+use super::level::{AfterCommit, Level, Undo};
+use crate::coroutine::Frame;
+use crate::shared::Shared;
+use crate::{Error, Kind, Result};
+
+pub(super) struct State {
+    pub(super) seat: Seat,
+    /// The frame it is bound to. None for statements and connections outside of coroutines.
+    pub(super) owner: Option<Weak<Frame>>,
+    pub(super) levels: Vec<Level>,
+    pub(super) statements: usize,
+    pub(super) explicit: usize,
+    /// The session was touched: pinned until the coroutine ends.
+    pub(super) session: bool,
+    pub(super) undo: Vec<Undo>,
+    /// Why no call can run in its transaction any more, until that is ended.
+    pub(super) lost: Option<Error>,
+    /// Its coroutine ended with a transaction open, begun here.
+    pub(super) ended_at: Option<&'static Location<'static>>,
+    pub(super) waiting: Vec<(u64, Waker)>,
+}
+
+/// Where the lease is.
+pub(super) enum Seat {
+    Here(Lease),
+    /// Out with a turn, which was taken there.
+    Lent {
+        site: &'static Location<'static>,
+        streaming: bool,
+    },
+    Gone,
+}
+
+/// Things that pin a connection and are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PinKind {
+    /// A live statement.
+    Statement,
+    /// A pin or a connection that somebody holds on purpose.
+    Explicit,
+}
+
+/// What has to happen after the lock is released: the lease is dropped, which gives it
+/// back, and waiters are woken.
+#[derive(Default)]
+#[must_use]
+pub(super) struct After {
+    pub(super) lease: Option<Lease>,
+    pub(super) wakers: Vec<(u64, Waker)>,
+    pub(super) unbind: Option<Arc<Frame>>,
+    /// Levels that are gone: they hold callbacks of the user's.
+    pub(super) levels: Vec<Level>,
+    pub(super) clean_up: bool,
+}
+
+impl After {
+    /// With what follows from a release. A lease that goes back needs no cleaning up
+    /// here: the pool's hook does it.
+    pub(super) fn absorb(&mut self, released: After) {
+        self.clean_up &= released.lease.is_none();
+        self.lease = released.lease;
+        self.unbind = released.unbind;
+    }
+}
+
+impl State {
+    pub(super) fn new(lease: Lease) -> Self {
+        State {
+            seat: Seat::Here(lease),
+            owner: None,
+            levels: Vec::new(),
+            statements: 0,
+            explicit: 0,
+            session: false,
+            undo: Vec::new(),
+            lost: None,
+            ended_at: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn count(&mut self, kind: PinKind) -> &mut usize {
+        match kind {
+            PinKind::Statement => &mut self.statements,
+            PinKind::Explicit => &mut self.explicit,
+        }
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.levels.is_empty() || self.statements > 0 || self.explicit > 0 || self.session
+    }
+
+    pub(super) fn pin_session(&mut self) {
+        self.session |= self.owner.is_some();
+    }
+
+    pub(super) fn owner(&self) -> Option<Arc<Frame>> {
+        self.owner.as_ref()?.upgrade()
+    }
+
+    /// The innermost level that code in this frame is in.
+    pub(super) fn level_around(&self, frame: &Arc<Frame>) -> Option<usize> {
+        self.levels.iter().rposition(|level| match &level.frame {
+            Some(of) => frame.is_within(of),
+            None => true,
+        })
+    }
+
+    pub(super) fn register(
+        &mut self,
+        depth: Option<usize>,
+        callback: AfterCommit,
+    ) -> Result<(), AfterCommit> {
+        match depth {
+            Some(depth) => {
+                self.levels[depth].after_commit.push(callback);
+                Ok(())
+            }
+            None => Err(callback),
+        }
+    }
+
+    pub(super) fn depth_of(&self, serial: u64) -> Option<usize> {
+        self.levels.iter().position(|level| level.serial == serial)
+    }
+
+    /// If nothing pins it, takes the lease out of its seat.
+    pub(super) fn release_if_free(&mut self) -> After {
+        let mut after = After::default();
+        if self.is_pinned() || matches!(self.seat, Seat::Lent { .. }) {
+            return after;
+        }
+        if let Seat::Here(lease) = std::mem::replace(&mut self.seat, Seat::Gone) {
+            after.lease = Some(lease);
+        }
+        self.undo.clear();
+        after.unbind = self.owner.take().and_then(|owner| owner.upgrade());
+        after
+    }
+
+    /// Forgets the levels from this depth on; what they did is to be undone.
+    pub(super) fn end_levels(&mut self, depth: usize, after: &mut After) {
+        after.levels = self.levels.drain(depth..).collect();
+        let Some(outermost) = after.levels.first() else {
+            return;
+        };
+        after.wakers = std::mem::take(&mut self.waiting);
+        if let Some(site) = outermost.ending.filter(|_| depth > 0) {
+            // It may have ended before it could be undone: nobody knows.
+            self.doom(site);
+        } else if outermost.begun && !matches!(self.seat, Seat::Gone) {
+            self.undo.push(match &outermost.savepoint {
+                None => Undo::Transaction,
+                Some(name) => Undo::Savepoint(name.clone()),
+            });
+            after.clean_up = true;
+        }
+    }
+
+    /// A call was dropped before it was answered.
+    pub(super) fn doom(&mut self, dropped: &'static Location<'static>) {
+        if let Some(top) = self.levels.last_mut()
+            && top.ending.is_none()
+        {
+            top.doomed_by.get_or_insert(dropped);
+        }
+    }
+
+    /// From now on the transaction idles.
+    pub(super) fn note_idle(&mut self, shared: &Shared) {
+        if shared.idle_in_transaction.is_some()
+            && let Some(first) = self.levels.first_mut()
+        {
+            first.idle_since = Some(shared.runtime.0.now());
+        }
+    }
+
+    /// The connection is gone: its transaction does not hold a place any more.
+    pub(super) fn free_place(&mut self) {
+        if let Some(first) = self.levels.first_mut() {
+            first.holding = None;
+        }
+    }
+
+    /// The connection has been lost under a transaction, or so it seems.
+    pub(super) fn lose(&mut self, message: String, site: Option<&'static Location<'static>>) {
+        let mut error = Error::new(Kind::TransactionLost, message);
+        if let Some(site) = site {
+            error = error.at(site);
+        }
+        self.lost.get_or_insert(error);
+    }
+}

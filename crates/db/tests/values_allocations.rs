@@ -1,0 +1,113 @@
+//! What reading rows costs: no allocation.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
+
+#[allow(dead_code, reason = "shared with the other tests")]
+mod values_support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use cenote::sql::Placeholders;
+use cenote::{IntoParams, Row, Value, from_row};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How often it allocates.
+fn allocations(act: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    act();
+    ALLOCATIONS.get() - before
+}
+
+const ROWS: usize = 1000;
+
+fn thousand_rows() -> cenote::driver::Batch {
+    let rows: Vec<Vec<Value<'_>>> = (0..1000_i64)
+        .map(|n| vec![n.into(), format!("name {n}").into()])
+        .collect();
+    values_support::batch(&["id", "name"], &rows)
+}
+
+#[test]
+fn reading_a_thousand_rows_by_position_and_by_name_allocates_nothing() {
+    let rows: Vec<Row> = thousand_rows().into_rows().collect();
+    let (mut sum, mut length) = (0, 0);
+    let count = allocations(|| {
+        for row in &rows {
+            sum += row.get::<i64>(0).unwrap() + row.get::<i64>("ID").unwrap();
+            length += row.get::<&str>("name").unwrap().len();
+            length += row.get::<Option<&str>>(1).unwrap().map_or(0, str::len);
+        }
+    });
+    assert_eq!(count, 0);
+    assert_eq!(sum, 999_000);
+    assert_eq!(length, 2 * (5 * ROWS + 10 + 2 * 90 + 3 * 900));
+}
+
+#[test]
+fn a_batch_becomes_rows_without_an_allocation_for_each() {
+    let batch = thousand_rows();
+    // One for the shared batch, one for the vector.
+    let count = allocations(|| {
+        let rows: Vec<Row> = batch.into_rows().collect();
+        assert_eq!(rows.len(), ROWS);
+    });
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn a_struct_that_borrows_is_read_without_an_allocation() {
+    #[derive(serde::Deserialize)]
+    struct User<'r> {
+        id: i64,
+        name: &'r str,
+    }
+
+    let rows: Vec<Row> = thousand_rows().into_rows().collect();
+    let mut sum = 0;
+    let count = allocations(|| {
+        for row in &rows {
+            let user: User<'_> = from_row(row).unwrap();
+            sum += user.id;
+            assert!(user.name.starts_with("name "));
+        }
+    });
+    assert_eq!(count, 0);
+    assert_eq!(sum, 499_500);
+}
+
+#[test]
+fn parameters_cost_the_vector_that_holds_them() {
+    let name = String::from("ada");
+    let mut bound = Vec::new();
+    let count = allocations(|| {
+        let params = (1, &name, None::<i64>).into_params().unwrap();
+        bound = params.bind(&Placeholders::Positional(3)).unwrap();
+    });
+    assert_eq!(count, 1);
+    assert_eq!(bound.len(), 3);
+    let ids = vec![1_i64; 100];
+    let count = allocations(|| drop((&ids).into_params().unwrap()));
+    assert_eq!(count, 1);
+}
