@@ -14,7 +14,7 @@ use crate::params::Params;
 use crate::place::{self, Place};
 use crate::row::Row;
 use crate::shared::Shared;
-use crate::sql::{self, Class, Scanned, Statements};
+use crate::sql::{self, Class, Plan, Statements};
 use crate::{Error, Kind, Result};
 
 /// What came of a statement that was executed.
@@ -55,18 +55,18 @@ pub(crate) struct Call<'a> {
 
 /// SQL that is ready to be sent.
 pub(crate) struct Text<'a> {
-    scanned: Scanned<'a>,
+    plan: Arc<Plan>,
     params: Vec<Param<'a>>,
 }
 
 impl<'a> Text<'a> {
     pub(crate) fn class(&self) -> &Class {
-        &self.scanned.class
+        &self.plan.class
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
-        let mut request = Request::new(&self.scanned.sql, &self.params);
-        request.script = self.scanned.class.statements == Statements::Several;
+        let mut request = Request::new(self.plan.sql(), &self.params);
+        request.script = self.plan.class.statements == Statements::Several;
         request.cache = !request.script;
         request
     }
@@ -91,15 +91,15 @@ impl<'a> Call<'a> {
     /// Reads the SQL and fits the parameters to it. Nothing has been sent yet.
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
-        let scanned = sql::scan(self.shared().dialect, sql)?;
-        let params = params?.bind(&scanned.placeholders)?;
-        if scanned.class.statements == Statements::Several && !params.is_empty() {
+        let plan = sql::plan(self.shared().dialect, sql)?;
+        let params = params?.bind(&plan.placeholders())?;
+        if plan.class.statements == Statements::Several && !params.is_empty() {
             let message = "a script of several statements cannot have parameters: run them one \
                            by one";
             return Err(Error::new(Kind::Parameters, message).at(self.site));
         }
-        self.refuse_session_only(&scanned.class)?;
-        Ok(Text { scanned, params })
+        self.refuse_session_only(&plan.class)?;
+        Ok(Text { plan, params })
     }
 
     /// A call runs where it was made, or not at all: it must not slip out of a
@@ -234,24 +234,25 @@ impl<'a> Call<'a> {
 
     async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
         self.check_here()?;
-        let scanned = sql::scan(self.shared().dialect, sql)?;
-        if scanned.class.statements == Statements::Several {
+        let plan = sql::plan(self.shared().dialect, sql)?;
+        if plan.class.statements == Statements::Several {
             let message = "exec_many takes one statement, not a script of several";
             return Err(Error::new(Kind::Parameters, message).at(self.site));
         }
-        self.refuse_session_only(&scanned.class)?;
+        self.refuse_session_only(&plan.class)?;
+        let placeholders = plan.placeholders();
         let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| params.bind(&scanned.placeholders))
+            .map(|params| params.bind(&placeholders))
             .collect::<Result<_>>()?;
         let mut place = self.place().await?;
         place.begin_now(self.site).await?;
         let batch = RunBatch {
-            sql: &scanned.sql,
+            sql: plan.sql(),
             sets: &sets,
         };
         let done = place.fly(&batch, self.site).await;
-        place.finish(&scanned.class, self.site, done).await
+        place.finish(&plan.class, self.site, done).await
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

@@ -375,7 +375,7 @@ impl Db {
         async move {
             call.check_here()?;
             // Does to a connection what an empty text does: nothing.
-            let nothing = sql::scan(call.shared().dialect, "")?;
+            let nothing = sql::plan(call.shared().dialect, "")?;
             let mut place = call.place().await?;
             let answer = place.fly(&Ping, call.site).await;
             place.finish(&nothing.class, call.site, answer).await

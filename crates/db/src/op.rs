@@ -30,11 +30,11 @@ pub(crate) async fn fly<O: Op>(
     runtime: &SharedRuntime,
     limit: Option<Duration>,
 ) -> Result<O::Out> {
+    if limit.is_none() {
+        return fly_unlimited(link, op, site).await;
+    }
     let mut flight = link.depart(site);
-    let answer = match limit {
-        None => Some(op.start(flight.connection()).await),
-        Some(_) => runtime.within(limit, op.start(flight.connection())).await,
-    };
+    let answer = runtime.within(limit, op.start(flight.connection())).await;
     match answer {
         Some(answer) => {
             flight.land();
@@ -45,6 +45,22 @@ pub(crate) async fn fly<O: Op>(
             Err(Error::new(Kind::StatementTimeout, message).at(site))
         }
     }
+}
+
+/// Makes a call and waits for its answer, however long it takes.
+///
+/// # Cancel safety
+///
+/// Dropped, the link is unsettled.
+pub(crate) async fn fly_unlimited<O: Op>(
+    link: &mut Link,
+    op: &O,
+    site: &'static Location<'static>,
+) -> Result<O::Out> {
+    let mut flight = link.depart(site);
+    let answer = op.start(flight.connection()).await;
+    flight.land();
+    answer
 }
 
 pub(crate) struct Run<'a>(pub(crate) Request<'a>);

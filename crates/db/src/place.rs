@@ -116,7 +116,11 @@ impl Place {
         op: &O,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        let shared = Arc::clone(self.shared());
+        let shared = self.shared();
+        if shared.statement_timeout.is_none() && shared.max_transaction_age.is_none() {
+            return op::fly_unlimited(self.link(), op, site).await;
+        }
+        let shared = Arc::clone(shared);
         let limit = self.limit(&shared);
         let done = op::fly(self.link(), op, site, &shared.runtime, limit).await;
         match done {

@@ -36,7 +36,7 @@ impl Call<'_> {
 
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
         self.check_here()?;
-        let scanned = crate::sql::scan(self.shared().dialect, sql)?;
+        let plan = crate::sql::plan(self.shared().dialect, sql)?;
         let pin = self.pinned(PinKind::Statement).await?;
         let position = match &self.target {
             Target::Bound(_, position) => position.clone(),
@@ -46,7 +46,7 @@ impl Call<'_> {
         // taken for this.
         let mut place = Place::Turn(pin.bound().turn(&position, self.site).await?);
         place.begin_now(self.site).await?;
-        let prepared = place.fly(&Prepare(&scanned.sql), self.site).await;
+        let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
         // Preparing does nothing of what the statement will do.
         drop(place);
         Ok(Statement {

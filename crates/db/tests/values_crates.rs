@@ -1,5 +1,8 @@
 //! Values of other crates, each behind the feature of its name.
-#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
+
+#[allow(dead_code, reason = "shared with the other tests")]
+mod values_support;
 
 use cenote::{FromValue, Value};
 
@@ -19,6 +22,7 @@ mod chrono {
     use proptest::prelude::*;
 
     use super::refused;
+    use super::values_support::row;
 
     type InUtc = chrono::DateTime<Utc>;
     type Offset = chrono::DateTime<FixedOffset>;
@@ -67,6 +71,22 @@ mod chrono {
         let kept = Offset::from_value(elsewhere()).unwrap();
         assert_eq!(kept, moment().and_utc());
         assert_eq!(kept.offset().local_minus_utc(), 2 * 3600);
+    }
+
+    #[test]
+    fn a_field_of_chrono_is_read_from_the_text_that_sqlite_keeps() {
+        #[derive(serde::Deserialize)]
+        struct User {
+            #[serde(deserialize_with = "cenote::Value::deserialize_as")]
+            born: NaiveDateTime,
+            #[serde(deserialize_with = "cenote::Value::deserialize_as")]
+            created: Option<InUtc>,
+        }
+        let text = || Value::from("2024-02-29 09:05:00.250");
+        let row = row(&[("born", text()), ("created", text())]);
+        let user: User = cenote::from_row(&row).unwrap();
+        assert_eq!(user.born, moment());
+        assert_eq!(user.created, Some(moment().and_utc()));
     }
 
     #[test]

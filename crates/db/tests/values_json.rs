@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod values_support;
 
-use cenote::{Json, Kind, Value, from_row};
+use cenote::{DateTime, Json, Kind, Value, from_row};
 use serde::Deserialize;
 
 use self::values_support::*;
@@ -98,4 +98,16 @@ fn json_that_does_not_fit_is_an_error_that_names_the_column() {
         refusal(from_row::<(Settings,)>(&single(7)), Kind::Type),
         "column `it`: found int, wanted Settings"
     );
+}
+
+#[test]
+fn days_and_times_of_our_own_are_written_as_they_are_printed() {
+    let moment: DateTime = "2024-02-29T09:05:00".parse().unwrap();
+    let written = serde_json::json!([moment, moment.date, moment.time]);
+    assert_eq!(
+        written,
+        serde_json::json!(["2024-02-29T09:05:00", "2024-02-29", "09:05:00"])
+    );
+    let read: DateTime = serde_json::from_value(written[0].clone()).unwrap();
+    assert_eq!(read, moment);
 }

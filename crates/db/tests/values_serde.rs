@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::driver::{BatchBuilder, Column, Columns};
-use cenote::{Date, DateTime, Kind, Row, Time, Value, from_row};
+use cenote::{Date, DateTime, FromValue, Kind, Row, Time, Value, from_row};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
@@ -394,7 +394,7 @@ fn what_has_a_written_form_is_a_string_to_who_wants_one() {
 }
 
 #[test]
-fn days_and_times_of_our_own_are_read_and_written_by_serde() {
+fn days_and_times_of_our_own_are_read_by_serde() {
     #[derive(Debug, Deserialize, PartialEq)]
     struct When {
         day: Date,
@@ -511,6 +511,39 @@ fn a_type_that_takes_whatever_there_is_can_be_a_scalar_too() {
     assert_eq!(
         refusal(from_row::<Digits>(&single(true)), Kind::Type),
         "column `it`: found boolean `true`, wanted digits"
+    );
+}
+
+#[test]
+fn a_field_can_be_read_by_way_of_get() {
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Field<T: for<'v> FromValue<'v>> {
+        #[serde(deserialize_with = "cenote::Value::deserialize_as")]
+        it: T,
+    }
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Around {
+        #[serde(flatten)]
+        field: Field<bool>,
+    }
+    fn read<T: for<'v> FromValue<'v>>(row: &Row) -> cenote::Result<T> {
+        from_row::<Field<T>>(row).map(|field| field.it)
+    }
+
+    let timestamp = single(Value::Timestamp(moment()));
+    assert_eq!(read::<DateTime>(&timestamp).unwrap(), moment());
+    let text = single("2024-02-29 09:05:00");
+    assert_eq!(read::<DateTime>(&text).unwrap(), moment());
+    assert_eq!(read::<Option<Date>>(&single(Value::Null)).unwrap(), None);
+    assert_eq!(read::<u8>(&single(7)).unwrap(), 7);
+    assert_eq!(read::<u64>(&single(u64::MAX)).unwrap(), u64::MAX);
+    assert_eq!(read::<f64>(&single(1.5)).unwrap(), 1.5);
+    assert_eq!(read::<Vec<u8>>(&single(b"abc")).unwrap(), b"abc");
+    // Where serde itself would not take a number for a bool.
+    assert!(from_row::<Around>(&single(1)).unwrap().field.it);
+    assert_eq!(
+        refusal(read::<Date>(&single("today")), Kind::Type),
+        "column `it`: \"today\" is no Date"
     );
 }
 

@@ -57,6 +57,26 @@ impl Bound {
         position: &Position,
         site: &'static Location<'static>,
     ) -> Result<Turn> {
+        let lease = match self.look(position, site) {
+            Looked::Mine(lease) => lease,
+            Looked::Never(error) => return Err(error),
+            Looked::Wait(_) => self.wait_for_turn(position, site).await?,
+        };
+        let mut turn = Turn {
+            bound: Arc::clone(self),
+            lease: Some(lease),
+        };
+        if turn.is_untidy() {
+            turn.tidy().await?;
+        }
+        Ok(turn)
+    }
+
+    async fn wait_for_turn(
+        self: &Arc<Self>,
+        position: &Position,
+        site: &'static Location<'static>,
+    ) -> Result<Lease> {
         let mut waiting = Waiting {
             bound: self,
             key: None,
@@ -81,19 +101,13 @@ impl Bound {
         let lease = self.shared.runtime.within(limit, looked).await;
         let holder = waiting.holder;
         drop(waiting);
-        let lease = lease.unwrap_or_else(|| {
+        lease.unwrap_or_else(|| {
             let message = format!(
                 "waited {:?} for a turn on the connection, which the coroutine uses elsewhere",
                 limit.unwrap_or_default()
             );
             Err(Error::new(Kind::Timeout, message).at(holder))
-        })?;
-        let mut turn = Turn {
-            bound: Arc::clone(self),
-            lease: Some(lease),
-        };
-        turn.tidy().await?;
-        Ok(turn)
+        })
     }
 
     fn look(&self, position: &Position, site: &'static Location<'static>) -> Looked {
@@ -201,6 +215,11 @@ impl Turn {
         if let Seat::Lent { streaming, .. } = &mut state.seat {
             *streaming = true;
         }
+    }
+
+    /// Something is left to be settled or undone.
+    fn is_untidy(&mut self) -> bool {
+        self.link().is_unsettled() || !self.bound.state().undo.is_empty()
     }
 
     /// Settles and undoes what others left behind.

@@ -52,14 +52,18 @@ impl Drop for Swapped {
 /// A task that runs inside the poll of a scope but is none of it (a `LocalSet` driven
 /// there) is told by its executor's task id, and counts as outside.
 pub(crate) fn current_frame() -> Option<Arc<Frame>> {
-    CURRENT
-        .try_with(|current| {
-            let current = current.borrow();
-            let entered = current.as_ref()?;
-            (entered.task == tokio::task::try_id()).then(|| Arc::clone(&entered.frame))
-        })
-        .ok()
-        .flatten()
+    with_current(|frame| frame.map(Arc::clone))
+}
+
+fn with_current<T>(look: impl Fn(Option<&Arc<Frame>>) -> T) -> T {
+    let looked = CURRENT.try_with(|current| {
+        let current = current.borrow();
+        let entered = current.as_ref();
+        let inside = entered.filter(|entered| entered.task == tokio::task::try_id());
+        look(inside.map(|entered| &entered.frame))
+    });
+    // A thread that is ending has no current frame any more.
+    looked.unwrap_or_else(|_| look(None))
 }
 
 /// The identity of the coroutine that the running code is in, if any.
@@ -83,10 +87,10 @@ impl Seen {
 
     /// Whether the running code is where it was then.
     pub(crate) fn is_here(&self) -> bool {
-        match (&self.0, current_frame()) {
+        with_current(|now| match (&self.0, now) {
             (None, None) => true,
-            (Some(then), Some(now)) => Arc::ptr_eq(then, &now),
+            (Some(then), Some(now)) => Arc::ptr_eq(then, now),
             _ => false,
-        }
+        })
     }
 }

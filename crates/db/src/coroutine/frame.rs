@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
@@ -37,6 +37,9 @@ impl fmt::Display for CoroutineId {
 pub(crate) struct Frame {
     coroutine: CoroutineId,
     parent: Option<Arc<Frame>>,
+    /// There are errors to remember or to forget; of root frames only. Written under the
+    /// lock. Relaxed: a coroutine sees its own writes.
+    has_errors: AtomicBool,
     state: Mutex<FrameState>,
 }
 
@@ -59,6 +62,7 @@ impl Frame {
         Arc::new(Frame {
             coroutine: CoroutineId::next(),
             parent: None,
+            has_errors: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -68,6 +72,7 @@ impl Frame {
         Arc::new(Frame {
             coroutine: self.coroutine,
             parent: Some(Arc::clone(self)),
+            has_errors: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -154,12 +159,17 @@ impl Frame {
     }
 
     pub(crate) fn note_error(self: &Arc<Self>, db: DbId, error: Option<&Error>) {
-        let mut state = self.root_of().state();
+        let root = self.root_of();
+        if error.is_none() && !root.has_errors.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = root.state();
         let before = match error {
             Some(error) => state.last_errors.insert(db, error.clone()),
-            None if state.last_errors.is_empty() => None,
             None => state.last_errors.remove(&db),
         };
+        let any = !state.last_errors.is_empty();
+        root.has_errors.store(any, Ordering::Relaxed);
         drop(state);
         drop(before);
     }

@@ -33,6 +33,9 @@ use crate::row::{Columns, Row};
 /// read from text. With the feature `json`, a JSON column is read into whatever type is asked for,
 /// and text that holds JSON into structs, maps and sequences.
 ///
+/// [`Value::deserialize_as`](crate::Value::deserialize_as) reads a field as `get` would, where serde reads it otherwise:
+/// moments that SQLite keeps as text.
+///
 /// A type may borrow from the row: a field may be a `&str`.
 ///
 /// ```

@@ -136,7 +136,7 @@ impl Config {
             None => JournalMode::AsItIs,
         };
         Ok(Config {
-            target: file.target(immutable, nolock),
+            target: file.target(place, immutable, nolock),
             name: file.name,
             flags: flags(mode, shared),
             vfs,
@@ -210,7 +210,6 @@ fn flags(mode: Mode, shared: Option<bool>) -> OpenFlags {
         Some(false) => OpenFlags::SQLITE_OPEN_PRIVATE_CACHE,
         None => OpenFlags::empty(),
     };
-    // Without the last, SQLite never shares a database in memory.
     access | cache | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI
 }
 
@@ -274,19 +273,21 @@ impl File {
     }
 
     /// What SQLite is to open. All that flags can say is left to the flags.
-    fn target(&self, immutable: bool, nolock: bool) -> String {
-        let mut query = Vec::new();
-        if immutable {
-            query.push("immutable=1");
-        }
-        if nolock {
-            query.push("nolock=1");
-        }
-        match &self.uri {
-            Some(uri) if query.is_empty() => uri.clone(),
-            Some(uri) => format!("{uri}?{}", query.join("&")),
-            None if query.is_empty() => self.name.clone(),
-            None => format!("file:{}?{}", percent_encoded(&self.name), query.join("&")),
+    fn target(&self, place: Place, immutable: bool, nolock: bool) -> String {
+        let immutable = immutable.then_some("immutable=1");
+        let nolock = nolock.then_some("nolock=1");
+        let query: Vec<_> = immutable.into_iter().chain(nolock).collect();
+        let uri = match &self.uri {
+            Some(uri) => uri.clone(),
+            // SQLite shares a database in memory only if its name is a URI.
+            None if place == Place::SharedMemory || !query.is_empty() => {
+                format!("file:{}", percent_encoded(&self.name))
+            }
+            None => return self.name.clone(),
+        };
+        match query.is_empty() {
+            true => uri,
+            false => format!("{uri}?{}", query.join("&")),
         }
     }
 }

@@ -32,6 +32,8 @@ struct State {
     /// None before the connection is open.
     interrupt: Option<InterruptHandle>,
     busy_timeout: Duration,
+    /// How often anybody has waited for a lock.
+    waits: u64,
 }
 
 impl State {
@@ -48,6 +50,7 @@ impl Control {
                 cancelled: 0,
                 interrupt: None,
                 busy_timeout,
+                waits: 0,
             }),
             cancelled: Condvar::new(),
         }
@@ -104,11 +107,17 @@ impl Control {
         Ok(())
     }
 
+    /// How often there was a lock to be waited for.
+    pub(super) fn waits(&self) -> u64 {
+        self.state().waits
+    }
+
     /// Waits a little for a lock of another connection, the `turn`th time in a row.
     /// `false` when there is no more time, or when the running call was cancelled.
     pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
         let waited: u64 = (0..turn).map(nth_wait).sum();
-        let state = self.state();
+        let mut state = self.state();
+        state.waits += 1;
         let left = state
             .busy_timeout
             .saturating_sub(Duration::from_millis(waited));

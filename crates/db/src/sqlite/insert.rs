@@ -1,5 +1,13 @@
-//! Whether a statement inserts, and where to: SQLite remembers the last rowid of a
-//! connection, and says nothing of who put it there.
+//! Whether a statement changes rows, and where it inserts: SQLite remembers the last number
+//! of changes and the last rowid of a connection, and says nothing of who left them there.
+
+/// It is an INSERT, REPLACE, UPDATE or DELETE; or a WITH, before any of them.
+pub(super) fn changes_rows(sql: &str) -> bool {
+    let verbs = ["INSERT", "REPLACE", "UPDATE", "DELETE", "WITH"];
+    TopWords::of(sql)
+        .next()
+        .is_some_and(|first| verbs.iter().any(|verb| first.is(verb)))
+}
 
 /// What can be told of an INSERT or REPLACE from its text.
 #[derive(Debug, PartialEq, Eq)]
@@ -206,6 +214,27 @@ mod tests {
             ("INSERT INTO 'never closed", Some("never close")),
         ] {
             assert_eq!(table(sql).as_deref(), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_changes_rows_is_told_from_what_changes_tables() {
+        for sql in [
+            "insert into t",
+            "/* x */ UPDATE t",
+            "DELETE FROM t",
+            "WITH a",
+            "replace",
+        ] {
+            assert!(changes_rows(sql), "{sql}");
+        }
+        for sql in [
+            "DROP TABLE t",
+            "CREATE TABLE t AS SELECT 1",
+            "",
+            "ALTER TABLE t",
+        ] {
+            assert!(!changes_rows(sql), "{sql}");
         }
     }
 

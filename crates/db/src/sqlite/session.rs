@@ -14,7 +14,7 @@ use rusqlite::{CachedStatement, Row, Statement, StatementStatus};
 use super::control::Control;
 use super::error;
 use super::functions::Alarm;
-use super::insert::Insert;
+use super::insert::{self, Insert};
 use super::stream::Outlet;
 use super::types::{columns_of, push_row};
 use crate::driver::{BatchBuilder, Begin, CommitOutcome, Outcome, Prepared};
@@ -127,8 +127,8 @@ impl Session {
         let done = self
             .run_sets(&mut statement, sql, sets)
             .and_then(|outcome| self.command("COMMIT").map(|()| outcome));
-        if done.is_err() {
-            self.rollback()?;
+        if done.is_err() && self.rollback().is_err() {
+            self.broken.set(true);
         }
         done
     }
@@ -305,13 +305,18 @@ impl Session {
         self.each_row(&mut statement, |_| Ok(true))
     }
 
-    /// The same, again and again while others hold a lock: for what SQLite does not call the
-    /// busy handler for.
+    /// The same, again and again while others hold a lock for which SQLite does not call the
+    /// busy handler.
     pub(super) fn command_while_busy(&self, sql: &str) -> Result<()> {
         let mut turn = 0;
         loop {
-            match self.command(sql) {
-                Err(error) if error::is_busy(&error) && self.control.wait_for_lock(turn) => {
+            let waits = self.control.waits();
+            let done = self.command(sql);
+            let gave_up = self.control.waits() != waits;
+            match done {
+                Err(error)
+                    if error::is_busy(&error) && !gave_up && self.control.wait_for_lock(turn) =>
+                {
                     turn += 1;
                 }
                 done => return done,
@@ -367,9 +372,9 @@ impl Session {
             let rows = rows.unwrap_or_else(|| BatchBuilder::new(columns_of(statement)));
             outcome.rows = Some(rows.finish());
         }
-        // SQLite keeps the number of the last statement that changed something: it is this
-        // one's only if the total has moved.
-        if self.db.total_changes() != changes {
+        // SQLite keeps the number of the last statement that changed rows: it is this one's
+        // only if the total has moved.
+        if self.db.total_changes() != changes && insert::changes_rows(sql) {
             outcome.affected = self.db.changes();
         }
         if outcome.affected > 0 {

@@ -334,3 +334,73 @@ fn work(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sqlite::functions::Functions;
+
+    async fn worker() -> Worker {
+        let control = Arc::new(Control::new(Duration::ZERO));
+        let own = Arc::clone(&control);
+        let open = move || {
+            let db = rusqlite::Connection::open_in_memory().unwrap();
+            own.interrupt_with(db.get_interrupt_handle());
+            let alarm = Functions::default().register(&db).unwrap();
+            Ok(Session::new(db, own, alarm, 0))
+        };
+        Worker::start(control, open).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_panicking_program_loses_the_connection_and_nothing_else() {
+        let mut worker = worker().await;
+        let thread = worker.take_thread().unwrap();
+        let panicking = worker.call(|_| -> Result<()> { panic!("a bug") });
+        assert_eq!(panicking.await.unwrap_err().kind(), Kind::ConnectionLost);
+        assert!(worker.is_lost());
+        thread.join().unwrap();
+        let next = worker.call(|session| session.ping()).await;
+        assert_eq!(next.unwrap_err().kind(), Kind::ConnectionLost);
+        assert_eq!(
+            worker.close().await.unwrap_err().kind(),
+            Kind::ConnectionLost
+        );
+    }
+
+    #[tokio::test]
+    async fn a_look_sees_that_the_thread_has_ended() {
+        let mut worker = worker().await;
+        worker.look();
+        assert!(!worker.is_lost());
+        let (jobs, _) = mpsc::channel();
+        let real = std::mem::replace(&mut worker.jobs, jobs);
+        drop(real);
+        while !worker.thread.as_ref().unwrap().is_finished() {
+            std::thread::yield_now();
+        }
+        worker.look();
+        assert!(worker.is_lost());
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_opening_is_an_error() {
+        let control = Arc::new(Control::new(Duration::ZERO));
+        let started = Worker::start(control, || panic!("a bug")).await;
+        assert_eq!(started.unwrap_err().kind(), Kind::ConnectionLost);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_cancelled_before_it_began_is_not_begun() {
+        let mut worker = worker().await;
+        worker.control.cancel(worker.call + 1);
+        let mut answer = worker
+            .send(|_| -> Result<()> { unreachable!("it was cancelled") })
+            .unwrap();
+        worker.settle().await.unwrap();
+        assert!(answer.try_recv().is_err());
+        worker.call(|session| session.ping()).await.unwrap();
+    }
+}

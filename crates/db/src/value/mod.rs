@@ -4,6 +4,7 @@
 mod from_copy;
 
 mod convert_error;
+mod deserialize_as;
 mod from_value;
 mod into_value;
 mod moment;

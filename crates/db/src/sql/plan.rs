@@ -1,0 +1,170 @@
+//! Scanned texts, remembered: programs run the same few statements again and again.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::{Class, Dialect, Placeholders, scan};
+use crate::Result;
+
+/// What a scan found, without the text it was found in.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    text: Box<str>,
+    dialect: &'static Dialect,
+    /// What to send, if it is not the text itself.
+    rewritten: Option<Box<str>>,
+    places: Places,
+    pub(crate) class: Class,
+}
+
+#[derive(Debug)]
+enum Places {
+    None,
+    Positional(usize),
+    Named(Box<[Box<str>]>),
+}
+
+impl Plan {
+    /// The text that the database is to be sent.
+    pub(crate) fn sql(&self) -> &str {
+        self.rewritten.as_deref().unwrap_or(&self.text)
+    }
+
+    pub(crate) fn placeholders(&self) -> Placeholders<'_> {
+        match &self.places {
+            Places::None => Placeholders::None,
+            Places::Positional(count) => Placeholders::Positional(*count),
+            Places::Named(names) => Placeholders::Named(names.iter().map(|name| &**name).collect()),
+        }
+    }
+
+    fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
+        let scanned = scan(dialect, text)?;
+        Ok(Plan {
+            text: text.into(),
+            dialect,
+            rewritten: match scanned.sql {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(rewritten) => Some(rewritten.into()),
+            },
+            places: match scanned.placeholders {
+                Placeholders::None => Places::None,
+                Placeholders::Positional(count) => Places::Positional(count),
+                Placeholders::Named(names) => {
+                    Places::Named(names.into_iter().map(Box::from).collect())
+                }
+            },
+            class: scanned.class,
+        })
+    }
+}
+
+/// So many texts are remembered on each thread; a power of two.
+const REMEMBERED: usize = 256;
+
+/// Longer ones are scanned every time.
+const LONGEST: usize = 4096;
+
+thread_local! {
+    /// By [`slot_of`]. Each thread has its own, so that none waits for another.
+    static PLANS: RefCell<Vec<Option<Arc<Plan>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Scans a text, or remembers what came of it.
+///
+/// # Errors
+///
+/// As [`scan`].
+pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
+    if text.len() > LONGEST {
+        return Ok(Arc::new(Plan::new(dialect, text)?));
+    }
+    let slot = slot_of(text);
+    let remembered = PLANS.try_with(|plans| {
+        let plans = plans.borrow();
+        let plan = plans.get(slot)?.as_ref()?;
+        let same = std::ptr::eq(plan.dialect, dialect) && &*plan.text == text;
+        same.then(|| Arc::clone(plan))
+    });
+    if let Ok(Some(plan)) = remembered {
+        return Ok(plan);
+    }
+    let plan = Arc::new(Plan::new(dialect, text)?);
+    // A thread that is ending remembers nothing.
+    let _ = PLANS.try_with(|plans| {
+        let mut plans = plans.borrow_mut();
+        plans.resize(REMEMBERED, None);
+        plans[slot] = Some(Arc::clone(&plan));
+    });
+    Ok(plan)
+}
+
+/// Where a text is remembered: by its length and three of its parts. Two that share a slot
+/// only push each other out.
+fn slot_of(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        let part = &bytes[at.min(bytes.len())..bytes.len().min(at + 8)];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    };
+    let mixed = [
+        bytes.len() as u64,
+        word(bytes.len() / 3),
+        word(bytes.len() / 2),
+        word(bytes.len().saturating_sub(8)),
+    ]
+    .into_iter()
+    .fold(0_u64, |mixed, part| {
+        (mixed.rotate_left(5) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    // The upper bits are the well-mixed ones.
+    usize::try_from(mixed >> 32).unwrap_or(0) % REMEMBERED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SQLITE: Dialect = Dialect::SQLITE;
+    static POSTGRES: Dialect = Dialect::POSTGRES;
+
+    #[test]
+    fn a_text_is_scanned_once_and_remembered() {
+        let sql = "SELECT a FROM t WHERE b = :b";
+        let first = plan(&SQLITE, sql).unwrap();
+        assert!(Arc::ptr_eq(&first, &plan(&SQLITE, sql).unwrap()));
+    }
+
+    #[test]
+    fn a_remembered_text_says_what_a_scan_says() {
+        for sql in ["SELECT 1", "SELECT ?, ?", "SELECT :a, :b, :a", "BEGIN", ""] {
+            for dialect in [&SQLITE, &POSTGRES] {
+                for _ in 0..2 {
+                    let plan = plan(dialect, sql).unwrap();
+                    let scanned = scan(dialect, sql).unwrap();
+                    assert_eq!(plan.sql(), scanned.sql);
+                    assert_eq!(plan.placeholders(), scanned.placeholders);
+                    assert_eq!(plan.class, scanned.class);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_that_share_a_slot_are_not_confused() {
+        for n in 0..10 * REMEMBERED {
+            let sql = format!("SELECT {n}");
+            assert_eq!(plan(&SQLITE, &sql).unwrap().sql(), sql);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_scanned_every_time() {
+        let sql = format!("SELECT '{}'", "x".repeat(LONGEST));
+        let first = plan(&SQLITE, &sql).unwrap();
+        assert!(!Arc::ptr_eq(&first, &plan(&SQLITE, &sql).unwrap()));
+    }
+}

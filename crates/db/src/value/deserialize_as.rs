@@ -1,0 +1,104 @@
+//! Fields of serde structs that are read as from a row.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::{FromValue, Value};
+
+impl Value<'_> {
+    /// Reads a field of a serde struct by way of [`FromValue`], for types that serde reads in
+    /// another way or not at all.
+    ///
+    /// SQLite keeps moments as text, `2024-02-29 09:05:00`, which `chrono` and `time` do not take
+    /// from serde, but which [`Row::get`](crate::Row::get) and this function do:
+    ///
+    /// ```
+    /// # use cenote::{Date, DateTime};
+    /// #[derive(serde::Deserialize)]
+    /// struct User {
+    ///     name: String,
+    ///     #[serde(deserialize_with = "cenote::Value::deserialize_as")]
+    ///     created: DateTime, // or chrono::DateTime<Utc>, time::OffsetDateTime …
+    ///     #[serde(default, deserialize_with = "cenote::Value::deserialize_as")]
+    ///     born: Option<Date>,
+    /// }
+    /// ```
+    ///
+    /// What serde has no type for arrives in writing: a date, a UUID and also a decimal are
+    /// [`Value::Text`] here.
+    ///
+    /// # Errors
+    ///
+    /// As of [`FromValue::from_value`], and if the field is a map or a sequence.
+    pub fn deserialize_as<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: for<'v> FromValue<'v>,
+    {
+        let value = deserializer.deserialize_any(AnyValue)?;
+        T::from_value(value).map_err(D::Error::custom)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value<'de>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value of a database")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value<'de>, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, some: D) -> Result<Value<'de>, D::Error> {
+        some.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Value<'de>, E> {
+        Ok(truth.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
+        Ok(number.into())
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
+        Ok(text.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
+        Ok(text.to_owned().into())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value<'de>, E> {
+        Ok(text.into())
+    }
+
+    fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Value<'de>, E> {
+        Ok(bytes.into())
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Value<'de>, E> {
+        Ok(bytes.to_vec().into())
+    }
+
+    fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Value<'de>, E> {
+        Ok(bytes.into())
+    }
+}
