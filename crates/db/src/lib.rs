@@ -1,4 +1,4 @@
-//! One database handle that thousands of tasks share.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod binding;
@@ -56,4 +56,6 @@ pub use crate::secret::{CredentialProvider, Credentials, Secret};
 pub use crate::statement::Statement;
 pub use crate::stream::RowStream;
 pub use crate::transaction::{Transaction, TransactionOptions};
+#[cfg(feature = "json")]
+pub use crate::value::Json;
 pub use crate::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
