@@ -2,19 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
 
 use crate::config::{DbConfig, ResetPolicy};
-use crate::connections::{Connections, Defaults, OnConnect, Setup};
+use crate::connections::{Connections, Defaults, OnConnect};
 use crate::contention::Contention;
 use crate::db::Db;
 use crate::deadline::SharedRuntime;
 use crate::driver::{ConnectSettings, Driver};
 use crate::dsn::Dsn;
 use crate::handle::Handle;
-use crate::persistent::{self, Persistent};
+use crate::link::Link;
+use crate::persistent;
 use crate::secret::{CredentialProvider, Secret};
 use crate::shared::{DbId, Shared};
 use crate::{Error, Kind, Result};
@@ -32,7 +34,7 @@ use crate::{Error, Kind, Result};
 /// let db = Db::builder("sqlite:file:builder-doc?mode=memory&cache=shared")
 ///     .max(4)
 ///     .acquire_timeout(Duration::from_secs(5))
-///     .on_connect(async |conn: &mut cenote::Setup| conn.exec("PRAGMA cache_size = -4000").await)
+///     .on_connect(async |conn: &mut cenote::Link| conn.exec("PRAGMA cache_size = -4000").await)
 ///     .open()
 ///     .await?;
 /// assert_eq!(db.status().total, 0); // Nothing is connected before it is needed.
@@ -216,14 +218,16 @@ impl Builder {
     }
 
     /// Keeps the connection of an [unpooled](Builder::unpooled) handle open for the next handle of this
-    /// process that is opened with the same driver, DSN, credentials and options. Default: no.
+    /// process that is opened with the same driver, DSN, credentials and options. What is open
+    /// on it is rolled back and its session is reset in between; what
+    /// [`on_connect`](Builder::on_connect) did to it stays. Default: no.
     pub fn persistent(mut self, persistent: bool) -> Self {
         self.config.persistent = persistent;
         self
     }
 
     /// What runs on every new connection before anybody uses it. May be given several times.
-    pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Setup, Result<()>>) -> Self {
+    pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Link, Result<()>>) -> Self {
         self.on_connect.push(Box::new(hook));
         self
     }
@@ -263,15 +267,7 @@ impl Builder {
                            nobody could tell whose connection is kept";
             return Err(Error::new(Kind::Config, message));
         }
-        if !self.config.persistent {
-            return Ok(Db::of(self.build(&dsn, &*driver).await?));
-        }
-        let key = Persistent::key(driver.name(), &self.config);
-        if let Some(kept) = persistent::find(&key) {
-            return Ok(Db::of(kept));
-        }
-        let handle = self.build(&dsn, &*driver).await?;
-        Ok(Db::of(persistent::keep(key, handle)))
+        Ok(Db::of(self.build(&dsn, &*driver).await?))
     }
 
     async fn build(self, dsn: &Dsn, driver: &dyn Driver) -> Result<Arc<Handle>> {
@@ -303,6 +299,7 @@ impl Builder {
             idle_in_transaction: config.idle_in_transaction,
             contention: Arc::new(Contention::default()),
         });
+        let persistent = config.persistent;
         let connections = Connections {
             template,
             credentials: provider,
@@ -313,6 +310,8 @@ impl Builder {
             on_connect: self.on_connect,
             runtime: runtime.clone(),
             defaults: Defaults::default(),
+            persistent: persistent.then(|| persistent::Key::new(driver.name(), &config)),
+            handle_gone: Arc::new(AtomicBool::new(false)),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if let Some(breaker) = self.breaker {

@@ -2,7 +2,7 @@
 //! both layers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
 use crate::link::Link;
+use crate::persistent::{self, Kept};
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
 
 /// What runs on every new connection: an [`AsyncHook`], as an object.
 pub(crate) trait OnConnect: Send + Sync {
-    fn run<'c>(&'c self, setup: &'c mut Setup) -> BoxFuture<'c, Result<()>>;
+    fn run<'c>(&'c self, link: &'c mut Link) -> BoxFuture<'c, Result<()>>;
 }
 
-impl<H: for<'c> AsyncHook<'c, Setup, Result<()>>> OnConnect for H {
-    fn run<'c>(&'c self, setup: &'c mut Setup) -> BoxFuture<'c, Result<()>> {
-        self.call(setup)
+impl<H: for<'c> AsyncHook<'c, Link, Result<()>>> OnConnect for H {
+    fn run<'c>(&'c self, link: &'c mut Link) -> BoxFuture<'c, Result<()>> {
+        self.call(link)
     }
 }
 
@@ -38,6 +39,10 @@ pub struct Connections {
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
+    /// Where its connection is parked when the handle goes, if it is persistent.
+    pub(crate) persistent: Option<persistent::Key>,
+    /// The last clone of the handle is gone.
+    pub(crate) handle_gone: Arc<AtomicBool>,
 }
 
 /// Settings that every connection is given, in order.
@@ -80,18 +85,17 @@ impl Connections {
     /// # Cancel safety
     ///
     /// Dropped, nothing stays open: the driver's promise.
-    pub(crate) async fn connect(&self) -> Result<Link> {
+    async fn connect(&self) -> Result<Link> {
         let connecting = async {
-            let credentials = self.credentials.get().await?;
-            // What the provider leaves open, such as the user, the DSN may say.
-            let credentials = credentials.or(self.dsn_credentials.clone());
-            let connection = self.template.connect(credentials, &self.settings).await?;
-            let mut setup = Setup { connection };
-            for hook in &self.on_connect {
-                hook.run(&mut setup).await?;
+            let connection = match self.unpark().await {
+                Some(connection) => connection,
+                None => self.open().await?,
+            };
+            let mut link = Link::new(connection, self.runtime.coarse_now());
+            if let Some(key) = &self.persistent {
+                link.keep(Kept::new(key, &self.handle_gone));
             }
-            let mut link = Link::new(setup.connection, 0, self.runtime.coarse_now());
-            self.restore(&mut link).await?;
+            self.set_up(&mut link).await?;
             Ok(link)
         };
         let limit = Some(self.connect_timeout);
@@ -108,8 +112,20 @@ impl Connections {
             })
     }
 
-    /// Gives a connection all defaults anew.
-    pub(crate) async fn restore(&self, link: &mut Link) -> Result<()> {
+    /// Opens a connection that nobody has told anything yet.
+    pub(crate) async fn open(&self) -> Result<Box<dyn Connection>> {
+        let credentials = self.credentials.get().await?;
+        // What the provider leaves open, such as the user, the DSN may say.
+        let credentials = credentials.or(self.dsn_credentials.clone());
+        self.template.connect(credentials, &self.settings).await
+    }
+
+    /// Tells a connection that has just been opened, or is as good as that, what all of
+    /// this handle are told.
+    pub(crate) async fn set_up(&self, link: &mut Link) -> Result<()> {
+        for hook in &self.on_connect {
+            hook.run(link).await?;
+        }
         link.set_defaults(0);
         self.bring_up_to_date(link).await
     }
@@ -127,8 +143,28 @@ impl Connections {
         self.reset_always
     }
 
+    /// The connection that an earlier handle left, if it still lives.
+    async fn unpark(&self) -> Option<Box<dyn Connection>> {
+        let key = self.persistent.as_ref()?;
+        let mut connection = persistent::take(key).await?;
+        connection.probe();
+        (!connection.is_broken()).then_some(connection)
+    }
+
     /// Closes a connection: after use, after a failed connect, after a failed check.
-    async fn close(&self, link: Link) -> Result<()> {
+    async fn close(&self, mut link: Link) -> Result<()> {
+        // Acquire pairs with the release of the handle's drop.
+        if self.persistent.is_some() && self.handle_gone.load(Ordering::Acquire) {
+            // What this handle has set must not reach the next one. What its `on_connect`
+            // did is part of connecting, and stays.
+            if link.defaults() > 0 {
+                link.touch();
+            }
+            if link.make_new(self).await? {
+                link.park();
+                return Ok(());
+            }
+        }
         link.into_connection().close().await
     }
 }
@@ -182,36 +218,5 @@ impl fmt::Debug for Connections {
         out.debug_struct("Connections")
             .field("template", &self.template)
             .finish_non_exhaustive()
-    }
-}
-
-/// A new connection, before anybody else sees it: see
-/// [`Builder::on_connect`](crate::Builder::on_connect).
-#[derive(Debug)]
-pub struct Setup {
-    connection: Box<dyn Connection>,
-}
-
-impl Setup {
-    /// Runs SQL without parameters: one statement, or a script.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, the connection is closed.
-    ///
-    /// # Errors
-    ///
-    /// What the database says.
-    pub async fn exec(&mut self, sql: &str) -> Result<()> {
-        let mut request = crate::driver::Request::new(sql, &[]);
-        request.script = true;
-        request.cache = false;
-        request.rows = false;
-        self.connection.run(request).await.map(drop)
-    }
-
-    /// The driver's own connection.
-    pub fn driver(&mut self) -> &mut dyn Connection {
-        &mut *self.connection
     }
 }

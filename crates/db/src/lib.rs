@@ -41,7 +41,7 @@ pub use crate::builder::Builder;
 pub use crate::call::Executed;
 pub use crate::config::{DbConfig, ResetPolicy};
 pub use crate::connection::{Connection, Pinned};
-pub use crate::connections::{Connections, Setup};
+pub use crate::connections::Connections;
 pub use crate::coroutine::{
     Coroutine, CoroutineId, Detached, Scope, current, detached, scope, spawn,
 };

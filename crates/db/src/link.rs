@@ -1,14 +1,18 @@
 //! One connection as the pool keeps it: the driver's, and what the layer knows about it.
 
+use std::future::Future;
 use std::panic::Location;
 
 use cenote_pool::Verdict;
 
 use crate::Result;
 use crate::connections::Connections;
-use crate::driver::{Connection, Reset, Status};
+use crate::driver::{Connection, Request, Reset, Status};
+use crate::op::{self, Run};
+use crate::persistent::Kept;
 
-/// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools.
+/// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
+/// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
 #[derive(Debug)]
 pub struct Link {
     connection: Box<dyn Connection>,
@@ -26,10 +30,12 @@ pub struct Link {
     defaults: u64,
     /// When it was last used, by the coarse clock.
     used: u64,
+    /// Its entry among the persistent ones, if it is one.
+    kept: Option<Kept>,
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, defaults: u64, now: u64) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, now: u64) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -37,9 +43,35 @@ impl Link {
             streaming: false,
             touched: false,
             warnings: 0,
-            defaults,
+            defaults: 0,
             used: now,
+            kept: None,
         }
+    }
+
+    /// Runs SQL without parameters, one statement or a script: for
+    /// [`Builder::on_connect`](crate::Builder::on_connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection is closed, or settled before its next use.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    #[track_caller]
+    pub fn exec<'l>(&'l mut self, sql: &'l str) -> impl Future<Output = Result<()>> + Send + 'l {
+        let site = Location::caller();
+        let mut request = Request::new(sql, &[]);
+        request.script = true;
+        request.cache = false;
+        request.rows = false;
+        async move { op::fly_unlimited(self, &Run(request), site).await.map(drop) }
+    }
+
+    /// The driver's own connection.
+    pub fn driver(&mut self) -> &mut dyn Connection {
+        &mut *self.connection
     }
 
     /// The driver's connection, for a call that is awaited to its end: see [`Flight`].
@@ -148,13 +180,30 @@ impl Link {
         }
     }
 
-    /// Makes it as good as new, or says that it cannot be: rolls back, and resets the
-    /// session if it was touched.
+    /// Makes it as good as a new one of the same handle, or says that it cannot be.
     ///
     /// # Cancel safety
     ///
     /// Dropped, its state is unknown: the pool destroys it.
     pub(crate) async fn clean(&mut self, connections: &Connections) -> Result<bool> {
+        if connections.resets_always() {
+            self.touched = true;
+        }
+        let touched = self.touched;
+        let clean = self.make_new(connections).await?;
+        if clean && touched {
+            connections.set_up(self).await?;
+        }
+        Ok(clean)
+    }
+
+    /// Makes it as good as one that has just been opened, or says that it cannot be: rolls
+    /// back, and resets the session if it was touched.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, its state is unknown.
+    pub(crate) async fn make_new(&mut self, connections: &Connections) -> Result<bool> {
         self.settle().await?;
         if self.connection.status() != Status::Idle {
             self.connection.rollback().await?;
@@ -162,24 +211,32 @@ impl Link {
         if self.connection.is_broken() || self.connection.status() != Status::Idle {
             return Ok(false);
         }
-        if !self.touched && !connections.resets_always() {
+        if !self.touched {
             return Ok(true);
         }
-        match self.connection.reset().await? {
-            Reset::Done => connections.restore(self).await?,
-            Reset::Replace => {
-                // The new one first: a database that lives only as long as its last
-                // connection stays.
-                let mut fresh = connections.connect().await?;
-                std::mem::swap(self, &mut fresh);
-                let gone = fresh.connection.close().await;
-                if let Err(error) = gone {
-                    tracing::debug!(%error, "closing a replaced connection failed");
-                }
+        if self.connection.reset().await? == Reset::Replace {
+            // The new one first: a database that lives only as long as its last
+            // connection stays.
+            let fresh = connections.open().await?;
+            let gone = std::mem::replace(&mut self.connection, fresh);
+            if let Err(error) = gone.close().await {
+                tracing::debug!(%error, "closing a replaced connection failed");
             }
         }
         self.touched = false;
         Ok(true)
+    }
+
+    /// It is persistent.
+    pub(crate) fn keep(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
+    /// Leaves it, as good as new, to the next persistent handle.
+    pub(crate) fn park(self) {
+        if let Some(kept) = self.kept {
+            kept.park(self.connection);
+        }
     }
 
     pub(crate) fn into_connection(self) -> Box<dyn Connection> {

@@ -273,7 +273,7 @@ impl Bound {
         state.end_levels(0, &mut after);
         after.clean_up = false; // Decided below, when it is known who has it.
         state.lost = None;
-        let moves_on = outer.is_some() && (state.session || state.statements > 0);
+        let moves_on = state.session || state.statements > 0 || state.explicit > 0;
         state.owner = None;
         drop(state);
         self.follow(after);

@@ -2,7 +2,8 @@
 
 use super::dialect::Dialect;
 use super::lexer::Token;
-use super::statement::{Statement, Verdict};
+use super::statement::Statement;
+use super::verdict::Verdict;
 
 /// What a text may do to the session and to the transaction.
 ///
@@ -25,9 +26,10 @@ pub struct Class {
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
     ///
     /// as long as nothing in it is known to change a session: the dialect's
-    /// [`session_functions`](Dialect::session_functions) and
-    /// [`session_sigils`](Dialect::session_sigils), INTO a temporary table, names that begin
-    /// with `pg_temp`, writing to `pg_settings`, `SQL_CALC_FOUND_ROWS`, executable comments.
+    /// [`session_functions`](Dialect::session_functions),
+    /// [`user_variables`](Dialect::user_variables) and [`hash_tables`](Dialect::hash_tables),
+    /// INTO a temporary table, names that begin with `pg_temp`, writing to `pg_settings`,
+    /// `SQL_CALC_FOUND_ROWS`, executable comments.
     pub touches_session: bool,
     /// It is a single statement that makes no sense unless the session is kept: SET, LISTEN,
     /// a temporary table, ATTACH, USE, a session lock …
@@ -79,6 +81,7 @@ pub(super) struct Classifier<'a> {
 }
 
 impl<'a> Classifier<'a> {
+    #[inline]
     pub(super) fn new(dialect: &'a Dialect, sql: &'a str) -> Self {
         Classifier {
             current: Statement::new(dialect, sql),
@@ -89,9 +92,10 @@ impl<'a> Classifier<'a> {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, token: Token) {
+    pub(super) fn take(&mut self, token: &Token) {
         if token.is_symbol(b';') && self.current.ends_with_semicolon() {
             self.end_statement();
+            self.current.restart();
         } else {
             self.current.take(token);
         }
@@ -126,6 +130,5 @@ impl<'a> Classifier<'a> {
             Statements::Empty => Statements::One,
             Statements::One | Statements::Several => Statements::Several,
         };
-        self.current.restart();
     }
 }

@@ -69,9 +69,10 @@ pub struct Dialect {
     /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and
     /// `RESET` is about nothing but the session.
     pub transaction_settings: bool,
-    /// Characters that begin the name of something that belongs to the session: the `@`
-    /// of a user variable, the `#` of a temporary table.
-    pub session_sigils: &'static [u8],
+    /// `@x` is a variable of the session.
+    pub user_variables: bool,
+    /// `#x` is a temporary table.
+    pub hash_tables: bool,
     /// Functions with which a plain SELECT can change the session, in any order.
     pub session_functions: &'static [&'static [SessionFunction]],
 }
@@ -129,12 +130,14 @@ impl Dialect {
         backticks: true,
         brackets: Brackets::Identifier,
         carriage_return_ends_comment: false,
+        executable_comments: false,
         byte_order_marks: true,
         labels: false,
         trigger_bodies: true,
         unseparated_statements: false,
         end_commits: true,
-        session_sigils: &[],
+        user_variables: false,
+        hash_tables: false,
         session_functions: &[session::SQLITE],
         ..Dialect::ODBC
     };
@@ -148,11 +151,13 @@ impl Dialect {
         brackets: Brackets::Subscript,
         dollar_quotes: true,
         nested_comments: true,
+        executable_comments: false,
         labels: false,
         unseparated_statements: false,
         end_commits: true,
         transaction_settings: true,
-        session_sigils: &[],
+        user_variables: false,
+        hash_tables: false,
         session_functions: &[session::POSTGRES],
         ..Dialect::ODBC
     };
@@ -167,9 +172,8 @@ impl Dialect {
         dashes_need_space: true,
         carriage_return_ends_comment: false,
         hash_comments: true,
-        executable_comments: true,
         unseparated_statements: false,
-        session_sigils: b"@",
+        hash_tables: false,
         session_functions: &[session::MYSQL],
         ..Dialect::ODBC
     };
@@ -177,8 +181,10 @@ impl Dialect {
     /// ANSI SQL for whatever is behind an ODBC driver.
     ///
     /// Since that is not known, the class is on its guard for all: it knows
-    /// the session functions of the other dialects, the variables and temporary tables
-    /// of SQL Server, and that statements there need no semicolon between them.
+    /// the session functions of the other dialects, the executable comments of MySQL, the
+    /// variables and temporary tables of SQL Server, and that statements there need no
+    /// semicolon between them. It does not know all the doors of all databases: whoever runs on
+    /// it should reset the session whenever that costs little.
     pub const ODBC: Dialect = Dialect {
         name: "ODBC",
         placeholders: PlaceholderStyle::Question,
@@ -193,14 +199,15 @@ impl Dialect {
         carriage_return_ends_comment: true,
         hash_comments: false,
         nested_comments: false,
-        executable_comments: false,
+        executable_comments: true,
         byte_order_marks: false,
         labels: true,
         trigger_bodies: false,
         unseparated_statements: true,
         end_commits: false,
         transaction_settings: false,
-        session_sigils: b"@#",
+        user_variables: true,
+        hash_tables: true,
         session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],
     };
 }

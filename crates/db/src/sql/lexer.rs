@@ -6,6 +6,8 @@ use super::dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderSt
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
+    /// The character of a [`Kind::Symbol`], else 0.
+    pub(super) symbol: u8,
     pub(super) start: usize,
     pub(super) end: usize,
 }
@@ -22,43 +24,41 @@ pub(super) enum Kind {
     Text,
     /// A quoted identifier, with its quotes.
     Quoted,
-    /// Something about placeholders.
-    Mark(Mark),
     /// Anything else: one character, or one of `::`, `:=`, `@@`.
-    Symbol(u8),
-}
-
-/// What has to do with placeholders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// `?`.
+    Symbol,
+    /// The placeholder `?`.
     Question,
-    /// `?1` or `$1`, where the database itself knows it.
-    Number,
-    /// `:name`.
-    Name,
-    /// `??`.
-    Escape,
-    /// One that the database would know and we do not.
+    /// The placeholder `?1` or `$1`, where the database itself knows it.
+    Numbered,
+    /// The placeholder `:name`.
+    Named,
+    /// `??`, which stands for a question mark.
+    Escaped,
+    /// A placeholder that the database would know and we do not.
     Foreign,
 }
 
 impl Token {
     pub(super) const NONE: Token = Token {
-        kind: Kind::Symbol(0),
+        kind: Kind::Symbol,
+        symbol: 0,
         start: 0,
         end: 0,
     };
 
-    pub(super) fn text(self, sql: &str) -> &str {
+    pub(super) fn text<'a>(&self, sql: &'a str) -> &'a str {
         &sql[self.start..self.end]
     }
 
-    pub(super) fn is_symbol(self, symbol: u8) -> bool {
-        self.kind == Kind::Symbol(symbol)
+    pub(super) fn bytes<'a>(&self, sql: &'a str) -> &'a [u8] {
+        &sql.as_bytes()[self.start..self.end]
     }
 
-    pub(super) fn len(self) -> usize {
+    pub(super) fn is_symbol(&self, symbol: u8) -> bool {
+        self.symbol == symbol
+    }
+
+    pub(super) fn len(&self) -> usize {
         self.end - self.start
     }
 }
@@ -90,42 +90,47 @@ enum Byte {
     Special,
 }
 
-static BYTES: [Byte; 256] = bytes();
-
-const fn bytes() -> [Byte; 256] {
-    let mut bytes = [Byte::Symbol; 256];
-    let mut n = 0;
-    while n < bytes.len() {
-        #[allow(clippy::cast_possible_truncation)] // below 256
-        let byte = n as u8;
-        bytes[n] = match byte {
-            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Byte::Space,
-            b'A'..=b'Z' | b'a'..=b'z' | b'_' | 0x80.. => Byte::Letter,
-            b'0'..=b'9' => Byte::Digit,
-            b'\'' | b'"' | b'`' | b'[' | b']' | b'$' | b'-' | b'/' | b'*' | b'#' | b':' | b'?'
-            | b'@' => Byte::Special,
-            _ => Byte::Symbol,
-        };
-        n += 1;
+const fn class(byte: u8) -> Byte {
+    match byte {
+        b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => Byte::Space,
+        b'A'..=b'Z' | b'a'..=b'z' | b'_' | 0x80.. => Byte::Letter,
+        b'0'..=b'9' => Byte::Digit,
+        b'\'' | b'"' | b'`' | b'[' | b']' | b'$' | b'-' | b'/' | b'*' | b'#' | b':' | b'?'
+        | b'@' => Byte::Special,
+        _ => Byte::Symbol,
     }
-    bytes
-}
-
-fn class(byte: u8) -> Byte {
-    BYTES[usize::from(byte)]
-}
-
-/// Can stand inside a word, or inside the name of a placeholder.
-fn continues_name(byte: u8) -> bool {
-    matches!(class(byte), Byte::Letter | Byte::Digit)
 }
 
 /// Can stand inside a word.
-pub(super) fn continues_word(byte: u8) -> bool {
+pub(super) const fn continues_word(byte: u8) -> bool {
     continues_name(byte) || byte == b'$'
 }
 
+/// Can stand inside the name of a placeholder.
+const fn continues_name(byte: u8) -> bool {
+    matches!(class(byte), Byte::Letter | Byte::Digit)
+}
+
+/// The answers of [`class`] and [`continues_word`] for all bytes: a text is asked byte by byte.
+static CLASSES: [Byte; 256] = tables().0;
+static IN_WORDS: [bool; 256] = tables().1;
+
+const fn tables() -> ([Byte; 256], [bool; 256]) {
+    let mut classes = [Byte::Symbol; 256];
+    let mut in_words = [false; 256];
+    let mut byte = u8::MIN;
+    loop {
+        classes[byte as usize] = class(byte);
+        in_words[byte as usize] = continues_word(byte);
+        if byte == u8::MAX {
+            return (classes, in_words);
+        }
+        byte += 1;
+    }
+}
+
 impl<'a> Lexer<'a> {
+    #[inline]
     pub(super) fn new(dialect: &'a Dialect, sql: &'a str) -> Self {
         Lexer {
             dialect,
@@ -147,30 +152,34 @@ impl<'a> Lexer<'a> {
     #[inline]
     pub(super) fn next(&mut self) -> Option<Token> {
         loop {
-            let start = self.at;
             let byte = self.peek(0)?;
-            let (kind, end) = match class(byte) {
+            let start = self.at;
+            let found = match CLASSES[usize::from(byte)] {
                 Byte::Space => {
                     self.at += 1;
                     continue;
                 }
-                Byte::Letter => match self.word(start) {
-                    Some(word) => word,
-                    None => continue,
-                },
-                Byte::Digit => (
-                    Kind::Number,
-                    self.end_of(start + 1, |byte| byte.is_ascii_digit() || byte == b'.'),
-                ),
-                Byte::Symbol => (Kind::Symbol(byte), start + 1),
-                Byte::Special => match self.special(byte, start) {
-                    Some(special) => special,
-                    None => continue,
-                },
+                Byte::Letter => self.word(start),
+                Byte::Digit => {
+                    let end = self.end_of(start + 1, |byte| byte.is_ascii_digit() || byte == b'.');
+                    Some((Kind::Number, end))
+                }
+                Byte::Symbol => Some((Kind::Symbol, start + 1)),
+                Byte::Special => self.special(byte, start),
             };
-            self.at = end;
-            self.previous = Token { kind, start, end };
-            return Some(self.previous);
+            // None: it was a comment, and we are behind it.
+            if let Some((kind, end)) = found {
+                let symbol = if kind == Kind::Symbol { byte } else { 0 };
+                let token = Token {
+                    kind,
+                    symbol,
+                    start,
+                    end,
+                };
+                self.at = end;
+                self.previous = token;
+                return Some(token);
+            }
         }
     }
 
@@ -198,7 +207,7 @@ impl<'a> Lexer<'a> {
             self.at += '\u{feff}'.len_utf8();
             return None;
         }
-        let end = self.end_of(start + 1, continues_word);
+        let end = self.end_of(start + 1, |byte| IN_WORDS[usize::from(byte)]);
         let is_e_string = end - start == 1
             && self.dialect.backslashes == Backslashes::InEStrings
             && bytes[start].eq_ignore_ascii_case(&b'e')
@@ -228,7 +237,7 @@ impl<'a> Lexer<'a> {
             b'[' => self.bracket(start),
             b']' => {
                 self.subscripts >>= 1;
-                (Kind::Symbol(byte), start + 1)
+                (Kind::Symbol, start + 1)
             }
             b'-' if next == Some(b'-') && self.dashes_are_comment() => {
                 let returns = dialect.carriage_return_ends_comment;
@@ -251,11 +260,11 @@ impl<'a> Lexer<'a> {
             b':' => self.colon(start),
             b'?' => self.question(start),
             b'$' => self.dollar(start),
-            b'@' if next == Some(b'@') => (Kind::Symbol(byte), start + 2),
+            b'@' if next == Some(b'@') => (Kind::Symbol, start + 2),
             b'@' if dialect.own_variables && next.is_some_and(continues_word) => {
                 self.foreign(start)
             }
-            _ => (Kind::Symbol(byte), start + 1),
+            _ => (Kind::Symbol, start + 1),
         };
         Some(token)
     }
@@ -313,18 +322,18 @@ impl<'a> Lexer<'a> {
                 let array = self.previous.text(self.sql).eq_ignore_ascii_case("array");
                 let subscript = self.follows_value() && !array;
                 self.subscripts = self.subscripts << 1 | u64::from(subscript);
-                (Kind::Symbol(b'['), start + 1)
+                (Kind::Symbol, start + 1)
             }
-            Brackets::Symbol => (Kind::Symbol(b'['), start + 1),
+            Brackets::Symbol => (Kind::Symbol, start + 1),
         }
     }
 
     /// The token before is, or ends, something that has a value.
     fn follows_value(&self) -> bool {
         match self.previous.kind {
-            Kind::Word | Kind::Number | Kind::Text | Kind::Quoted => true,
-            Kind::Mark(mark) => mark != Mark::Escape,
-            Kind::Symbol(symbol) => matches!(symbol, b')' | b']'),
+            Kind::Symbol => matches!(self.previous.symbol, b')' | b']'),
+            Kind::Escaped => false,
+            _ => true,
         }
     }
 
@@ -372,13 +381,13 @@ impl<'a> Lexer<'a> {
 
     fn colon(&mut self, start: usize) -> (Kind, usize) {
         match self.peek(1) {
-            Some(b':' | b'=') => (Kind::Symbol(b':'), start + 2),
+            Some(b':' | b'=') => (Kind::Symbol, start + 2),
             Some(byte) if class(byte) == Byte::Letter && !self.colon_ends_value(start) => {
                 let end = self.end_of(start + 1, continues_name);
-                (Kind::Mark(Mark::Name), end)
+                (Kind::Named, end)
             }
             Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
-            _ => (Kind::Symbol(b':'), start + 1),
+            _ => (Kind::Symbol, start + 1),
         }
     }
 
@@ -393,16 +402,14 @@ impl<'a> Lexer<'a> {
 
     fn question(&mut self, start: usize) -> (Kind, usize) {
         match self.peek(1) {
-            Some(b'?') if self.dialect.doubled_question_marks => {
-                (Kind::Mark(Mark::Escape), start + 2)
-            }
+            Some(b'?') if self.dialect.doubled_question_marks => (Kind::Escaped, start + 2),
             Some(b'0'..=b'9')
                 if self.dialect.placeholders == PlaceholderStyle::NumberedQuestion =>
             {
                 let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
-                (Kind::Mark(Mark::Number), end)
+                (Kind::Numbered, end)
             }
-            _ => (Kind::Mark(Mark::Question), start + 1),
+            _ => (Kind::Question, start + 1),
         }
     }
 
@@ -411,12 +418,12 @@ impl<'a> Lexer<'a> {
         match self.peek(1) {
             Some(b'0'..=b'9') if numbered => {
                 let end = self.end_of(start + 1, |byte| byte.is_ascii_digit());
-                (Kind::Mark(Mark::Number), end)
+                (Kind::Numbered, end)
             }
             Some(byte) if self.dialect.own_variables && continues_word(byte) => self.foreign(start),
             _ => match self.end_of_dollar_quote(start) {
                 Some(end) => (Kind::Text, end),
-                None => (Kind::Symbol(b'$'), start + 1),
+                None => (Kind::Symbol, start + 1),
             },
         }
     }
@@ -438,6 +445,6 @@ impl<'a> Lexer<'a> {
 
     fn foreign(&self, start: usize) -> (Kind, usize) {
         let end = self.end_of(start + 1, continues_word);
-        (Kind::Mark(Mark::Foreign), end)
+        (Kind::Foreign, end)
     }
 }

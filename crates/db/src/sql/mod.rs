@@ -39,6 +39,7 @@ mod plan;
 mod scan;
 mod session;
 mod statement;
+mod verdict;
 mod words;
 
 pub use class::{Class, Statements, TransactionVerb};

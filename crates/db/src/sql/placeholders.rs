@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::ops::Range;
 
 use super::dialect::{Dialect, PlaceholderStyle};
-use super::lexer::{Mark, Token, continues_word};
+use super::lexer::{Kind as TokenKind, Token, continues_word};
 use crate::{Error, Kind, Result};
 
 /// The placeholders that need values, by the positions at which the database wants them.
@@ -34,8 +34,9 @@ impl Placeholders<'_> {
 pub(super) struct Rewriter<'d, 'a> {
     dialect: &'d Dialect,
     sql: &'a str,
-    /// The first placeholder, and how it is written. All others must be like it.
-    first: Option<(Writing, Token)>,
+    /// How the first placeholder is written, and where. All others must be like it.
+    writing: Option<Writing>,
+    first: Range<usize>,
     /// The highest position so far.
     count: usize,
     names: Names<'a>,
@@ -54,11 +55,13 @@ enum Writing {
 }
 
 impl<'d, 'a> Rewriter<'d, 'a> {
+    #[inline]
     pub(super) fn new(dialect: &'d Dialect, sql: &'a str) -> Self {
         Rewriter {
             dialect,
             sql,
-            first: None,
+            writing: None,
+            first: 0..0,
             count: 0,
             names: Names::default(),
             rewritten: None,
@@ -66,48 +69,63 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         }
     }
 
-    /// Takes the next one.
-    pub(super) fn take(&mut self, mark: Mark, token: Token) -> Result<()> {
-        let style = self.dialect.placeholders;
-        match mark {
-            Mark::Escape => self.replace(token, |out| out.push('?')),
-            Mark::Foreign => return Err(self.foreign(token)),
-            Mark::Number => {
-                self.must_be(
-                    match style {
-                        PlaceholderStyle::NumberedDollar => Writing::Dollar,
-                        _ => Writing::Question,
-                    },
-                    token,
-                )?;
-                // Too many digits can only be refused; the database does.
-                let number = token.text(self.sql)[1..].parse().unwrap_or(usize::MAX);
-                self.count = self.count.max(number);
+    /// Takes the next token. Most are no placeholders.
+    #[inline]
+    pub(super) fn take(&mut self, token: &Token) -> Result<()> {
+        match token.kind {
+            TokenKind::Word
+            | TokenKind::Number
+            | TokenKind::Text
+            | TokenKind::Quoted
+            | TokenKind::Symbol => Ok(()),
+            TokenKind::Question => self.question(token),
+            TokenKind::Numbered => self.numbered(token),
+            TokenKind::Named => self.named(token),
+            TokenKind::Escaped => {
+                self.replace(token, |out| out.push('?'));
+                Ok(())
             }
-            Mark::Question => {
-                self.must_be(Writing::Question, token)?;
-                self.count = self.count.saturating_add(1);
-                if style == PlaceholderStyle::NumberedDollar {
-                    self.replace_by_number(token, '$', self.count);
-                }
+            TokenKind::Foreign => Err(self.foreign(token)),
+        }
+    }
+
+    #[inline]
+    fn question(&mut self, token: &Token) -> Result<()> {
+        self.must_be(Writing::Question, token)?;
+        self.count = self.count.saturating_add(1);
+        if self.dialect.placeholders == PlaceholderStyle::NumberedDollar {
+            self.replace_by_number(token, '$', self.count);
+        }
+        Ok(())
+    }
+
+    fn numbered(&mut self, token: &Token) -> Result<()> {
+        let writing = match self.dialect.placeholders {
+            PlaceholderStyle::NumberedDollar => Writing::Dollar,
+            PlaceholderStyle::Question | PlaceholderStyle::NumberedQuestion => Writing::Question,
+        };
+        self.must_be(writing, token)?;
+        // Too many digits can only be refused; the database does.
+        let number = token.text(self.sql)[1..].parse().unwrap_or(usize::MAX);
+        self.count = self.count.max(number);
+        Ok(())
+    }
+
+    fn named(&mut self, token: &Token) -> Result<()> {
+        self.must_be(Writing::Name, token)?;
+        let name = &token.text(self.sql)[1..];
+        match self.dialect.placeholders {
+            PlaceholderStyle::Question => {
+                self.names.list.push(name);
+                self.replace(token, |out| out.push('?'));
             }
-            Mark::Name => {
-                self.must_be(Writing::Name, token)?;
-                let name = &token.text(self.sql)[1..];
-                match style {
-                    PlaceholderStyle::Question => {
-                        self.names.list.push(name);
-                        self.replace(token, |out| out.push('?'));
-                    }
-                    PlaceholderStyle::NumberedQuestion => {
-                        let position = self.names.position(name);
-                        self.replace_by_number(token, '?', position);
-                    }
-                    PlaceholderStyle::NumberedDollar => {
-                        let position = self.names.position(name);
-                        self.replace_by_number(token, '$', position);
-                    }
-                }
+            PlaceholderStyle::NumberedQuestion => {
+                let position = self.names.position(name);
+                self.replace_by_number(token, '?', position);
+            }
+            PlaceholderStyle::NumberedDollar => {
+                let position = self.names.position(name);
+                self.replace_by_number(token, '$', position);
             }
         }
         Ok(())
@@ -115,10 +133,10 @@ impl<'d, 'a> Rewriter<'d, 'a> {
 
     /// The text to send, and its placeholders.
     pub(super) fn finish(self) -> (Cow<'a, str>, Placeholders<'a>) {
-        let placeholders = match self.first {
+        let placeholders = match self.writing {
             None => Placeholders::None,
-            Some((Writing::Name, _)) => Placeholders::Named(self.names.list),
-            Some(_) => Placeholders::Positional(self.count),
+            Some(Writing::Name) => Placeholders::Named(self.names.list),
+            Some(Writing::Question | Writing::Dollar) => Placeholders::Positional(self.count),
         };
         let text = match self.rewritten {
             None => Cow::Borrowed(self.sql),
@@ -130,17 +148,23 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         (text, placeholders)
     }
 
-    fn must_be(&mut self, writing: Writing, token: Token) -> Result<()> {
-        match self.first {
-            None => self.first = Some((writing, token)),
-            Some((first, _)) if first == writing => {}
-            Some((_, first)) => return Err(self.mixed(first, token)),
+    #[inline]
+    fn must_be(&mut self, writing: Writing, token: &Token) -> Result<()> {
+        match self.writing {
+            Some(first) if first == writing => Ok(()),
+            Some(_) => Err(self.mixed(token)),
+            None => {
+                self.writing = Some(writing);
+                self.first = token.start..token.end;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
-    fn mixed(&self, first: Token, second: Token) -> Error {
-        let (first, second) = (first.text(self.sql), second.text(self.sql));
+    #[cold]
+    fn mixed(&self, second: &Token) -> Error {
+        let first = &self.sql[self.first.clone()];
+        let second = second.text(self.sql);
         let mut message =
             format!("the SQL mixes `{first}` with `{second}`: use one kind of placeholder");
         if self.dialect.doubled_question_marks && [first, second].contains(&"?") {
@@ -149,7 +173,8 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Error::new(Kind::Parameters, message)
     }
 
-    fn foreign(&self, token: Token) -> Error {
+    #[cold]
+    fn foreign(&self, token: &Token) -> Error {
         let message = format!(
             "`{}` is not a placeholder that can be used with {}: write `?` or `:name`",
             token.text(self.sql),
@@ -158,7 +183,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Error::new(Kind::Parameters, message)
     }
 
-    fn replace(&mut self, token: Token, write: impl FnOnce(&mut String)) {
+    fn replace(&mut self, token: &Token, write: impl FnOnce(&mut String)) {
         let sql = self.sql;
         let out = self
             .rewritten
@@ -170,14 +195,14 @@ impl<'d, 'a> Rewriter<'d, 'a> {
 
     /// A number must not run into its neighbours: `LIMIT?` would become the word `LIMIT$1`,
     /// and `?5` the fifteenth placeholder.
-    fn replace_by_number(&mut self, token: Token, sigil: char, number: usize) {
+    fn replace_by_number(&mut self, token: &Token, sigil: char, number: usize) {
         let next = self.sql.as_bytes().get(token.end).copied();
         self.replace(token, |out| {
             if out.bytes().next_back().is_some_and(continues_word) {
                 out.push(' ');
             }
             out.push(sigil);
-            write!(out, "{number}").expect("writing to a string cannot fail");
+            push_number(out, number);
             if next.is_some_and(continues_word) {
                 out.push(' ');
             }
@@ -185,12 +210,21 @@ impl<'d, 'a> Rewriter<'d, 'a> {
     }
 }
 
+/// Formatting is slow for what is done for each placeholder of each call.
+fn push_number(out: &mut String, number: usize) {
+    if number >= 10 {
+        push_number(out, number / 10);
+    }
+    let digit = u8::try_from(number % 10).expect("a digit is below 10");
+    out.push(char::from(b'0' + digit));
+}
+
 /// Names in the order of their positions.
 #[derive(Default)]
 struct Names<'a> {
     list: Vec<&'a str>,
     /// Where each is, once there are too many to look through.
-    positions: HashMap<&'a str, usize>,
+    positions: Option<HashMap<&'a str, usize>>,
 }
 
 impl<'a> Names<'a> {
@@ -198,20 +232,19 @@ impl<'a> Names<'a> {
 
     /// The position of a name, counted from 1; the next free one if it is new.
     fn position(&mut self, name: &'a str) -> usize {
-        let known = if self.list.len() <= Self::FEW {
-            self.list.iter().position(|known| *known == name)
-        } else {
-            self.positions.get(name).copied()
+        let known = match &self.positions {
+            None => self.list.iter().position(|known| *known == name),
+            Some(positions) => positions.get(name).copied(),
         };
         if let Some(known) = known {
             return known + 1;
         }
         self.list.push(name);
         let count = self.list.len();
-        if count == Self::FEW + 1 {
-            self.positions = self.list.iter().copied().zip(0..).collect();
+        if let Some(positions) = &mut self.positions {
+            positions.insert(name, count - 1);
         } else if count > Self::FEW {
-            self.positions.insert(name, count - 1);
+            self.positions = Some(self.list.iter().copied().zip(0..).collect());
         }
         count
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::class::{Class, Classifier};
 use super::dialect::Dialect;
-use super::lexer::{Kind, Lexer};
+use super::lexer::Lexer;
 use super::placeholders::{Placeholders, Rewriter};
 use crate::Result;
 
@@ -44,10 +44,8 @@ pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
     let mut rewriter = Rewriter::new(dialect, sql);
     let mut classifier = Classifier::new(dialect, sql);
     while let Some(token) = lexer.next() {
-        if let Kind::Mark(mark) = token.kind {
-            rewriter.take(mark, token)?;
-        }
-        classifier.take(token);
+        rewriter.take(&token)?;
+        classifier.take(&token);
     }
     let (text, placeholders) = rewriter.finish();
     let class = classifier.finish(lexer.had_executable_comment());

@@ -1,68 +1,70 @@
-//! What one statement may do: its first words, and what is seen on the way to its end.
+//! One statement, token by token: its first words, and what was seen on the way to its end.
+//!
+//! What that comes to is decided in [`verdict`](super::verdict).
 
-use super::class::TransactionVerb;
 use super::dialect::Dialect;
 use super::lexer::{Kind, Token};
 use super::session::SessionEffect;
 use super::words::{Keyword, keyword};
 
-/// What came of a statement.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
-    pub(super) touches_session: bool,
-    pub(super) only_session: bool,
-    pub(super) transaction: Option<TransactionVerb>,
-    pub(super) reads_only: bool,
-}
-
 /// A statement, as far as it has been read.
 pub(super) struct Statement<'a> {
-    dialect: &'a Dialect,
-    sql: &'a str,
-    notes: Notes,
+    pub(super) dialect: &'a Dialect,
+    pub(super) sql: &'a str,
+    pub(super) notes: Notes,
 }
 
 /// How many tokens from the start the verdict needs: CREATE OR REPLACE LOCAL TEMPORARY.
 const HEAD: usize = 5;
 
+/// What has been seen of a statement.
 #[derive(Clone, Copy)]
-struct Notes {
+pub(super) struct Notes {
     /// The first tokens, without EXPLAIN, its options and opening parentheses.
-    head: [Seen; HEAD],
-    head_len: usize,
+    head: [Head; HEAD],
+    pub(super) head_len: usize,
+    /// The next token is of interest, whatever it is.
+    watching: bool,
     /// EXPLAIN is before it.
-    explained: bool,
+    pub(super) explained: bool,
     /// Open parentheses.
     depth: u32,
-    last: Seen,
-    before_last: Seen,
+    /// The last token, if it was a word or had quotes.
+    name: Token,
+    name_is_last: bool,
+    /// The last two words, if they are keywords.
+    last_word: Option<Keyword>,
+    word_before: Option<Keyword>,
+    /// The last token was a semicolon.
+    after_semicolon: bool,
+    /// The last word was an END behind a semicolon.
+    ends_trigger: bool,
     /// Something is in it with which any statement can change the session.
-    side_door: bool,
+    pub(super) side_door: bool,
     /// The word TEMP or TEMPORARY, quoted or not.
-    temporary: bool,
+    pub(super) temporary: bool,
     /// INTO.
-    into: bool,
+    pub(super) into: bool,
     /// INTO a temporary table.
-    into_temporary: bool,
+    pub(super) into_temporary: bool,
     /// A word that makes a SELECT more than a read.
-    writes: bool,
+    pub(super) writes: bool,
     /// GLOBAL or PERSIST: what is set is not the session's.
-    global: bool,
+    pub(super) global: bool,
     /// PostgreSQL's view of settings; writing to it sets them.
-    settings_view: bool,
+    pub(super) settings_view: bool,
     /// WITH HOLD.
-    with_hold: bool,
+    pub(super) with_hold: bool,
     /// How often SET is in it.
-    sets: u32,
-    /// A call is open whose last argument tells whether it is a side door:
-    /// the parentheses that were open before it.
-    open_setting: Option<u32>,
-    alone: Alone,
+    pub(super) sets: u32,
+    /// A call is open whose last argument tells whether it is a side door.
+    pub(super) open_setting: Option<OpenSetting>,
+    pub(super) alone: Alone,
 }
 
 /// Whether a SELECT is of nothing but a function that is all about the session.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Alone {
+pub(super) enum Alone {
     No,
     /// Its arguments are being read.
     Open,
@@ -70,31 +72,53 @@ enum Alone {
     Closed,
 }
 
+/// A call of a function that changes the session unless its last argument is `true`.
 #[derive(Clone, Copy)]
-struct Seen {
-    token: Token,
+pub(super) struct OpenSetting {
+    /// The parentheses that were open before it.
+    depth: u32,
+    last: Argument,
+}
+
+/// What an argument is, as far as it has been read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Argument {
+    Nothing,
+    True,
+    Other,
+}
+
+/// One of the first tokens, and the keyword that it is.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) token: Token,
     keyword: Option<Keyword>,
 }
 
-impl Seen {
-    const NOTHING: Seen = Seen {
+impl Head {
+    const NONE: Head = Head {
         token: Token::NONE,
         keyword: None,
     };
 
-    fn is(self, keyword: Keyword) -> bool {
+    pub(super) fn is(&self, keyword: Keyword) -> bool {
         self.keyword == Some(keyword)
     }
 }
 
 impl Notes {
     const BLANK: Notes = Notes {
-        head: [Seen::NOTHING; HEAD],
+        head: [Head::NONE; HEAD],
         head_len: 0,
+        watching: true,
         explained: false,
         depth: 0,
-        last: Seen::NOTHING,
-        before_last: Seen::NOTHING,
+        name: Token::NONE,
+        name_is_last: false,
+        last_word: None,
+        word_before: None,
+        after_semicolon: false,
+        ends_trigger: false,
         side_door: false,
         temporary: false,
         into: false,
@@ -124,93 +148,12 @@ const EXPLAIN_OPTIONS: &[&str] = &[
     "verbose",
 ];
 
-/// What may follow CREATE, ALTER and DROP without being about the session.
-const PERMANENT: &[&str] = &[
-    "domain",
-    "fulltext",
-    "function",
-    "index",
-    "materialized",
-    "procedure",
-    "recursive",
-    "sequence",
-    "spatial",
-    "table",
-    "trigger",
-    "type",
-    "unique",
-    "unlogged",
-    "view",
-    "virtual",
-];
-
-/// What may follow BEGIN if it begins a transaction and not a block.
-const BEGIN_MODES: &[&str] = &[
-    "concurrent",
-    "deferrable",
-    "deferred",
-    "exclusive",
-    "immediate",
-    "isolation",
-    "read",
-    "tran",
-    "transaction",
-    "work",
-];
-
-/// What may follow a SET that is not about the session, or not about it alone.
-const OTHER_SETS: &[&str] = &[
-    "constraints",
-    "default",
-    "password",
-    "statement",
-    "transaction",
-];
-
-/// What PostgreSQL sets for the length of a transaction.
-const TRANSACTION_SETS: &[&str] = &["constraints", "local", "transaction"];
-
-/// The pragmas of SQLite that set something in the connection, and nothing in the file.
-const SESSION_PRAGMAS: &[&str] = &[
-    "analysis_limit",
-    "automatic_index",
-    "busy_timeout",
-    "cache_size",
-    "cache_spill",
-    "case_sensitive_like",
-    "cell_size_check",
-    "checkpoint_fullfsync",
-    "count_changes",
-    "empty_result_callbacks",
-    "foreign_keys",
-    "full_column_names",
-    "fullfsync",
-    "ignore_check_constraints",
-    "journal_size_limit",
-    "legacy_alter_table",
-    "locking_mode",
-    "mmap_size",
-    "query_only",
-    "read_uncommitted",
-    "recursive_triggers",
-    "reverse_unordered_selects",
-    "secure_delete",
-    "short_column_names",
-    "synchronous",
-    "temp_store",
-    "temp_store_directory",
-    "threads",
-    "trusted_schema",
-    "wal_autocheckpoint",
-    "writable_schema",
-];
-
-fn is_one_of(word: &str, list: &[&str]) -> bool {
+pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
 /// A name without its quotes.
-fn unquoted(token: Token, sql: &str) -> &str {
+pub(super) fn unquoted<'a>(token: &Token, sql: &'a str) -> &'a str {
     let text = token.text(sql);
     match token.kind {
         Kind::Quoted | Kind::Text => text.get(1..text.len() - 1).unwrap_or_default(),
@@ -218,13 +161,13 @@ fn unquoted(token: Token, sql: &str) -> &str {
     }
 }
 
-fn is_temporary_schema(name: &str) -> bool {
-    let start = name.as_bytes().get(.."pg_temp".len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(b"pg_temp"))
+fn is_temporary_schema(name: &[u8]) -> bool {
+    matches!(name, [b'p' | b'P', ..])
+        && matches!(name.get(..7), Some(start) if start.eq_ignore_ascii_case(b"pg_temp"))
 }
 
-/// Reading.
 impl<'a> Statement<'a> {
+    #[inline]
     pub(super) fn new(dialect: &'a Dialect, sql: &'a str) -> Self {
         Statement {
             dialect,
@@ -241,37 +184,61 @@ impl<'a> Statement<'a> {
         self.notes.head_len == 0 && !self.notes.explained
     }
 
+    /// The n-th of the first tokens.
+    pub(super) fn head(&self, n: usize) -> &Head {
+        &self.notes.head[n]
+    }
+
+    /// The keyword that it begins with.
+    pub(super) fn verb(&self) -> Option<Keyword> {
+        self.head(0).keyword
+    }
+
+    pub(super) fn is_temporary(&self, n: usize) -> bool {
+        self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
+    }
+
     /// A semicolon here ends it. In the body of a trigger it does not.
     pub(super) fn ends_with_semicolon(&self) -> bool {
         let trigger = self.dialect.trigger_bodies
             && self.head(0).is(Keyword::Create)
             && (self.head(1).is(Keyword::Trigger)
                 || self.is_temporary(1) && self.head(2).is(Keyword::Trigger));
-        let body_is_over =
-            self.notes.last.is(Keyword::End) && self.notes.before_last.token.is_symbol(b';');
-        !trigger || body_is_over
+        !trigger || self.notes.ends_trigger
     }
 
+    /// Takes the next token.
     #[inline]
-    pub(super) fn take(&mut self, token: Token) {
+    pub(super) fn take(&mut self, token: &Token) {
         let mut keyword = None;
         match token.kind {
             Kind::Word => keyword = self.word(token),
             Kind::Quoted | Kind::Text => self.quoted(token),
-            Kind::Symbol(b'(') => self.open(),
-            Kind::Symbol(b')') => self.close(),
-            // `@@` is a setting that is read; a variable has one.
-            Kind::Symbol(symbol) => {
-                self.notes.side_door |=
-                    token.len() == 1 && self.dialect.session_sigils.contains(&symbol);
-            }
-            Kind::Number | Kind::Mark(_) => {}
+            Kind::Symbol => self.symbol(token),
+            _ => self.notes.name_is_last = false,
         }
-        self.remember(Seen { token, keyword });
+        self.notes.after_semicolon = token.is_symbol(b';');
+        if self.notes.watching {
+            self.watch(token, keyword);
+        }
     }
 
-    fn word(&mut self, token: Token) -> Option<Keyword> {
-        let word = token.text(self.sql);
+    /// What has to be followed token by token: the head, and calls of interest.
+    fn watch(&mut self, token: &Token, keyword: Option<Keyword>) {
+        if self.notes.head_len < HEAD {
+            self.note_head(token, keyword);
+        }
+        if self.notes.alone == Alone::Closed {
+            self.go_on_alone(token, keyword);
+        }
+        self.go_on_setting(token, keyword);
+        let notes = &mut self.notes;
+        notes.watching =
+            notes.head_len < HEAD || notes.alone == Alone::Closed || notes.open_setting.is_some();
+    }
+
+    fn word(&mut self, token: &Token) -> Option<Keyword> {
+        let word = token.bytes(self.sql);
         let keyword = keyword(word);
         let notes = &mut self.notes;
         match keyword {
@@ -287,49 +254,77 @@ impl<'a> Statement<'a> {
             Some(Keyword::Into) => notes.into = true,
             Some(Keyword::Temp | Keyword::Temporary) => {
                 notes.temporary = true;
-                let scope = notes.last.is(Keyword::Local) || notes.last.is(Keyword::Global);
-                notes.into_temporary |=
-                    notes.last.is(Keyword::Into) || scope && notes.before_last.is(Keyword::Into);
+                notes.into_temporary |= match notes.last_word {
+                    Some(Keyword::Into) => true,
+                    Some(Keyword::Local | Keyword::Global) => {
+                        notes.word_before == Some(Keyword::Into)
+                    }
+                    _ => false,
+                };
             }
             Some(Keyword::Global | Keyword::Persist | Keyword::PersistOnly) => notes.global = true,
             Some(Keyword::PgSettings) => notes.settings_view = true,
             Some(Keyword::SqlCalcFoundRows) => notes.side_door = true,
-            Some(Keyword::Hold) => notes.with_hold |= notes.last.is(Keyword::With),
-            Some(Keyword::Set) => notes.sets += 1,
-            Some(Keyword::Exec | Keyword::Execute | Keyword::Use | Keyword::Declare) => {
-                notes.side_door |= self.dialect.unseparated_statements;
-            }
+            Some(Keyword::Hold) => notes.with_hold |= notes.last_word == Some(Keyword::With),
+            Some(Keyword::Set) => notes.sets = notes.sets.saturating_add(1),
+            Some(
+                Keyword::Declare
+                | Keyword::Exec
+                | Keyword::Execute
+                | Keyword::Revert
+                | Keyword::Setuser
+                | Keyword::Use,
+            ) => notes.side_door |= self.dialect.unseparated_statements,
             Some(_) => {}
         }
+        notes.ends_trigger = keyword == Some(Keyword::End) && notes.after_semicolon;
+        notes.word_before = notes.last_word;
+        notes.last_word = keyword;
+        notes.name = *token;
+        notes.name_is_last = true;
         keyword
     }
 
     /// SQLite takes names even in the quotes of a string.
-    fn quoted(&mut self, token: Token) {
+    fn quoted(&mut self, token: &Token) {
         let name = unquoted(token, self.sql);
-        match keyword(name) {
-            Some(Keyword::Temp | Keyword::Temporary) => self.notes.temporary = true,
-            Some(Keyword::PgSettings) => self.notes.settings_view = true,
+        let notes = &mut self.notes;
+        match keyword(name.as_bytes()) {
+            Some(Keyword::Temp | Keyword::Temporary) => notes.temporary = true,
+            Some(Keyword::PgSettings) => notes.settings_view = true,
             _ => {}
         }
         if token.kind == Kind::Quoted {
             // In U&"…" any name can hide behind escapes.
             let before = &self.sql.as_bytes()[..token.start];
             let escaped = before.ends_with(b"U&") || before.ends_with(b"u&");
-            self.notes.side_door |= escaped || is_temporary_schema(name);
+            notes.side_door |= escaped || is_temporary_schema(name.as_bytes());
         }
+        notes.name = *token;
+        notes.name_is_last = true;
     }
 
-    fn open(&mut self) {
-        let last = self.notes.last.token;
-        if matches!(last.kind, Kind::Word | Kind::Quoted | Kind::Text) {
-            self.call(last);
+    #[inline]
+    fn symbol(&mut self, token: &Token) {
+        match token.symbol {
+            b'(' => {
+                if self.notes.name_is_last {
+                    self.call();
+                }
+                self.notes.depth = self.notes.depth.saturating_add(1);
+            }
+            b')' => self.close(),
+            // `@@` is a setting that is read; a variable has one.
+            b'@' => self.notes.side_door |= self.dialect.user_variables && token.len() == 1,
+            b'#' => self.notes.side_door |= self.dialect.hash_tables,
+            _ => {}
         }
-        self.notes.depth += 1;
+        self.notes.name_is_last = false;
     }
 
-    fn call(&mut self, function: Token) {
-        let name = unquoted(function, self.sql);
+    /// A parenthesis opens behind a name.
+    fn call(&mut self) {
+        let name = unquoted(&self.notes.name, self.sql);
         let known = self
             .dialect
             .session_functions
@@ -347,14 +342,20 @@ impl<'a> Statement<'a> {
             SessionEffect::OnlyUnlessLocal if self.notes.open_setting.is_some() => {
                 self.notes.side_door = true;
             }
-            SessionEffect::OnlyUnlessLocal => self.notes.open_setting = Some(self.notes.depth),
+            SessionEffect::OnlyUnlessLocal => {
+                self.notes.open_setting = Some(OpenSetting {
+                    depth: self.notes.depth,
+                    last: Argument::Nothing,
+                });
+                self.notes.watching = true;
+            }
         }
         let nothing_before = match self.notes.head_len {
             2 => true,
             4 => self.head(2).token.is_symbol(b'.'),
             _ => false,
         };
-        let selects = self.head(0).is(Keyword::Select) || self.head(0).is(Keyword::Do);
+        let selects = matches!(self.verb(), Some(Keyword::Select | Keyword::Do));
         if nothing_before && selects && self.notes.depth == 0 {
             self.notes.alone = Alone::Open;
         }
@@ -365,11 +366,13 @@ impl<'a> Statement<'a> {
         notes.depth = notes.depth.saturating_sub(1);
         if notes.alone == Alone::Open && notes.depth == 0 {
             notes.alone = Alone::Closed;
+            notes.watching = true;
         }
-        if notes.open_setting == Some(notes.depth) {
+        if let Some(setting) = notes.open_setting
+            && setting.depth == notes.depth
+        {
             notes.open_setting = None;
-            let local = notes.last.is(Keyword::True) && notes.before_last.token.is_symbol(b',');
-            if local {
+            if setting.last == Argument::True {
                 notes.alone = Alone::No;
             } else {
                 notes.side_door = true;
@@ -377,211 +380,51 @@ impl<'a> Statement<'a> {
         }
     }
 
-    #[inline]
-    fn remember(&mut self, seen: Seen) {
+    /// Behind a call that is all about the session: nothing but an alias may follow.
+    fn go_on_alone(&mut self, token: &Token, keyword: Option<Keyword>) {
+        let alias = match token.kind {
+            Kind::Word => keyword.is_none() && !is_one_of(token.text(self.sql), &["from"]),
+            kind => kind == Kind::Quoted,
+        };
+        if !alias && !token.is_symbol(b')') {
+            self.notes.alone = Alone::No;
+        }
+    }
+
+    fn go_on_setting(&mut self, token: &Token, keyword: Option<Keyword>) {
+        if let Some(setting) = &mut self.notes.open_setting {
+            setting.last = if token.is_symbol(b',') && self.notes.depth - setting.depth == 1 {
+                Argument::Nothing
+            } else if keyword == Some(Keyword::True) && setting.last == Argument::Nothing {
+                Argument::True
+            } else {
+                Argument::Other
+            };
+        }
+    }
+
+    fn note_head(&mut self, token: &Token, keyword: Option<Keyword>) {
         let notes = &mut self.notes;
-        if notes.alone == Alone::Closed {
-            let alias = matches!(seen.token.kind, Kind::Word | Kind::Quoted);
-            let closes = seen.token.is_symbol(b')');
-            if seen.keyword.is_some() || !(alias || closes) {
-                notes.alone = Alone::No;
-            }
-        }
-        notes.before_last = notes.last;
-        notes.last = seen;
-        if notes.head_len == HEAD {
-            return;
-        }
         if notes.head_len == 0 {
-            if seen.is(Keyword::Explain) && !notes.explained {
+            if keyword == Some(Keyword::Explain) && !notes.explained {
                 notes.explained = true;
                 return;
             }
             let option = notes.explained
                 && (notes.depth > 0
-                    || seen.token.kind != Kind::Word
-                    || is_one_of(seen.token.text(self.sql), EXPLAIN_OPTIONS));
-            if option || seen.token.is_symbol(b'(') {
+                    || token.kind != Kind::Word
+                    || is_one_of(token.text(self.sql), EXPLAIN_OPTIONS));
+            if option || token.is_symbol(b'(') {
                 return;
             }
         }
-        notes.head[notes.head_len] = seen;
+        // Piece by piece: a copy in one piece has to wait until the pieces are written.
+        let head = &mut notes.head[notes.head_len];
+        head.token.kind = token.kind;
+        head.token.symbol = token.symbol;
+        head.token.start = token.start;
+        head.token.end = token.end;
+        head.keyword = keyword;
         notes.head_len += 1;
-    }
-}
-
-/// Judging.
-impl Statement<'_> {
-    pub(super) fn verdict(&self) -> Verdict {
-        let notes = &self.notes;
-        let transaction = self.transaction_verb();
-        let touches_session = !self.is_allowed(transaction) || self.has_side_door();
-        let reads = matches!(
-            self.head(0).keyword,
-            Some(Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With)
-        );
-        Verdict {
-            touches_session,
-            only_session: touches_session && !notes.explained && self.is_only_session(),
-            transaction,
-            reads_only: reads && !notes.writes && !notes.into && !touches_session,
-        }
-    }
-
-    fn head(&self, n: usize) -> Seen {
-        self.notes.head[n]
-    }
-
-    /// The n-th token is one of these words.
-    fn head_is_one_of(&self, n: usize, words: &[&str]) -> bool {
-        let token = self.head(n).token;
-        token.kind == Kind::Word && is_one_of(token.text(self.sql), words)
-    }
-
-    fn is_temporary(&self, n: usize) -> bool {
-        self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
-    }
-
-    /// It is on the list of what leaves the session alone, side doors apart.
-    fn is_allowed(&self, transaction: Option<TransactionVerb>) -> bool {
-        match self.head(0).keyword {
-            Some(
-                Keyword::Select
-                | Keyword::Insert
-                | Keyword::Update
-                | Keyword::Delete
-                | Keyword::Replace
-                | Keyword::Merge
-                | Keyword::Truncate
-                | Keyword::Values
-                | Keyword::Table
-                | Keyword::With,
-            ) => true,
-            _ if self.notes.explained => false,
-            Some(Keyword::Create | Keyword::Alter | Keyword::Drop) => {
-                !self.notes.temporary && self.head_is_one_of(self.behind_or_replace(), PERMANENT)
-            }
-            Some(Keyword::Set) => self.sets_for_transaction(),
-            _ => transaction.is_some(),
-        }
-    }
-
-    fn has_side_door(&self) -> bool {
-        let notes = &self.notes;
-        let own_sets = match self.head(0).keyword {
-            Some(Keyword::Update | Keyword::Insert | Keyword::Merge | Keyword::Set) => 1,
-            _ => 0,
-        };
-        notes.side_door
-            || notes.into_temporary
-            || notes.open_setting.is_some()
-            || notes.settings_view && notes.writes
-            || self.dialect.unseparated_statements && notes.sets > own_sets
-    }
-
-    /// Where CREATE goes on: 1, or behind OR REPLACE.
-    fn behind_or_replace(&self) -> usize {
-        if self.head_is_one_of(1, &["or"]) && self.head(2).is(Keyword::Replace) {
-            3
-        } else {
-            1
-        }
-    }
-
-    fn transaction_verb(&self) -> Option<TransactionVerb> {
-        if self.notes.explained {
-            return None;
-        }
-        match self.head(0).keyword? {
-            Keyword::Begin => {
-                let alone = self.notes.head_len == 1;
-                let not_deferrable =
-                    self.head_is_one_of(1, &["not"]) && self.head_is_one_of(2, &["deferrable"]);
-                let begins = alone || not_deferrable || self.head_is_one_of(1, BEGIN_MODES);
-                begins.then_some(TransactionVerb::Begin)
-            }
-            Keyword::Start => self
-                .head(1)
-                .is(Keyword::Transaction)
-                .then_some(TransactionVerb::Begin),
-            // Those of another session, of which a transaction was prepared.
-            Keyword::Commit | Keyword::Rollback if self.head(1).is(Keyword::Prepared) => None,
-            Keyword::Commit => Some(TransactionVerb::Commit),
-            Keyword::End => self.dialect.end_commits.then_some(TransactionVerb::Commit),
-            Keyword::Rollback | Keyword::Abort => {
-                let noise = self.head_is_one_of(1, &["work", "tran", "transaction"]);
-                let to = self.head(if noise { 2 } else { 1 }).is(Keyword::To);
-                Some(if to {
-                    TransactionVerb::RollbackTo
-                } else {
-                    TransactionVerb::Rollback
-                })
-            }
-            Keyword::Savepoint => Some(TransactionVerb::Savepoint),
-            Keyword::Release => Some(TransactionVerb::Release),
-            _ => None,
-        }
-    }
-
-    /// A SET that ends with the transaction. `SET local.x = 1` does not: there the word
-    /// is part of a name.
-    fn sets_for_transaction(&self) -> bool {
-        let next = self.head(2);
-        self.dialect.transaction_settings
-            && self.head_is_one_of(1, TRANSACTION_SETS)
-            && matches!(next.token.kind, Kind::Word | Kind::Quoted)
-            && !next.is(Keyword::To)
-    }
-
-    /// Of statements that touch the session: it makes no sense unless the session is kept.
-    fn is_only_session(&self) -> bool {
-        let notes = &self.notes;
-        let Some(verb) = self.head(0).keyword else {
-            return false;
-        };
-        match verb {
-            Keyword::Listen
-            | Keyword::Unlisten
-            | Keyword::Discard
-            | Keyword::Attach
-            | Keyword::Detach
-            | Keyword::Use
-            | Keyword::Deallocate => true,
-            Keyword::Set if self.dialect.transaction_settings => true,
-            Keyword::Set => !notes.global && !self.head_is_one_of(1, OTHER_SETS),
-            Keyword::Reset => self.dialect.transaction_settings,
-            Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
-            Keyword::Load => self.head(1).token.kind == Kind::Text,
-            Keyword::Lock | Keyword::Unlock => self.head_is_one_of(1, &["tables", "instance"]),
-            Keyword::Declare => notes.with_hold,
-            Keyword::Create => self.creates_temporary(),
-            Keyword::Alter => self.head_is_one_of(1, &["session"]),
-            Keyword::Drop => self.head(1).is(Keyword::Prepare),
-            Keyword::Pragma => self.sets_session_pragma(),
-            Keyword::Select | Keyword::With => {
-                notes.alone == Alone::Closed || notes.into_temporary && !notes.writes
-            }
-            Keyword::Do => notes.alone == Alone::Closed,
-            _ => false,
-        }
-    }
-
-    fn creates_temporary(&self) -> bool {
-        let n = self.behind_or_replace();
-        // Where PostgreSQL is not meant, a global temporary table is a permanent one.
-        let scope = self.head(n).is(Keyword::Local)
-            || self.head(n).is(Keyword::Global) && self.dialect.transaction_settings;
-        self.is_temporary(n) || scope && self.is_temporary(n + 1)
-    }
-
-    fn sets_session_pragma(&self) -> bool {
-        let n = if self.head(2).token.is_symbol(b'.') {
-            3
-        } else {
-            1
-        };
-        let name = unquoted(self.head(n).token, self.sql);
-        let value = self.head(n + 1).token;
-        is_one_of(name, SESSION_PRAGMAS) && (value.is_symbol(b'=') || value.is_symbol(b'('))
     }
 }

@@ -31,7 +31,6 @@ keywords! {
     Exec "exec",
     Execute "execute",
     Explain "explain",
-    From "from",
     Global "global",
     Hold "hold",
     Insert "insert",
@@ -50,10 +49,12 @@ keywords! {
     Release "release",
     Replace "replace",
     Reset "reset",
+    Revert "revert",
     Rollback "rollback",
     Savepoint "savepoint",
     Select "select",
     Set "set",
+    Setuser "setuser",
     Share "share",
     SqlCalcFoundRows "sql_calc_found_rows",
     Start "start",
@@ -108,17 +109,29 @@ const fn starts() -> [usize; 27] {
 
 /// The keyword that a word is, in whatever case.
 #[inline]
-pub(super) fn keyword(word: &str) -> Option<Keyword> {
-    let first = word.as_bytes().first()?.to_ascii_lowercase();
-    let letter = usize::from(first.wrapping_sub(b'a'));
+pub(super) fn keyword(word: &[u8]) -> Option<Keyword> {
+    let letter = usize::from((word.first()? | 0x20).wrapping_sub(b'a'));
     let lengths = LENGTHS.get(letter)?;
-    if word.len() >= 32 || lengths & (1 << word.len()) == 0 {
-        return None;
+    if word.len() < 32 && lengths & (1 << word.len()) != 0 {
+        search(letter, word)
+    } else {
+        None
     }
+}
+
+fn search(letter: usize, word: &[u8]) -> Option<Keyword> {
     KEYWORDS[STARTS[letter]..STARTS[letter + 1]]
         .iter()
-        .find(|(text, _)| text.eq_ignore_ascii_case(word))
+        .find(|(text, _)| is_in_lower_case(word, text.as_bytes()))
         .map(|(_, keyword)| *keyword)
+}
+
+fn is_in_lower_case(word: &[u8], text: &[u8]) -> bool {
+    word.len() == text.len()
+        && word
+            .iter()
+            .zip(text)
+            .all(|(word, text)| word.to_ascii_lowercase() == *text)
 }
 
 #[cfg(test)]
@@ -129,9 +142,9 @@ mod tests {
     fn every_keyword_is_found_in_any_case_and_nothing_else_is() {
         assert!(KEYWORDS.is_sorted_by_key(|(text, _)| text));
         for (text, wanted) in KEYWORDS {
-            assert_eq!(keyword(text), Some(*wanted));
-            assert_eq!(keyword(&text.to_uppercase()), Some(*wanted));
-            assert_eq!(keyword(&format!("{text}x")), None);
+            assert_eq!(keyword(text.as_bytes()), Some(*wanted));
+            assert_eq!(keyword(text.to_uppercase().as_bytes()), Some(*wanted));
+            assert_eq!(keyword(format!("{text}x").as_bytes()), None);
         }
         for other in [
             "",
@@ -143,7 +156,7 @@ mod tests {
             "été",
             &"s".repeat(40),
         ] {
-            assert_eq!(keyword(other), None, "{other}");
+            assert_eq!(keyword(other.as_bytes()), None, "{other}");
         }
     }
 }

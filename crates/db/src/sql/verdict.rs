@@ -1,0 +1,263 @@
+//! What a statement that has been read may do.
+
+use super::class::TransactionVerb;
+use super::lexer::Kind;
+use super::statement::{Alone, Statement, is_one_of, unquoted};
+use super::words::Keyword;
+
+/// What came of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    pub(super) touches_session: bool,
+    pub(super) only_session: bool,
+    pub(super) transaction: Option<TransactionVerb>,
+    pub(super) reads_only: bool,
+}
+
+/// What may follow CREATE, ALTER and DROP without being about the session.
+const PERMANENT: &[&str] = &[
+    "domain",
+    "fulltext",
+    "function",
+    "index",
+    "materialized",
+    "procedure",
+    "recursive",
+    "sequence",
+    "spatial",
+    "table",
+    "trigger",
+    "type",
+    "unique",
+    "unlogged",
+    "view",
+    "virtual",
+];
+
+/// What may follow BEGIN if it begins a transaction and not a block.
+const BEGIN_MODES: &[&str] = &[
+    "concurrent",
+    "deferrable",
+    "deferred",
+    "exclusive",
+    "immediate",
+    "isolation",
+    "read",
+    "tran",
+    "transaction",
+    "work",
+];
+
+/// What may follow a SET that is not about the session, or not about it alone.
+const OTHER_SETS: &[&str] = &[
+    "constraints",
+    "default",
+    "password",
+    "statement",
+    "transaction",
+];
+
+/// What PostgreSQL sets for the length of a transaction.
+const TRANSACTION_SETS: &[&str] = &["constraints", "local", "transaction"];
+
+/// The pragmas of SQLite that set something in the connection, and nothing in the file.
+const SESSION_PRAGMAS: &[&str] = &[
+    "analysis_limit",
+    "automatic_index",
+    "busy_timeout",
+    "cache_size",
+    "cache_spill",
+    "case_sensitive_like",
+    "cell_size_check",
+    "checkpoint_fullfsync",
+    "count_changes",
+    "empty_result_callbacks",
+    "foreign_keys",
+    "full_column_names",
+    "fullfsync",
+    "ignore_check_constraints",
+    "journal_size_limit",
+    "legacy_alter_table",
+    "locking_mode",
+    "mmap_size",
+    "query_only",
+    "read_uncommitted",
+    "recursive_triggers",
+    "reverse_unordered_selects",
+    "secure_delete",
+    "short_column_names",
+    "synchronous",
+    "temp_store",
+    "temp_store_directory",
+    "threads",
+    "trusted_schema",
+    "wal_autocheckpoint",
+    "writable_schema",
+];
+
+impl Statement<'_> {
+    pub(super) fn verdict(&self) -> Verdict {
+        let notes = &self.notes;
+        let transaction = self.transaction_verb();
+        let touches_session = !self.is_allowed(transaction) || self.has_side_door();
+        let reads = matches!(
+            self.verb(),
+            Some(Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With)
+        );
+        Verdict {
+            touches_session,
+            only_session: touches_session && !notes.explained && self.is_only_session(),
+            transaction,
+            reads_only: reads && !notes.writes && !notes.into && !touches_session,
+        }
+    }
+
+    /// The n-th token is one of these words.
+    fn head_is_one_of(&self, n: usize, words: &[&str]) -> bool {
+        let token = self.head(n).token;
+        token.kind == Kind::Word && is_one_of(token.text(self.sql), words)
+    }
+
+    /// It is on the list of what leaves the session alone, side doors apart.
+    fn is_allowed(&self, transaction: Option<TransactionVerb>) -> bool {
+        match self.verb() {
+            Some(
+                Keyword::Select
+                | Keyword::Insert
+                | Keyword::Update
+                | Keyword::Delete
+                | Keyword::Replace
+                | Keyword::Merge
+                | Keyword::Truncate
+                | Keyword::Values
+                | Keyword::Table
+                | Keyword::With,
+            ) => true,
+            _ if self.notes.explained => false,
+            Some(Keyword::Create | Keyword::Alter | Keyword::Drop) => {
+                !self.notes.temporary && self.head_is_one_of(self.behind_or_replace(), PERMANENT)
+            }
+            Some(Keyword::Set) => self.sets_for_transaction(),
+            _ => transaction.is_some(),
+        }
+    }
+
+    fn has_side_door(&self) -> bool {
+        let notes = &self.notes;
+        let own_sets = match self.verb() {
+            Some(Keyword::Update | Keyword::Insert | Keyword::Merge | Keyword::Set) => 1,
+            _ => 0,
+        };
+        notes.side_door
+            || notes.into_temporary
+            || notes.open_setting.is_some()
+            || notes.settings_view && notes.writes
+            || self.dialect.unseparated_statements && notes.sets > own_sets
+    }
+
+    /// Where CREATE goes on: 1, or behind OR REPLACE.
+    fn behind_or_replace(&self) -> usize {
+        if self.head_is_one_of(1, &["or"]) && self.head(2).is(Keyword::Replace) {
+            3
+        } else {
+            1
+        }
+    }
+
+    fn transaction_verb(&self) -> Option<TransactionVerb> {
+        if self.notes.explained {
+            return None;
+        }
+        match self.verb()? {
+            Keyword::Begin => {
+                let alone = self.notes.head_len == 1;
+                let not_deferrable =
+                    self.head_is_one_of(1, &["not"]) && self.head_is_one_of(2, &["deferrable"]);
+                let begins = alone || not_deferrable || self.head_is_one_of(1, BEGIN_MODES);
+                begins.then_some(TransactionVerb::Begin)
+            }
+            Keyword::Start => self
+                .head(1)
+                .is(Keyword::Transaction)
+                .then_some(TransactionVerb::Begin),
+            // Those of another session, of which a transaction was prepared.
+            Keyword::Commit | Keyword::Rollback if self.head(1).is(Keyword::Prepared) => None,
+            Keyword::Commit => Some(TransactionVerb::Commit),
+            Keyword::End => self.dialect.end_commits.then_some(TransactionVerb::Commit),
+            Keyword::Rollback | Keyword::Abort => {
+                let noise = self.head_is_one_of(1, &["work", "tran", "transaction"]);
+                let to = self.head(if noise { 2 } else { 1 }).is(Keyword::To);
+                Some(if to {
+                    TransactionVerb::RollbackTo
+                } else {
+                    TransactionVerb::Rollback
+                })
+            }
+            Keyword::Savepoint => Some(TransactionVerb::Savepoint),
+            Keyword::Release => Some(TransactionVerb::Release),
+            _ => None,
+        }
+    }
+
+    /// A SET that ends with the transaction. `SET local.x = 1` does not: there the word
+    /// is part of a name.
+    fn sets_for_transaction(&self) -> bool {
+        let next = self.head(2);
+        self.dialect.transaction_settings
+            && self.head_is_one_of(1, TRANSACTION_SETS)
+            && matches!(next.token.kind, Kind::Word | Kind::Quoted)
+            && !next.is(Keyword::To)
+    }
+
+    /// Of statements that touch the session: it makes no sense unless the session is kept.
+    fn is_only_session(&self) -> bool {
+        let notes = &self.notes;
+        let Some(verb) = self.verb() else {
+            return false;
+        };
+        match verb {
+            Keyword::Listen
+            | Keyword::Unlisten
+            | Keyword::Discard
+            | Keyword::Attach
+            | Keyword::Detach
+            | Keyword::Use
+            | Keyword::Deallocate => true,
+            Keyword::Set if self.dialect.transaction_settings => true,
+            Keyword::Set => !notes.global && !self.head_is_one_of(1, OTHER_SETS),
+            Keyword::Reset => self.dialect.transaction_settings,
+            Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
+            Keyword::Load => self.head(1).token.kind == Kind::Text,
+            Keyword::Lock | Keyword::Unlock => self.head_is_one_of(1, &["tables", "instance"]),
+            Keyword::Declare => notes.with_hold,
+            Keyword::Create => self.creates_temporary(),
+            Keyword::Alter => self.head_is_one_of(1, &["session"]),
+            Keyword::Drop => self.head(1).is(Keyword::Prepare),
+            Keyword::Pragma => self.sets_session_pragma(),
+            Keyword::Select | Keyword::With => {
+                notes.alone == Alone::Closed || notes.into_temporary && !notes.writes
+            }
+            Keyword::Do => notes.alone == Alone::Closed,
+            _ => false,
+        }
+    }
+
+    fn creates_temporary(&self) -> bool {
+        let n = self.behind_or_replace();
+        // Where PostgreSQL is not meant, a global temporary table is a permanent one.
+        let scope = self.head(n).is(Keyword::Local)
+            || self.head(n).is(Keyword::Global) && self.dialect.transaction_settings;
+        self.is_temporary(n) || scope && self.is_temporary(n + 1)
+    }
+
+    fn sets_session_pragma(&self) -> bool {
+        let n = if self.head(2).token.is_symbol(b'.') {
+            3
+        } else {
+            1
+        };
+        let name = unquoted(&self.head(n).token, self.sql);
+        let value = self.head(n + 1).token;
+        is_one_of(name, SESSION_PRAGMAS) && (value.is_symbol(b'=') || value.is_symbol(b'('))
+    }
+}

@@ -1,0 +1,7 @@
+//! Behaviour of the handle.
+
+mod support;
+
+mod bindings;
+mod errors;
+mod handle;
