@@ -11,7 +11,7 @@ use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
 use crate::link::Link;
-use crate::persistent::{self, Kept};
+use crate::persistent::{self, Kept, Parked};
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
@@ -87,15 +87,18 @@ impl Connections {
     /// Dropped, nothing stays open: the driver's promise.
     async fn connect(&self) -> Result<Link> {
         let connecting = async {
-            let connection = match self.unpark().await {
-                Some(connection) => connection,
-                None => self.open().await?,
+            let (connection, set_up) = match self.unpark().await {
+                Some(parked) => (parked.connection, parked.set_up),
+                None => (self.open().await?, false),
             };
             let mut link = Link::new(connection, self.runtime.coarse_now());
             if let Some(key) = &self.persistent {
                 link.keep(Kept::new(key, &self.handle_gone));
             }
-            self.set_up(&mut link).await?;
+            match set_up {
+                true => self.bring_up_to_date(&mut link).await?,
+                false => self.set_up(&mut link).await?,
+            }
             Ok(link)
         };
         let limit = Some(self.connect_timeout);
@@ -144,11 +147,11 @@ impl Connections {
     }
 
     /// The connection that an earlier handle left, if it still lives.
-    async fn unpark(&self) -> Option<Box<dyn Connection>> {
+    async fn unpark(&self) -> Option<Parked> {
         let key = self.persistent.as_ref()?;
-        let mut connection = persistent::take(key).await?;
-        connection.probe();
-        (!connection.is_broken()).then_some(connection)
+        let mut parked = persistent::take(key).await?;
+        parked.connection.probe();
+        (!parked.connection.is_broken()).then_some(parked)
     }
 
     /// Closes a connection: after use, after a failed connect, after a failed check.
@@ -160,8 +163,9 @@ impl Connections {
             if link.defaults() > 0 {
                 link.touch();
             }
+            let set_up = !link.is_touched();
             if link.make_new(self).await? {
-                link.park();
+                link.park(set_up);
                 return Ok(());
             }
         }

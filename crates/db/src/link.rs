@@ -9,7 +9,7 @@ use crate::Result;
 use crate::connections::Connections;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{self, Run};
-use crate::persistent::Kept;
+use crate::persistent::{Kept, Parked};
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
 /// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
@@ -233,9 +233,10 @@ impl Link {
     }
 
     /// Leaves it, as good as new, to the next persistent handle.
-    pub(crate) fn park(self) {
+    pub(crate) fn park(self, set_up: bool) {
         if let Some(kept) = self.kept {
-            kept.park(self.connection);
+            let connection = self.connection;
+            kept.park(Parked { connection, set_up });
         }
     }
 

@@ -30,7 +30,14 @@ enum State {
     /// A handle has it, or had: this says whether that handle is gone.
     InUse(Arc<AtomicBool>),
     /// It waits for its next handle.
-    Parked(Box<dyn Connection>),
+    Parked(Parked),
+}
+
+/// A connection that waits for its next handle.
+pub(crate) struct Parked {
+    pub(crate) connection: Box<dyn Connection>,
+    /// What `on_connect` did to it is still there.
+    pub(crate) set_up: bool,
 }
 
 /// What two handles must have in common to have the same connection.
@@ -84,10 +91,10 @@ impl Kept {
     }
 
     /// Parks the connection, which is as good as new.
-    pub(crate) fn park(self, connection: Box<dyn Connection>) {
+    pub(crate) fn park(self, parked: Parked) {
         let mut known = known();
         if let Some(entry) = known.iter_mut().find(|entry| entry.serial == self.serial) {
-            entry.state = State::Parked(connection);
+            entry.state = State::Parked(parked);
         }
         drop(known);
         std::mem::forget(self);
@@ -112,12 +119,12 @@ impl Drop for Kept {
 /// # Cancel safety
 ///
 /// Dropped, none is taken.
-pub(crate) async fn take(key: &Key) -> Option<Box<dyn Connection>> {
+pub(crate) async fn take(key: &Key) -> Option<Parked> {
     loop {
         // Before the look, so that no change between the two is missed.
         let changed = CHANGED.notified();
         match look(key) {
-            Looked::Parked(connection) => return Some(connection),
+            Looked::Parked(parked) => return Some(parked),
             Looked::Nothing => return None,
             Looked::Coming => changed.await,
         }
@@ -125,7 +132,7 @@ pub(crate) async fn take(key: &Key) -> Option<Box<dyn Connection>> {
 }
 
 enum Looked {
-    Parked(Box<dyn Connection>),
+    Parked(Parked),
     Coming,
     Nothing,
 }
@@ -136,9 +143,9 @@ fn look(key: &Key) -> Looked {
         .iter()
         .position(|entry| entry.key == *key && matches!(entry.state, State::Parked(_)));
     if let Some(at) = parked
-        && let State::Parked(connection) = known.swap_remove(at).state
+        && let State::Parked(parked) = known.swap_remove(at).state
     {
-        return Looked::Parked(connection);
+        return Looked::Parked(parked);
     }
     // Acquire pairs with the release of the handle's drop.
     let coming = known.iter().any(|entry| match &entry.state {
