@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote_pool::AcquireError;
 
-use crate::binding::{Bound, Position};
+use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::coroutine::{Frame, Seen};
 use crate::driver::{Batch, Outcome, Param, Request};
 use crate::handle::Handle;
@@ -72,6 +72,11 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Whether a text of this class may leave something behind that pins its connection.
+pub(crate) fn may_pin(class: &Class) -> bool {
+    class.touches_session || class.contains_transaction_control || class.transaction.is_some()
+}
+
 impl<'a> Call<'a> {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         match &self.target {
@@ -80,11 +85,29 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The frame whose binding it uses.
-    pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
+    /// The connection that is bound for it, if there is one.
+    pub(crate) fn lookup(&self) -> Option<Arc<Bound>> {
+        let frame = self.seen.frame();
+        match &self.target {
+            Target::Ambient(handle) => frame?.lookup(handle.shared.id),
+            Target::Outside(handle) => frame?.lookup_outside(handle.shared.id),
+            Target::Bound(bound, _) => Some(Arc::clone(bound)),
+        }
+    }
+
+    /// The frame that keeps what this call pins.
+    pub(crate) fn keeper(&self) -> Option<&Arc<Frame>> {
         match &self.target {
             Target::Ambient(_) => self.seen.frame(),
             Target::Outside(_) | Target::Bound(..) => None,
+        }
+    }
+
+    /// From where it takes its turn.
+    pub(crate) fn position(&self) -> Position {
+        match &self.target {
+            Target::Bound(_, position) => position.clone(),
+            _ => Position::Frame(self.seen.frame().cloned()),
         }
     }
 
@@ -115,12 +138,8 @@ impl<'a> Call<'a> {
     }
 
     fn refuse_session_only(&self, class: &Class) -> Result<()> {
-        let nobody_keeps_it = match &self.target {
-            Target::Ambient(_) => self.seen.frame().is_none(),
-            Target::Outside(_) => true,
-            Target::Bound(..) => false,
-        };
-        if !nobody_keeps_it || !class.only_session {
+        let kept = self.keeper().is_some() || self.lookup().is_some();
+        if kept || !class.only_session {
             return Ok(());
         }
         let message = "this statement only changes the session, which outside of a coroutine \
@@ -130,41 +149,51 @@ impl<'a> Call<'a> {
         Err(Error::new(Kind::LeftSession, message).at(self.site))
     }
 
-    /// Takes the connection that it has to run on.
+    /// Takes the connection that a text of this class has to run on.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing has happened.
-    pub(crate) async fn place(&self) -> Result<Place> {
-        match &self.target {
+    pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
+        let handle = match &self.target {
             Target::Bound(bound, position) => {
-                Ok(Place::Turn(bound.turn(position, self.site).await?))
+                return Ok(Place::turn(bound.turn(position, self.site).await?));
             }
-            Target::Outside(handle) => self.place_alone(handle, None).await,
-            Target::Ambient(handle) => {
-                let Some(frame) = self.seen.frame() else {
-                    return self.place_alone(handle, None).await;
-                };
-                while let Some(bound) = frame.lookup(handle.shared.id) {
-                    if handle.pool.is_closed() && !bound.in_transaction_from(frame) {
-                        return Err(place::from_pool(AcquireError::Closed));
-                    }
-                    let position = Position::Frame(Some(Arc::clone(frame)));
-                    match bound.turn(&position, self.site).await {
-                        Ok(turn) => return Ok(Place::Turn(turn)),
-                        // It went back to the pool between the two: look again.
-                        Err(_) if !self.is_bound(frame, &bound) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                self.place_alone(handle, Some(Arc::clone(frame))).await
+            Target::Ambient(handle) | Target::Outside(handle) => handle,
+        };
+        while let Some(bound) = self.lookup() {
+            self.check_open(handle, &bound)?;
+            match bound.turn(&self.position(), self.site).await {
+                Ok(turn) => return Ok(Place::turn(turn)),
+                // It went back to the pool between the two: look again.
+                Err(_) if !self.is_bound(&bound) => {}
+                Err(error) => return Err(error),
             }
         }
+        if self.keeper().is_some() && may_pin(class) {
+            // Bound before it runs: what another branch of the coroutine does
+            // meanwhile has to be there as well.
+            let pin = self.pinned(PinKind::Explicit).await?;
+            let turn = pin.bound().turn(&self.position(), self.site).await?;
+            return Ok(Place::pinned_turn(turn, pin));
+        }
+        self.place_alone(handle, self.keeper().cloned()).await
     }
 
-    fn is_bound(&self, frame: &Arc<Frame>, bound: &Arc<Bound>) -> bool {
-        let now = frame.lookup(self.shared().id);
-        now.is_some_and(|now| Arc::ptr_eq(&now, bound))
+    /// A closed handle lets transactions finish, and nothing else.
+    pub(crate) fn check_open(&self, handle: &Handle, bound: &Bound) -> Result<()> {
+        let in_transaction = self
+            .seen
+            .frame()
+            .is_some_and(|of| bound.in_transaction_from(of));
+        if handle.pool.is_closed() && !in_transaction {
+            return Err(place::from_pool(AcquireError::Closed));
+        }
+        Ok(())
+    }
+
+    fn is_bound(&self, bound: &Arc<Bound>) -> bool {
+        self.lookup().is_some_and(|now| Arc::ptr_eq(&now, bound))
     }
 
     pub(crate) async fn place_alone(
@@ -174,6 +203,34 @@ impl<'a> Call<'a> {
     ) -> Result<Place> {
         let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
         Ok(Place::alone(&handle.shared, lease, keeper))
+    }
+
+    /// Pins the connection that this call would run on; takes one if there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing is pinned.
+    pub(crate) async fn pinned(&self, kind: PinKind) -> Result<PinGuard> {
+        let handle = match &self.target {
+            Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
+            Target::Ambient(handle) | Target::Outside(handle) => handle,
+        };
+        let found = || PinGuard::of_found(&self.lookup()?, kind);
+        if let Some(pin) = found() {
+            self.check_open(handle, pin.bound())?;
+            return Ok(pin);
+        }
+        let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
+        let bound = Bound::new(&handle.shared, lease);
+        let pin = PinGuard::new(&bound, kind);
+        if let Some(frame) = self.keeper()
+            && !bound.bind_to(frame)
+            && let Some(faster) = found()
+        {
+            // Another branch was faster: its connection is the coroutine's.
+            return Ok(faster);
+        }
+        Ok(pin)
     }
 
     /// Runs a statement.
@@ -189,14 +246,12 @@ impl<'a> Call<'a> {
 
     async fn run_text(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
         let text = self.text(sql, params)?;
-        if let Target::Ambient(handle) = &self.target
-            && let Some(ended) = self.end_lost(handle, text.class())
-        {
+        if let Some(ended) = self.end_lost(text.class()) {
             return ended;
         }
         let mut request = text.request();
         request.rows = rows;
-        let mut place = self.place().await?;
+        let mut place = self.place(text.class()).await?;
         let mut done = place.run(request, self.site).await;
         if let (Place::Alone(_), Err(error)) = (&place, &done)
             && error.was_never_sent()
@@ -204,17 +259,16 @@ impl<'a> Call<'a> {
             // The connection had died in the pool, and the server has seen nothing: once
             // more, on another.
             drop(place);
-            place = self.place().await?;
+            place = self.place(text.class()).await?;
             done = place.run(request, self.site).await;
         }
         place.finish(text.class(), self.site, done).await
     }
 
     /// A lost transaction that a statement's text began is ended by such a text, too.
-    fn end_lost(&self, handle: &Handle, class: &Class) -> Option<Result<Outcome>> {
+    fn end_lost(&self, class: &Class) -> Option<Result<Outcome>> {
         let verb = class.transaction?;
-        let bound = self.seen.frame()?.lookup(handle.shared.id)?;
-        let lost = bound.end_lost_raw(verb)?;
+        let lost = self.lookup()?.end_lost_raw(verb)?;
         Some(match verb {
             sql::TransactionVerb::Rollback => Ok(Outcome::default()),
             _ => Err(lost),
@@ -245,7 +299,7 @@ impl<'a> Call<'a> {
             .into_iter()
             .map(|params| params.bind(&placeholders))
             .collect::<Result<_>>()?;
-        let mut place = self.place().await?;
+        let mut place = self.place(&plan.class).await?;
         place.begin_now(self.site).await?;
         let batch = RunBatch {
             sql: plan.sql(),

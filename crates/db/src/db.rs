@@ -259,8 +259,8 @@ impl Db {
     pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
         let call = self.call();
         let mut callback: Result<(), AfterCommit> = Err(Box::new(callback));
-        if let Some(frame) = call.frame()
-            && let Some(bound) = frame.lookup(self.handle.shared.id)
+        if let Some(frame) = call.seen.frame()
+            && let Some(bound) = call.lookup()
         {
             callback = callback.or_else(|callback| bound.after_commit_from(frame, callback));
         }
@@ -284,7 +284,7 @@ impl Db {
         let call = self.call();
         async move {
             call.check_here()?;
-            if call.frame().is_none() {
+            if call.keeper().is_none() {
                 let message = "pin() needs a coroutine around it, which owns what is pinned: run \
                                the code in cenote::scope(..) or cenote::spawn(..), or take a \
                                connection with db.connection()";
@@ -335,9 +335,8 @@ impl Db {
     /// What the coroutine has bound, if anything. Takes no connection.
     pub fn peek(&self) -> Option<Binding> {
         let call = self.call();
-        let frame = call.frame()?;
-        let bound = frame.lookup(self.handle.shared.id)?;
-        Some(bound.describe(frame))
+        let bound = call.lookup()?;
+        Some(bound.describe(call.seen.frame()?))
     }
 
     /// The last error of this coroutine with this `Db`, until a call succeeds. None outside
@@ -376,7 +375,7 @@ impl Db {
             call.check_here()?;
             // Does to a connection what an empty text does: nothing.
             let nothing = sql::plan(call.shared().dialect, "")?;
-            let mut place = call.place().await?;
+            let mut place = call.place(&nothing.class).await?;
             let answer = place.fly(&Ping, call.site).await;
             place.finish(&nothing.class, call.site, answer).await
         }

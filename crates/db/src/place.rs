@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cenote_pool::AcquireError;
 
-use crate::binding::{Bound, Lease, Level, Turn};
+use crate::binding::{Bound, Lease, Level, PinGuard, Turn};
 use crate::coroutine::Frame;
 use crate::driver::{Outcome, Request, Status};
 use crate::handle::Handle;
@@ -23,8 +23,9 @@ use crate::{Error, Kind, Result};
 pub(crate) enum Place {
     /// Nothing is bound: a connection for this call alone.
     Alone(Alone),
-    /// The bound one, for this call's turn.
-    Turn(Turn),
+    /// The bound one, for this call's turn; with the pin that keeps it bound, if nothing
+    /// else does yet.
+    Turn(Turn, Option<PinGuard>),
 }
 
 /// A connection for one call.
@@ -96,17 +97,25 @@ impl Place {
         })
     }
 
+    pub(crate) fn turn(turn: Turn) -> Self {
+        Place::Turn(turn, None)
+    }
+
+    pub(crate) fn pinned_turn(turn: Turn, pin: PinGuard) -> Self {
+        Place::Turn(turn, Some(pin))
+    }
+
     pub(crate) fn link(&mut self) -> &mut Link {
         match self {
             Place::Alone(alone) => &mut alone.lease,
-            Place::Turn(turn) => turn.link(),
+            Place::Turn(turn, _) => turn.link(),
         }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         match self {
             Place::Alone(alone) => &alone.shared,
-            Place::Turn(turn) => turn.bound().shared(),
+            Place::Turn(turn, _) => turn.bound().shared(),
         }
     }
 
@@ -135,12 +144,12 @@ impl Place {
         request: Request<'_>,
         site: &'static Location<'static>,
     ) -> Result<Outcome> {
-        if let Place::Turn(turn) = self
+        if let Place::Turn(turn, _) = self
             && let Some(begin) = turn.bound().unsent_begin()
         {
             let first = Some(request);
             let done = self.fly(&BeginWith { begin, first }, site).await;
-            if let Place::Turn(turn) = self
+            if let Place::Turn(turn, _) = self
                 && matches!(
                     turn.link().status(),
                     Status::InTransaction | Status::Failed | Status::Unknown
@@ -156,7 +165,7 @@ impl Place {
     /// Sends a BEGIN that was to travel with the first statement, for a call that it
     /// cannot travel with.
     pub(crate) async fn begin_now(&mut self, site: &'static Location<'static>) -> Result<()> {
-        if let Place::Turn(turn) = self {
+        if let Place::Turn(turn, _) = self {
             turn.begin_now(site).await?;
         }
         Ok(())
@@ -165,7 +174,7 @@ impl Place {
     /// How long a statement may take here.
     fn limit(&self, shared: &Shared) -> Option<Duration> {
         let left = match self {
-            Place::Turn(turn) => turn.bound().time_left(),
+            Place::Turn(turn, _) => turn.bound().time_left(),
             Place::Alone(_) => None,
         };
         match (shared.statement_timeout, left) {
@@ -176,7 +185,7 @@ impl Place {
 
     /// A statement took too long: or was it its transaction?
     fn late(&self, error: Error, site: &'static Location<'static>) -> Error {
-        let Place::Turn(turn) = self else {
+        let Place::Turn(turn, _) = self else {
             return error;
         };
         if turn.bound().time_left() != Some(Duration::ZERO) {
@@ -204,7 +213,7 @@ impl Place {
             link.touch();
         }
         match self {
-            Place::Turn(mut turn) => {
+            Place::Turn(mut turn, _pin) => {
                 turn.observe(Some(site));
                 result
             }
@@ -232,10 +241,10 @@ impl Alone {
             // Two branches of one coroutine have touched two connections: only one can
             // be its own.
             bound.release();
-            return match open {
-                true => result.and(Err(left_open(site))),
-                false => result,
-            };
+            return result.and(Err(match open {
+                true => left_open(site),
+                false => left_touched(site),
+            }));
         }
         if !open {
             return result;
@@ -251,7 +260,13 @@ impl Alone {
     }
 }
 
-fn left_open(site: &'static Location<'static>) -> Error {
+fn left_touched(site: &'static Location<'static>) -> Error {
+    let message = "another branch of this coroutine has a connection of its own by now, so what \
+                   this call did to its session could not be kept";
+    Error::new(Kind::LeftSession, message).at(site)
+}
+
+pub(crate) fn left_open(site: &'static Location<'static>) -> Error {
     let message = "this statement left a transaction open outside of any coroutine, so it was \
                    rolled back: use db.transaction(..), run it in cenote::scope(..) or \
                    cenote::spawn(..), or take a connection with db.connection()";

@@ -4,13 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use crate::binding::{Bound, PinGuard, PinKind, Position};
+use crate::binding::{PinGuard, PinKind, Position};
 use crate::call::{Call, Executed, Target};
 use crate::coroutine::seen;
 use crate::driver::Prepared;
 use crate::op::Prepare;
 use crate::params::{IntoParams, Params};
-use crate::place::{self, Place};
+use crate::place::Place;
 use crate::row::{Column, Row};
 use crate::stream::RowStream;
 use crate::{DeserializeOwned, Result, from_row};
@@ -38,13 +38,9 @@ impl Call<'_> {
         self.check_here()?;
         let plan = crate::sql::plan(self.shared().dialect, sql)?;
         let pin = self.pinned(PinKind::Statement).await?;
-        let position = match &self.target {
-            Target::Bound(_, position) => position.clone(),
-            _ => Position::Frame(self.frame().cloned()),
-        };
         // A cancel from here on drops the pin, and with it the connection if it was
         // taken for this.
-        let mut place = Place::Turn(pin.bound().turn(&position, self.site).await?);
+        let mut place = Place::turn(pin.bound().turn(&self.position(), self.site).await?);
         place.begin_now(self.site).await?;
         let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
         // Preparing does nothing of what the statement will do.
@@ -54,29 +50,6 @@ impl Call<'_> {
             sql: sql.to_owned(),
             prepared: prepared?,
         })
-    }
-
-    /// Pins the connection that this call would run on; takes one if there is none.
-    pub(crate) async fn pinned(&self, kind: PinKind) -> Result<PinGuard> {
-        let handle = match &self.target {
-            Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
-            Target::Ambient(handle) | Target::Outside(handle) => handle,
-        };
-        let frame = self.frame();
-        if let Some(bound) = frame.and_then(|frame| frame.lookup(handle.shared.id)) {
-            return Ok(PinGuard::new(&bound, kind));
-        }
-        let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
-        let bound = Bound::new(&handle.shared, lease);
-        let pin = PinGuard::new(&bound, kind);
-        if let Some(frame) = frame
-            && !bound.bind_to(frame)
-            && let Some(other) = frame.lookup(handle.shared.id)
-        {
-            // Another branch was faster: its connection is the coroutine's.
-            return Ok(PinGuard::new(&other, kind));
-        }
-        Ok(pin)
     }
 }
 

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use crate::binding::Position;
-use crate::call::{Call, Given, Target};
+use crate::call::{Call, Given, Target, may_pin};
 use crate::driver::Columns;
 use crate::op::StartStream;
-use crate::place::Place;
+use crate::place::{Place, left_open};
 use crate::row::Row;
+use crate::sql::Class;
 use crate::{Error, Result};
 
 /// The rows of a query, one by one, as they arrive.
@@ -56,9 +56,9 @@ impl Call<'_> {
 
     async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<RowStream> {
         let text = self.text(sql, params)?;
-        let mut place = self.stream_place().await?;
+        let mut place = self.stream_place(text.class()).await?;
         place.begin_now(self.site).await?;
-        if let Place::Turn(turn) = &mut place {
+        if let Place::Turn(turn, _) = &mut place {
             turn.set_streaming();
         }
         let started = place.fly(&StartStream(text.request()), self.site).await;
@@ -79,22 +79,21 @@ impl Call<'_> {
         }
     }
 
-    /// A stream runs on the bound connection only if it has to see what is there.
-    async fn stream_place(&self) -> Result<Place> {
-        let Target::Ambient(handle) = &self.target else {
-            return self.place().await;
+    /// A stream runs on the bound connection only if it has to see what is there, or may
+    /// leave something there.
+    async fn stream_place(&self, class: &Class) -> Result<Place> {
+        let handle = match &self.target {
+            Target::Ambient(handle) | Target::Outside(handle) => handle,
+            Target::Bound(..) => return self.place(class).await,
         };
-        let bound = self
-            .seen
-            .frame()
-            .and_then(|frame| frame.lookup(handle.shared.id));
-        match bound {
-            Some(bound) if bound.holds_streams() => {
-                let position = Position::Frame(self.seen.frame().cloned());
-                Ok(Place::Turn(bound.turn(&position, self.site).await?))
-            }
-            _ => self.place_alone(handle, None).await,
+        let holds = self.lookup().is_some_and(|bound| bound.holds_streams());
+        if holds || (self.keeper().is_some() && may_pin(class)) {
+            return self.place(class).await;
         }
+        if class.contains_transaction_control || class.transaction.is_some() {
+            return Err(left_open(self.site));
+        }
+        self.place_alone(handle, None).await
     }
 }
 
@@ -142,7 +141,7 @@ impl RowStream {
             return;
         };
         place.link().set_streaming(false);
-        if let Place::Turn(turn) = &mut place {
+        if let Place::Turn(turn, _) = &mut place {
             turn.observe(Some(self.site));
         }
     }

@@ -82,7 +82,11 @@ where
     F: AsyncFnOnce() -> Result<T, E>,
 {
     call.check_here()?;
-    let frame = call.frame().map_or_else(Frame::root, Frame::child);
+    let outside_of = match &call.target {
+        Target::Outside(handle) => Some(handle.shared.id),
+        _ => None,
+    };
+    let frame = Frame::inside(call.seen.frame(), outside_of);
     let inside = Arc::clone(&frame);
     InFrame::new(frame, async move {
         let opened = open(call, &inside, options.begin, false).await;
@@ -111,9 +115,8 @@ pub(crate) async fn retry<T, F>(call: &Call<'_>, options: TransactionOptions, bo
 where
     F: AsyncFnOnce() -> Result<T> + Clone,
 {
-    let id = call.shared().id;
-    let nested = call.frame().is_some_and(|frame| {
-        let bound = frame.lookup(id);
+    let nested = call.seen.frame().is_some_and(|frame| {
+        let bound = call.lookup();
         bound.is_some_and(|bound| bound.in_transaction_from(frame))
     });
     let mut left = if nested { 0 } else { options.retries };
@@ -155,33 +158,13 @@ async fn open(
     guarded: bool,
 ) -> Result<LevelGuard> {
     let site = call.site;
-    let (bound, level_frame) = match &call.target {
-        Target::Bound(bound, _) => (PinGuard::new(bound, PinKind::Explicit), None),
-        Target::Ambient(handle) | Target::Outside(handle) => {
-            let found = match &call.target {
-                Target::Outside(_) => None,
-                _ => frame.lookup(handle.shared.id),
-            };
-            let pinned = match found {
-                Some(bound) => PinGuard::new(&bound, PinKind::Explicit),
-                None => {
-                    let inside = call.seen.frame();
-                    let lease = place::acquire(handle, inside, site).await?;
-                    let bound = Bound::new(&handle.shared, lease);
-                    let pinned = PinGuard::new(&bound, PinKind::Explicit);
-                    if !bound.bind_to(frame) {
-                        // Another branch was faster.
-                        return Err(nested_begin(site));
-                    }
-                    pinned
-                }
-            };
-            (pinned, Some(Arc::clone(frame)))
-        }
-    };
-    let position = match &call.target {
-        Target::Bound(_, position) => position.clone(),
-        _ => Position::Frame(Some(Arc::clone(frame))),
+    let bound = pin_for_level(call, frame).await?;
+    let (position, level_frame) = match &call.target {
+        Target::Bound(_, position) => (position.clone(), None),
+        _ => (
+            Position::Frame(Some(Arc::clone(frame))),
+            Some(Arc::clone(frame)),
+        ),
     };
     // A cancel from here on: the turn is given back unsettled, the pin goes, and the
     // pool's hook rolls back what may have begun.
@@ -214,6 +197,28 @@ async fn open(
         binding::watch(&guard.bound, serial);
     }
     Ok(guard)
+}
+
+/// Pins the connection that a level for code in this frame has to be opened on: the bound one,
+/// or one that is bound to the frame for it.
+async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>) -> Result<PinGuard> {
+    let handle = match &call.target {
+        Target::Bound(bound, _) => return Ok(PinGuard::new(bound, PinKind::Explicit)),
+        Target::Ambient(handle) | Target::Outside(handle) => handle,
+    };
+    let found = call.lookup();
+    if let Some(pin) = found.and_then(|bound| PinGuard::of_found(&bound, PinKind::Explicit)) {
+        call.check_open(handle, pin.bound())?;
+        return Ok(pin);
+    }
+    let lease = place::acquire(handle, call.seen.frame(), call.site).await?;
+    let bound = Bound::new(&handle.shared, lease);
+    let pin = PinGuard::new(&bound, PinKind::Explicit);
+    if !bound.bind_to(frame) {
+        // Another branch was faster.
+        return Err(nested_begin(call.site));
+    }
+    Ok(pin)
 }
 
 async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Result<()> {
@@ -400,7 +405,7 @@ pub struct Transaction<'t> {
 
 pub(crate) async fn begin(call: &Call<'_>, begin: Begin) -> Result<Transaction<'static>> {
     call.check_here()?;
-    let guard = match (&call.target, call.frame()) {
+    let guard = match (&call.target, call.keeper()) {
         (Target::Bound(..), _) => open(call, &Frame::root(), begin, false).await,
         (_, Some(frame)) => open(call, frame, begin, true).await,
         (_, None) => {

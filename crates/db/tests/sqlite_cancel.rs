@@ -36,6 +36,27 @@ async fn an_endless_statement_is_cancelled() {
 }
 
 #[tokio::test]
+async fn a_dropped_call_is_cancelled_at_once_and_not_only_when_it_is_settled() {
+    let (driver, gate) = Gate::new();
+    let file = TempDb::new();
+    let mut db = open_with(&driver, &file.dsn()).await;
+    let mut other = open(&format!("{}?busy_timeout=1d", file.dsn())).await;
+    exec(&mut db, "CREATE TABLE t (a)").await;
+    {
+        let sql = "INSERT INTO t WITH RECURSIVE n(i) AS
+                   (SELECT gate() UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+        let mut endless = db.run(Request::new(sql, &[]));
+        assert_pending(&mut endless);
+        gate.wait();
+    }
+    gate.open();
+    // It has to wait for the other one's lock.
+    exec(&mut other, "INSERT INTO t VALUES (1)").await;
+    db.settle().await.unwrap();
+    assert_eq!(count(&mut db).await, 1);
+}
+
+#[tokio::test]
 async fn settling_nothing_is_fine() {
     let mut db = memory().await;
     db.settle().await.unwrap();

@@ -170,10 +170,11 @@ async fn dropping_a_table_with_foreign_keys_changes_no_rows() {
         &mut db,
         "CREATE TABLE p (id INTEGER PRIMARY KEY);
          CREATE TABLE c (p REFERENCES p);
-         INSERT INTO p VALUES (1); INSERT INTO c VALUES (1), (1)",
+         INSERT INTO p VALUES (1), (2)",
     )
     .await;
-    assert_eq!(exec(&mut db, "DROP TABLE c").await.affected, 0);
+    // SQLite deletes its rows first, and counts them.
+    assert_eq!(exec(&mut db, "DROP TABLE p").await.affected, 0);
 }
 
 #[tokio::test]

@@ -257,7 +257,22 @@ async fn a_file_that_is_read_only_is_only_read() {
             .await
             .unwrap_err();
         assert_eq!(error.violation(), Some(Violation::Permission), "{error}");
+        begin(&mut db).await;
+        assert_eq!(
+            one::<i64>(&mut db, "SELECT count(*) FROM t").await,
+            0,
+            "a transaction can be begun all the same"
+        );
+        db.commit().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn where_queries_only_are_allowed_a_transaction_can_be_begun() {
+    let mut db = open("sqlite::memory:?pragma.query_only=1").await;
+    begin(&mut db).await;
+    assert!(try_exec(&mut db, "CREATE TABLE t (a)").await.is_err());
+    db.commit().await.unwrap();
 }
 
 #[tokio::test]
@@ -342,11 +357,11 @@ async fn users_and_passwords_mean_nothing_here() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_can_open_a_new_file_at_once() {
-    for _ in 0..5 {
+    for _ in 0..40 {
         let file = TempDb::new();
         let template = template(&file.dsn());
         let mut tasks = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..16 {
             let template = template.clone();
             #[expect(clippy::disallowed_methods, reason = "there is no pool in this test")]
             tasks.push(tokio::spawn(async move {

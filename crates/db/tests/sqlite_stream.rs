@@ -204,6 +204,23 @@ async fn ending_a_stream_that_writes_undoes_nothing() {
 }
 
 #[tokio::test]
+async fn a_write_whose_stream_is_ended_early_still_tells_that_it_failed() {
+    let file = TempDb::new();
+    let dsn = format!("{}?journal_mode=delete&busy_timeout=0", file.dsn());
+    let mut db = open(&dsn).await;
+    let mut reader = open(&dsn).await;
+    exec(&mut db, "CREATE TABLE t (a)").await;
+    exec(&mut reader, "BEGIN").await;
+    exec(&mut reader, "SELECT * FROM t").await;
+    // It writes and gives its rows, but cannot be committed while the other one reads.
+    start(&mut db, &format!("INSERT INTO t {NUMBERS} RETURNING a")).await;
+    let error = db.end_stream().await.unwrap_err();
+    assert_eq!(error.violation(), Some(Violation::Locked), "{error}");
+    assert_eq!(db.status(), Status::Idle);
+    assert_eq!(one::<i64>(&mut db, "SELECT count(*) FROM t").await, 0);
+}
+
+#[tokio::test]
 async fn a_stream_that_finds_no_more_rows_for_long_can_be_ended() {
     let mut db = memory().await;
     // One row, and then a search without end.

@@ -42,6 +42,20 @@ impl PinGuard {
         }
     }
 
+    /// Pins a connection that was found bound, unless it has gone back meanwhile.
+    pub(crate) fn of_found(bound: &Arc<Bound>, kind: PinKind) -> Option<Self> {
+        let mut state = bound.state();
+        if matches!(state.seat, Seat::Gone) && state.levels.is_empty() {
+            return None;
+        }
+        *state.count(kind) += 1;
+        drop(state);
+        Some(PinGuard {
+            bound: Arc::clone(bound),
+            kind,
+        })
+    }
+
     pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }

@@ -37,6 +37,9 @@ impl fmt::Display for CoroutineId {
 pub(crate) struct Frame {
     coroutine: CoroutineId,
     parent: Option<Arc<Frame>>,
+    /// It is the transaction of an outside handle of this `Db`: what is bound further out
+    /// is none of its business.
+    outside_of: Option<DbId>,
     /// There are errors to remember or to forget; of root frames only. Written under the
     /// lock. Relaxed: a coroutine sees its own writes.
     has_errors: AtomicBool,
@@ -59,19 +62,15 @@ type Callback = Box<dyn FnOnce() + Send>;
 impl Frame {
     /// The frame of a new coroutine.
     pub(crate) fn root() -> Arc<Self> {
-        Arc::new(Frame {
-            coroutine: CoroutineId::next(),
-            parent: None,
-            has_errors: AtomicBool::new(false),
-            state: Mutex::default(),
-        })
+        Frame::inside(None, None)
     }
 
-    /// A frame inside this one.
-    pub(crate) fn child(self: &Arc<Self>) -> Arc<Self> {
+    /// A frame inside this one, or a new coroutine's if there is none.
+    pub(crate) fn inside(outer: Option<&Arc<Self>>, outside_of: Option<DbId>) -> Arc<Self> {
         Arc::new(Frame {
-            coroutine: self.coroutine,
-            parent: Some(Arc::clone(self)),
+            coroutine: outer.map_or_else(CoroutineId::next, |outer| outer.coroutine),
+            parent: outer.map(Arc::clone),
+            outside_of,
             has_errors: AtomicBool::new(false),
             state: Mutex::default(),
         })
@@ -101,7 +100,20 @@ impl Frame {
 
     /// The binding of this `Db` that code in this frame uses: the nearest, outwards.
     pub(crate) fn lookup(self: &Arc<Self>, db: DbId) -> Option<Arc<Bound>> {
-        self.outwards().find_map(|frame| frame.bound(db))
+        for frame in self.outwards() {
+            let bound = frame.bound(db);
+            if bound.is_some() || frame.outside_of == Some(db) {
+                return bound;
+            }
+        }
+        None
+    }
+
+    /// The binding that an outside handle of this `Db` uses here: that of its own transaction.
+    pub(crate) fn lookup_outside(self: &Arc<Self>, db: DbId) -> Option<Arc<Bound>> {
+        let mut outwards = self.outwards();
+        let own = outwards.find(|frame| frame.outside_of == Some(db))?;
+        own.bound(db)
     }
 
     fn bound(&self, db: DbId) -> Option<Arc<Bound>> {
@@ -153,7 +165,8 @@ impl Frame {
         state.last_errors.clear();
         drop(state);
         for (db, bound) in bindings {
-            bound.frame_ended(db, self.parent.as_ref());
+            let outer = self.parent.as_ref();
+            bound.frame_ended(db, outer.filter(|_| self.outside_of != Some(db)));
         }
         callbacks.into_iter().for_each(run);
     }

@@ -111,8 +111,7 @@ fn set_journal_mode(session: &Session, mode: &str, acceptable: &[i32]) -> Result
     // A database in memory answers that it stays what it is.
     let set = session.command_while_busy(&format!("PRAGMA journal_mode = {mode}"));
     set.or_else(|error| {
-        let primary = error.code().map(|code| code & 0xff);
-        let is_acceptable = |code: &i32| Some(i64::from(*code)) == primary;
+        let is_acceptable = |code: &i32| error::has_primary(&error, *code);
         match acceptable.iter().any(is_acceptable) {
             true => Ok(()),
             false => Err(error),

@@ -78,11 +78,15 @@ impl SqliteConnection {
         Ok(())
     }
 
-    /// Waits for the session, and throws away what is left of a stream.
+    /// Throws away what is left of a stream, and waits until the thread is done with it.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it can be called again.
+    ///
+    /// # Errors
+    ///
+    /// Of a statement that writes, if it could not be brought to its end.
     async fn wind_up_stream(&mut self) -> Result<()> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
@@ -98,9 +102,12 @@ impl SqliteConnection {
             }
             self.worker.poll_home(cx)
         });
-        home.await?;
-        self.stream = None;
-        Ok(())
+        let home = home.await;
+        let answer = match self.stream.take() {
+            Some(mut stream) if !stream.read_only => stream.answer.try_recv(),
+            _ => Ok(Ok(())),
+        };
+        home.and_then(|()| answer.unwrap_or_else(|_| Err(error::lost())))
     }
 }
 
@@ -277,7 +284,8 @@ impl Connection for SqliteConnection {
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.wind_up_stream().await?;
+            // An error met here belongs to nobody; if the thread is gone, the next says so.
+            let _ = self.wind_up_stream().await;
             self.worker.settle().await
         })
     }

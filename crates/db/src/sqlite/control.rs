@@ -32,8 +32,8 @@ struct State {
     /// None before the connection is open.
     interrupt: Option<InterruptHandle>,
     busy_timeout: Duration,
-    /// How often anybody has waited for a lock.
-    waits: u64,
+    /// A lock was not to be had in time.
+    gave_up: bool,
 }
 
 impl State {
@@ -50,7 +50,7 @@ impl Control {
                 cancelled: 0,
                 interrupt: None,
                 busy_timeout,
-                waits: 0,
+                gave_up: false,
             }),
             cancelled: Condvar::new(),
         }
@@ -107,24 +107,21 @@ impl Control {
         Ok(())
     }
 
-    /// How often there was a lock to be waited for.
-    pub(super) fn waits(&self) -> u64 {
-        self.state().waits
+    /// Whether a lock was not to be had in time, since this was last asked.
+    pub(super) fn take_gave_up(&self) -> bool {
+        std::mem::take(&mut self.state().gave_up)
     }
 
     /// Waits a little for a lock of another connection, the `turn`th time in a row.
     /// `false` when there is no more time, or when the running call was cancelled.
     pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
-        let waited: u64 = (0..turn).map(nth_wait).sum();
         let mut state = self.state();
-        state.waits += 1;
-        let left = state
-            .busy_timeout
-            .saturating_sub(Duration::from_millis(waited));
+        let left = state.busy_timeout.saturating_sub(waited_before(turn));
         if left.is_zero() || state.is_cancelled() {
+            state.gave_up = true;
             return false;
         }
-        let wait = left.min(Duration::from_millis(nth_wait(turn)));
+        let wait = left.min(nth_wait(turn));
         let (state, _) = self
             .cancelled
             .wait_timeout_while(state, wait, |state| !state.is_cancelled())
@@ -133,9 +130,18 @@ impl Control {
     }
 }
 
-fn nth_wait(turn: usize) -> u64 {
+fn nth_wait(turn: usize) -> Duration {
     let last = WAITS.len() - 1;
-    WAITS[turn.min(last)]
+    Duration::from_millis(WAITS[turn.min(last)])
+}
+
+/// How long all waits before this one were.
+fn waited_before(turn: usize) -> Duration {
+    let listed = turn.min(WAITS.len());
+    let more = u32::try_from(turn - listed).unwrap_or(u32::MAX);
+    let listed: u64 = WAITS[..listed].iter().sum();
+    let rest = nth_wait(turn).saturating_mul(more);
+    Duration::from_millis(listed).saturating_add(rest)
 }
 
 impl fmt::Debug for Control {
@@ -197,11 +203,24 @@ mod tests {
     fn waiting_for_a_lock_ends_with_the_timeout() {
         let control = Control::new(Duration::from_millis(4));
         control.begin(1);
+        assert!(!control.take_gave_up());
         // 1 + 2 + the rest of the four.
         assert!(control.wait_for_lock(0));
         assert!(control.wait_for_lock(1));
         assert!(control.wait_for_lock(2));
+        assert!(!control.take_gave_up());
         assert!(!control.wait_for_lock(3));
+        assert!(control.take_gave_up());
+        assert!(!control.take_gave_up());
+    }
+
+    #[test]
+    fn waits_add_up() {
+        let all: u64 = WAITS.iter().sum();
+        assert_eq!(waited_before(0), Duration::ZERO);
+        assert_eq!(waited_before(3), Duration::from_millis(8));
+        assert_eq!(waited_before(12), Duration::from_millis(all));
+        assert_eq!(waited_before(15), Duration::from_millis(all + 300));
     }
 
     #[test]

@@ -79,9 +79,19 @@ pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
 
 /// Another connection holds a lock on the file.
 pub(super) fn is_busy(error: &Error) -> bool {
+    has_primary(error, ffi::SQLITE_BUSY)
+}
+
+/// The database, or this connection to it, cannot be written.
+pub(super) fn is_read_only(error: &Error) -> bool {
+    has_primary(error, ffi::SQLITE_READONLY)
+}
+
+/// It is one of SQLite's, with this primary result code.
+pub(super) fn has_primary(error: &Error, primary: i32) -> bool {
     error
         .code()
-        .is_some_and(|code| code & 0xff == i64::from(ffi::SQLITE_BUSY))
+        .is_some_and(|code| code & 0xff == i64::from(primary))
 }
 
 /// Another connection to the same shared cache holds a lock. SQLite never calls the

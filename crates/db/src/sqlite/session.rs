@@ -170,9 +170,12 @@ impl Session {
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
         self.note_run(&statement);
+        // What writes is brought to its end whether or not its rows are wanted: only then is it
+        // certain that it was done.
+        let writes = !statement.readonly();
         self.each_row(&mut statement, |row| {
             outlet.start(row.as_ref(), self.in_transaction());
-            outlet.push(row)
+            Ok(outlet.push(row)? || writes)
         })?;
         outlet.start(&statement, self.in_transaction());
         outlet.flush();
@@ -183,7 +186,12 @@ impl Session {
     /// because another was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {
         if !begin.read_only {
-            return self.command("BEGIN IMMEDIATE");
+            let begun = self.command("BEGIN IMMEDIATE");
+            // Where nothing can be written there is no lock to be had, and none is needed.
+            return begun.or_else(|error| match error::is_read_only(&error) {
+                true => self.command("BEGIN DEFERRED"),
+                false => Err(error),
+            });
         }
         if self.in_transaction() {
             // For SQLite to refuse, before anything is changed.
@@ -310,17 +318,14 @@ impl Session {
     pub(super) fn command_while_busy(&self, sql: &str) -> Result<()> {
         let mut turn = 0;
         loop {
-            let waits = self.control.waits();
+            self.control.take_gave_up();
             let done = self.command(sql);
-            let gave_up = self.control.waits() != waits;
-            match done {
-                Err(error)
-                    if error::is_busy(&error) && !gave_up && self.control.wait_for_lock(turn) =>
-                {
-                    turn += 1;
-                }
-                done => return done,
+            let is_busy = done.as_ref().is_err_and(error::is_busy);
+            let is_over = !is_busy || self.control.take_gave_up();
+            if is_over || !self.control.wait_for_lock(turn) {
+                return done;
             }
+            turn += 1;
         }
     }
 

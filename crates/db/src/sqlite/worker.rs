@@ -392,6 +392,27 @@ mod tests {
         assert_eq!(started.unwrap_err().kind(), Kind::ConnectionLost);
     }
 
+    const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                           SELECT count(*) FROM n";
+
+    #[tokio::test]
+    async fn settling_cancels_by_itself() {
+        let mut worker = worker().await;
+        let mut answer = worker.send(|session| session.command(ENDLESS)).unwrap();
+        worker.settle().await.unwrap();
+        assert!(!matches!(answer.try_recv(), Ok(Ok(()))));
+        worker.call(|session| session.ping()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropping_cancels_by_itself() {
+        let mut worker = worker().await;
+        let thread = worker.take_thread().unwrap();
+        let _answer = worker.send(|session| session.command(ENDLESS)).unwrap();
+        drop(worker);
+        thread.join().unwrap();
+    }
+
     #[tokio::test]
     async fn a_call_that_was_cancelled_before_it_began_is_not_begun() {
         let mut worker = worker().await;

@@ -1,0 +1,380 @@
+//! A database that exists only for tests, and its remote control.
+//!
+//! ```text
+//! Fake (remote control) ──┐
+//! FakeDriver ── template ─┼─> Server: log, orders, sessions, store
+//! FakeConnection ─ calls ─┘      Flight: a call between its first poll and its answer
+//! ```
+//!
+//! 1. A call stands in the log from its first poll on; it is executed when it is answered, or
+//!    when it is dropped if [`DroppedCalls::Executed`] says so.
+//! 2. All state is the server's, under one lock; nothing is woken, dropped or awaited under it.
+//! 3. A call that the contract does not allow panics, and is remembered.
+
+mod calls;
+mod connection;
+mod flight;
+mod rows;
+mod server;
+mod session;
+mod store;
+mod text;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::thread;
+
+use cenote::driver::{Credentials, Value};
+use cenote::{Builder, Db};
+
+pub use self::connection::{FakeConnection, FakeDriver};
+use self::server::{Deed, Order, Server};
+use self::session::{Line, Session};
+
+/// A database that exists only for tests: what it was told can be read, and what it does can be
+/// steered. Clones are one database.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> cenote::Result<()> {
+/// use cenote_testkit::Fake;
+///
+/// let fake = Fake::new();
+/// let db = fake.builder().open().await?;
+/// db.transaction(async || db.exec("INSERT INTO t VALUES (?)", (7,)).await).await?;
+/// assert_eq!(fake.rows("t"), [[7.into()]]);
+/// assert_eq!(
+///     fake.take_log(),
+///     ["connect 1", "begin 1", "run 1 INSERT INTO t VALUES (?)", "commit 1"]
+/// );
+///
+/// fake.break_on("commit");
+/// let lost = db.transaction(async || db.exec("INSERT INTO t VALUES (8)", ()).await).await;
+/// assert_eq!(lost.unwrap_err().kind(), cenote::Kind::OutcomeUnknown);
+/// # Ok(()) }
+/// ```
+///
+/// # The log
+///
+/// Every connection has a number, from 1 on. A line is written when a call is first polled:
+///
+/// | line | |
+/// |---|---|
+/// | `connect 1`, `refuse 1` | a connect, and that it was refused |
+/// | `run 1 SQL`, `run_batch 1 SQL x3`, `prepare 1 SQL` | |
+/// | `stream 1 SQL`, `batch 1`, `end_stream 1` | a stream, each time that rows are asked for, its early end |
+/// | `begin 1`, `begin 1 serializable read only with SQL` | |
+/// | `commit 1`, `rollback 1` | |
+/// | `savepoint 1 set a`, `savepoint 1 release a`, `savepoint 1 rollback a` | |
+/// | `settle 1`, `ping 1`, `reset 1`, `set 1 name=value` | |
+/// | `close 1`, `drop 1` | the end of a connection: in order, or because it was dropped |
+///
+/// # Texts
+///
+/// It understands just enough SQL for transactions to be seen at work; words may be in capitals or
+/// not:
+///
+/// | text | what it does |
+/// |---|---|
+/// | `INSERT INTO t VALUES (?, 7), ('x', NULL)` | adds rows; a table need not be created |
+/// | `SELECT * FROM t`, `SELECT a, b FROM t`, `SELECT COUNT(*) FROM t` | committed rows and the connection's own, in the order of their insertion whatever `ORDER BY` says |
+/// | `SELECT ?, 7 AS n` | one row with these values |
+/// | `DELETE FROM t` | deletes all rows |
+/// | `CREATE TABLE t (id INT PRIMARY KEY, a TEXT NOT NULL)` | names the columns, and from then on keys must be unique and values not NULL; no part of a transaction |
+/// | `DROP TABLE t` | |
+/// | `BEGIN …`, `COMMIT`, `ROLLBACK`, `SAVEPOINT a`, `ROLLBACK TO a`, `RELEASE a` | what a server would do |
+/// | `FAIL 40001` | an error of the database with that SQLSTATE |
+/// | anything else | nothing: it succeeds, has no rows, and is in the log |
+///
+/// The columns of a table that nobody created are `c1`, `c2` …; named in a SELECT, the first name is
+/// the first value of the row, and so on. Of two transactions that insert the same key, the second to
+/// commit fails with 40001.
+///
+/// # Steering
+///
+/// What takes a pattern meets the next call whose line in the log contains it, once.
+///
+/// # The contract
+///
+/// A call that the contract of [`cenote::driver`] does not allow panics: one after a dropped call that
+/// was not settled, one while another runs or while a stream is open, one after the close, a reset in a
+/// transaction. Because such a panic may be swallowed on its way, dropping the last `Fake` panics,
+/// too, if there was one. [`take_violations`](Fake::take_violations) forgets them.
+#[derive(Clone)]
+pub struct Fake {
+    remote: Arc<Remote>,
+}
+
+/// One for all clones of a `Fake`, so that the last one can be told.
+struct Remote {
+    server: Arc<Server>,
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let violations = std::mem::take(&mut self.server.state().violations);
+        if !violations.is_empty() && !thread::panicking() {
+            panic!("the contract with the driver was broken: {violations:?}");
+        }
+    }
+}
+
+/// When a connection breaks under a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// Before the server has done anything.
+    BeforeExecution,
+    /// When the server has done it, and its answer is lost.
+    AfterExecution,
+    /// Before anything was sent, as [`Error::never_sent`](cenote::Error::never_sent) tells. There is no line in the log.
+    NeverSent,
+}
+
+/// What becomes of calls whose futures are dropped before they are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DroppedCalls {
+    /// The server does them.
+    Executed,
+    /// The server does not.
+    NotExecuted,
+}
+
+impl Fake {
+    /// An empty database.
+    pub fn new() -> Self {
+        Fake {
+            remote: Arc::new(Remote {
+                server: Arc::default(),
+            }),
+        }
+    }
+
+    fn server(&self) -> &Arc<Server> {
+        &self.remote.server
+    }
+
+    /// The driver of this database, whose DSNs begin with `fake:`.
+    pub fn driver(&self) -> FakeDriver {
+        FakeDriver::new(Arc::clone(self.server()))
+    }
+
+    /// A builder of a [`Db`] with this database.
+    pub fn builder(&self) -> Builder {
+        Db::builder_with(self.driver(), "fake:")
+    }
+
+    /// Everything that has reached the server.
+    pub fn log(&self) -> Vec<String> {
+        self.server().state().log.clone()
+    }
+
+    /// Everything that has reached the server since the log was last taken.
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.server().state().log)
+    }
+
+    /// The committed rows of a table.
+    pub fn rows(&self, table: &str) -> Vec<Vec<Value<'static>>> {
+        self.server().state().store.committed(table).to_vec()
+    }
+
+    /// The numbers of the connections that are open, broken ones included.
+    pub fn connections(&self) -> Vec<usize> {
+        self.server().state().sessions.keys().copied().collect()
+    }
+
+    /// The numbers of the connections that have a transaction open, as the server knows.
+    pub fn open_transactions(&self) -> Vec<usize> {
+        let state = self.server().state();
+        let open = state
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.transaction.is_some());
+        open.map(|(number, _)| *number).collect()
+    }
+
+    /// With what credentials a connection was asked for.
+    pub fn credentials(&self, connection: usize) -> Option<Credentials> {
+        let state = self.server().state();
+        state.credentials.get(&connection).cloned()
+    }
+
+    /// What was done against the contract, so far.
+    pub fn violations(&self) -> Vec<String> {
+        self.server().state().violations.clone()
+    }
+
+    /// What was done against the contract; forgets it.
+    pub fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.server().state().violations)
+    }
+
+    fn order(&self, pattern: &str, deed: Deed) {
+        let pattern = pattern.to_owned();
+        self.server().state().orders.push(Order { pattern, deed });
+    }
+
+    /// Lets the next such call wait, until [`release`](Fake::release). Calls of any kind can be held.
+    pub fn hold(&self, pattern: &str) {
+        self.order(pattern, Deed::Hold);
+    }
+
+    /// The lines of the calls that are being held.
+    pub fn held(&self) -> Vec<String> {
+        let state = self.server().state();
+        state.held.iter().map(|held| held.line.clone()).collect()
+    }
+
+    /// Waits until a call is being held, and gives the line of the first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing changes.
+    pub async fn until_held(&self) -> String {
+        poll_fn(|cx| {
+            let mut state = self.server().state();
+            if let Some(held) = state.held.first() {
+                return Poll::Ready(held.line.clone());
+            }
+            state.watchers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Lets all calls go on that are being held; says how many. Calls that have not come yet
+    /// will still be held.
+    pub fn release(&self) -> usize {
+        let held = std::mem::take(&mut self.server().state().held);
+        let released = held.len();
+        held.into_iter()
+            .filter_map(|held| held.waker)
+            .for_each(Waker::wake);
+        released
+    }
+
+    /// Breaks the connection under the next such call, before the server has done anything.
+    pub fn break_on(&self, pattern: &str) {
+        self.break_as(pattern, Break::BeforeExecution);
+    }
+
+    /// Breaks the connection under the next such call.
+    pub fn break_as(&self, pattern: &str, when: Break) {
+        self.order(pattern, Deed::Break(when));
+    }
+
+    /// Answers the next such call with an error of the database, instead of doing it. It may
+    /// be of any kind: a begin, a commit, a ping.
+    pub fn fail_on(&self, pattern: &str, sql_state: &str) {
+        self.order(pattern, Deed::Fail(sql_state.to_owned()));
+    }
+
+    /// Tells with the answer of the next such call that the session was changed.
+    pub fn touch_session_on(&self, pattern: &str) {
+        self.order(pattern, Deed::TouchSession);
+    }
+
+    /// Gives warnings with the answer of the next such call.
+    pub fn warn_on(&self, pattern: &str, warnings: u64) {
+        self.order(pattern, Deed::Warn(warnings));
+    }
+
+    /// Answers the next commit with a rollback, and does roll back.
+    pub fn commit_answers_rollback(&self) {
+        self.server().state().knobs.rollbacks += 1;
+    }
+
+    /// Whether connections want a BEGIN to travel with the first statement. Default: no.
+    pub fn lazy_begin(&self, lazily: bool) {
+        self.server().state().knobs.lazy_begin = lazily;
+    }
+
+    /// Whether an error makes a transaction one that can only be rolled back, as on PostgreSQL.
+    /// Default: no.
+    pub fn errors_fail_transactions(&self, they_do: bool) {
+        self.server().state().knobs.errors_fail_transactions = they_do;
+    }
+
+    /// The server ends a connection's transaction, and the connection knows.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such connection, or it has no transaction.
+    #[track_caller]
+    pub fn end_transaction_behind(&self, connection: usize) {
+        let had_one = self.change(connection, |session| {
+            session.said = cenote::driver::Status::Idle;
+            session.transaction.take().is_some()
+        });
+        assert!(had_one, "connection {connection} has no transaction");
+    }
+
+    /// The server hangs up, and rolls back what was open. The connection finds out when it is
+    /// next used or looked at.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such connection.
+    #[track_caller]
+    pub fn kill(&self, connection: usize) {
+        self.change(connection, |session| {
+            if session.line == Line::Open {
+                session.hang_up(Line::Killed);
+            }
+        });
+    }
+
+    #[track_caller]
+    fn change<T>(&self, connection: usize, change: impl FnOnce(&mut Session) -> T) -> T {
+        let mut state = self.server().state();
+        let changed = state.sessions.get_mut(&connection).map(change);
+        drop(state);
+        changed.unwrap_or_else(|| panic!("there is no connection {connection}"))
+    }
+
+    /// Refuses the next connects.
+    pub fn refuse_connect(&self, connects: usize) {
+        self.server().state().knobs.refusals = connects;
+    }
+
+    /// Whether a reset says that another connection has to take the place of this one. Default: no.
+    pub fn reset_replaces(&self, replaces: bool) {
+        self.server().state().knobs.reset_replaces = replaces;
+    }
+
+    /// From now on every call is pending so many times, each time waking itself, before it is
+    /// answered. Default: 0.
+    pub fn poll_pending(&self, times: usize) {
+        self.server().state().knobs.pending = times;
+    }
+
+    /// What becomes of calls whose futures are dropped. Default: [`DroppedCalls::NotExecuted`].
+    pub fn dropped_calls(&self, are: DroppedCalls) {
+        self.server().state().knobs.dropped = are;
+    }
+
+    /// How many rows there are at most in a batch of a stream. Default: 2.
+    ///
+    /// # Panics
+    ///
+    /// With 0: such a stream would never end.
+    #[track_caller]
+    pub fn batch_rows(&self, rows: usize) {
+        assert!(rows > 0, "a batch has at least one row");
+        self.server().state().knobs.batch_rows = rows;
+    }
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Fake::new()
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Fake").field(self.server()).finish()
+    }
+}

@@ -1,0 +1,185 @@
+//! The fake server: its connections, its log, and what it was told to do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use cenote::driver::Credentials;
+use cenote::{Error, Kind};
+
+use super::session::{Line, Session};
+use super::store::Store;
+use super::{Break, DroppedCalls};
+
+/// What all connections and the remote control share.
+#[derive(Default)]
+pub(super) struct Server {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) store: Store,
+    pub(super) log: Vec<String>,
+    pub(super) sessions: BTreeMap<usize, Session>,
+    /// With what each connect came, refused or not.
+    pub(super) credentials: BTreeMap<usize, Credentials>,
+    pub(super) orders: Vec<Order>,
+    pub(super) held: Vec<Held>,
+    /// Those who wait for a call to be held.
+    pub(super) watchers: Vec<Waker>,
+    pub(super) knobs: Knobs,
+    pub(super) violations: Vec<String>,
+    connections: usize,
+    calls: u64,
+}
+
+/// What can be set once and for all.
+#[derive(Clone, Debug)]
+pub(super) struct Knobs {
+    pub(super) lazy_begin: bool,
+    pub(super) reset_replaces: bool,
+    pub(super) errors_fail_transactions: bool,
+    /// How often each call is pending before it is ready.
+    pub(super) pending: usize,
+    pub(super) batch_rows: usize,
+    pub(super) dropped: DroppedCalls,
+    /// How many connects to refuse.
+    pub(super) refusals: usize,
+    /// How many commits to answer with a rollback.
+    pub(super) rollbacks: usize,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Knobs {
+            lazy_begin: false,
+            reset_replaces: false,
+            errors_fail_transactions: false,
+            pending: 0,
+            batch_rows: 2,
+            dropped: DroppedCalls::NotExecuted,
+            refusals: 0,
+            rollbacks: 0,
+        }
+    }
+}
+
+/// What is to be done with the next call whose line in the log contains the pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) pattern: String,
+    pub(super) deed: Deed,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Deed {
+    Hold,
+    Break(Break),
+    Fail(String),
+    TouchSession,
+    Warn(u64),
+}
+
+/// A call that is being held.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) call: u64,
+    pub(super) line: String,
+    /// None until it has been polled.
+    pub(super) waker: Option<Waker>,
+}
+
+impl Server {
+    /// # Panics
+    ///
+    /// Never because of a panic under the lock: what is broken then is the test.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops a test that has broken the contract, and keeps the story in case that the panic is
+    /// swallowed on its way.
+    pub(super) fn violated(&self, message: String) -> ! {
+        self.state().violations.push(message.clone());
+        panic!("the contract with the driver was broken: {message}");
+    }
+}
+
+impl State {
+    /// The number of a new connection.
+    pub(super) fn next_connection(&mut self) -> usize {
+        self.connections += 1;
+        self.connections
+    }
+
+    /// Tells one call from another.
+    pub(super) fn next_call(&mut self) -> u64 {
+        self.calls += 1;
+        self.calls
+    }
+
+    /// What the call with this line was ordered to meet: the first order of each kind.
+    pub(super) fn take_orders(&mut self, line: &str) -> Vec<Deed> {
+        let mut taken: Vec<Deed> = Vec::new();
+        self.orders.retain(|order| {
+            let kind = std::mem::discriminant(&order.deed);
+            let is_new = taken
+                .iter()
+                .all(|deed| std::mem::discriminant(deed) != kind);
+            let is_meant = is_new && line.contains(&order.pattern);
+            if is_meant {
+                taken.push(order.deed.clone());
+            }
+            !is_meant
+        });
+        taken
+    }
+
+    /// A connection that there must be.
+    pub(super) fn session(&mut self, number: usize) -> &mut Session {
+        let session = self.sessions.get_mut(&number);
+        session.expect("a connection has its session until it is closed")
+    }
+
+    /// The client finds that the connection is gone.
+    pub(super) fn break_line(&mut self, number: usize) -> Error {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.hang_up(Line::Broken);
+        }
+        lost(number)
+    }
+
+    /// After an error of the database, some databases only let a transaction be rolled back.
+    pub(super) fn note_failure(&mut self, number: usize, error: Option<&Error>) {
+        let has_failed = error.is_some_and(|error| error.kind() == Kind::Database);
+        if self.knobs.errors_fail_transactions
+            && let Some(session) = self.sessions.get_mut(&number)
+            && let Some(own) = &mut session.transaction
+        {
+            own.has_failed |= has_failed;
+        }
+    }
+
+    /// Whether the call is still held; remembers whom to wake when it is not.
+    pub(super) fn is_held(&mut self, call: u64, waker: &Waker) -> bool {
+        let held = self.held.iter_mut().find(|held| held.call == call);
+        held.map(|held| held.waker = Some(waker.clone())).is_some()
+    }
+}
+
+pub(super) fn lost(number: usize) -> Error {
+    let message = format!("connection {number} was lost");
+    Error::new(Kind::ConnectionLost, message)
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        out.debug_struct("Server")
+            .field("connections", &state.sessions.keys())
+            .field("log", &state.log)
+            .finish_non_exhaustive()
+    }
+}
