@@ -128,7 +128,12 @@ impl<'a> Call<'a> {
     /// A call runs where it was made, or not at all: it must not slip out of a
     /// transaction, nor into one.
     pub(crate) fn check_here(&self) -> Result<()> {
-        if matches!(self.target, Target::Bound(..)) || self.seen.is_here() {
+        let anywhere = match &self.target {
+            Target::Ambient(_) | Target::Outside(_) => false,
+            // A statement is the coroutine's; a transaction and a connection are whose they are.
+            Target::Bound(_, position) => !matches!(position, Position::Frame(Some(_))),
+        };
+        if anywhere || self.seen.is_here() {
             return Ok(());
         }
         let message = "this call was made in one coroutine or transaction and awaited in another, \
@@ -165,6 +170,8 @@ impl<'a> Call<'a> {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
                 Ok(turn) => return Ok(Place::turn(turn)),
+                // It must not run without the transaction that it was made in.
+                Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 // It went back to the pool between the two: look again.
                 Err(_) if !self.is_bound(&bound) => {}
                 Err(error) => return Err(error),
@@ -246,12 +253,13 @@ impl<'a> Call<'a> {
 
     async fn run_text(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
         let text = self.text(sql, params)?;
-        if let Some(ended) = self.end_lost(text.class()) {
+        if let Some(ended) = self.end_bad(text.class()) {
             return ended;
         }
         let mut request = text.request();
         request.rows = rows;
         let mut place = self.place(text.class()).await?;
+        let mut expected = place.expect(text.class());
         let mut done = place.run(request, self.site).await;
         if let (Place::Alone(_), Err(error)) = (&place, &done)
             && error.was_never_sent()
@@ -260,15 +268,16 @@ impl<'a> Call<'a> {
             // more, on another.
             drop(place);
             place = self.place(text.class()).await?;
+            expected = place.expect(text.class());
             done = place.run(request, self.site).await;
         }
-        place.finish(text.class(), self.site, done).await
+        place.finish(expected, self.site, done).await
     }
 
-    /// A lost transaction that a statement's text began is ended by such a text, too.
-    fn end_lost(&self, class: &Class) -> Option<Result<Outcome>> {
+    /// A lost or doomed transaction that a statement's text began is ended by such a text, too.
+    fn end_bad(&self, class: &Class) -> Option<Result<Outcome>> {
         let verb = class.transaction?;
-        let lost = self.lookup()?.end_lost_raw(verb)?;
+        let lost = self.lookup()?.end_bad_raw(verb)?;
         Some(match verb {
             sql::TransactionVerb::Rollback => Ok(Outcome::default()),
             _ => Err(lost),
@@ -301,12 +310,13 @@ impl<'a> Call<'a> {
             .collect::<Result<_>>()?;
         let mut place = self.place(&plan.class).await?;
         place.begin_now(self.site).await?;
+        let expected = place.expect(&plan.class);
         let batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,
         };
         let done = place.fly(&batch, self.site).await;
-        place.finish(&plan.class, self.site, done).await
+        place.finish(expected, self.site, done).await
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

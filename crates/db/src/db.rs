@@ -376,8 +376,10 @@ impl Db {
             // Does to a connection what an empty text does: nothing.
             let nothing = sql::plan(call.shared().dialect, "")?;
             let mut place = call.place(&nothing.class).await?;
+            let expected = place.expect(&nothing.class);
+            place.link().harmless();
             let answer = place.fly(&Ping, call.site).await;
-            place.finish(&nothing.class, call.site, answer).await
+            place.finish(expected, call.site, answer).await
         }
     }
 

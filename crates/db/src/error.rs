@@ -21,6 +21,7 @@ pub struct Error {
     story: Arc<Story>,
 }
 
+#[derive(Clone)]
 struct Story {
     kind: Kind,
     message: String,
@@ -28,7 +29,7 @@ struct Story {
     call_sites: Vec<&'static Location<'static>>,
     /// The server cannot have seen anything of the call.
     never_sent: bool,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What sort of thing went wrong.
@@ -127,15 +128,16 @@ impl Error {
         }
     }
 
+    /// Changes this one. Clones of it stay as they are.
     fn change(&mut self, change: impl FnOnce(&mut Story)) {
-        let story = Arc::get_mut(&mut self.story);
-        change(story.expect("an error is only changed while it is made"));
+        change(Arc::make_mut(&mut self.story));
     }
 
     /// With what caused it.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.change(|story| story.source = Some(source.into()));
+        let source: Box<dyn StdError + Send + Sync> = source.into();
+        self.change(|story| story.source = Some(Arc::from(source)));
         self
     }
 
@@ -165,7 +167,7 @@ impl Error {
         let said = self.story.database.clone();
         error.change(|story| {
             story.database = said;
-            story.source = Some(Box::new(self));
+            story.source = Some(Arc::new(self));
         });
         error
     }

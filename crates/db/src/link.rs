@@ -115,6 +115,11 @@ impl Link {
         self.touched = true;
     }
 
+    /// What was to touch it has not run.
+    pub(crate) fn set_touched(&mut self, touched: bool) {
+        self.touched = touched;
+    }
+
     pub(crate) fn is_touched(&self) -> bool {
         self.touched
     }
@@ -159,10 +164,12 @@ impl Link {
             self.connection.settle().await?;
             self.in_flight = None;
             self.harmless = false;
+            self.note_answer();
         }
         if self.streaming {
             self.connection.end_stream().await?;
             self.streaming = false;
+            self.note_answer();
         }
         Ok(())
     }

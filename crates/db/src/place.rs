@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use cenote_pool::AcquireError;
 
-use crate::binding::{Bound, Lease, Level, PinGuard, Turn};
+use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
 use crate::coroutine::Frame;
-use crate::driver::{Outcome, Request, Status};
+use crate::driver::{Outcome, Request, Status, Violation};
 use crate::handle::Handle;
 use crate::link::Link;
 use crate::op::{self, BeginWith, Op, Run};
 use crate::shared::Shared;
-use crate::sql::Class;
+use crate::sql::{Class, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
 
 /// A connection to make one call on.
@@ -148,14 +148,14 @@ impl Place {
             && let Some(begin) = turn.bound().unsent_begin()
         {
             let first = Some(request);
+            // From here on a cancel leaves it to be rolled back.
+            turn.bound().set_begun(true);
             let done = self.fly(&BeginWith { begin, first }, site).await;
             if let Place::Turn(turn, _) = self
-                && matches!(
-                    turn.link().status(),
-                    Status::InTransaction | Status::Failed | Status::Unknown
-                )
+                && done.is_err()
+                && turn.link().status() == Status::Idle
             {
-                turn.bound().begin_was_sent();
+                turn.bound().set_begun(false);
             }
             return done;
         }
@@ -195,6 +195,20 @@ impl Place {
         Error::new(Kind::TransactionTimeout, message).at(site)
     }
 
+    /// A text of this class is about to be sent. What it may do to the session is noted first: if
+    /// the call is dropped, it may have done it.
+    pub(crate) fn expect(&mut self, class: &Class) -> Expected {
+        let link = self.link();
+        let expected = Expected {
+            class: *class,
+            was_touched: link.is_touched(),
+        };
+        if class.touches_session {
+            link.touch();
+        }
+        expected
+    }
+
     /// The call has been answered: sees what the server says now, binds the connection if
     /// something pins it, and gives it back otherwise.
     ///
@@ -203,21 +217,54 @@ impl Place {
     /// Dropped, the connection is cleaned up by the pool.
     pub(crate) async fn finish<T>(
         mut self,
-        class: &Class,
+        expected: Expected,
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
         let link = self.link();
-        link.note_answer();
-        if class.touches_session {
-            link.touch();
+        if expected.never_ran(&result) {
+            link.set_touched(expected.was_touched);
         }
+        link.note_answer();
         match self {
             Place::Turn(mut turn, _pin) => {
-                turn.observe(Some(site));
+                turn.observe(Some(site), expected.control(&result));
                 result
             }
             Place::Alone(alone) => alone.finish(site, result).await,
+        }
+    }
+}
+
+/// What a text was expected to do before it was sent.
+pub(crate) struct Expected {
+    class: Class,
+    was_touched: bool,
+}
+
+impl Expected {
+    /// The database did not even understand it.
+    fn never_ran<T>(&self, result: &Result<T>) -> bool {
+        let Err(error) = result else { return false };
+        self.class.statements == Statements::One
+            && matches!(
+                error.violation(),
+                Some(Violation::Syntax | Violation::Undefined)
+            )
+    }
+
+    /// What it did to the transaction that it ran in.
+    fn control<T>(&self, result: &Result<T>) -> Option<Control> {
+        match self.class.transaction {
+            Some(
+                TransactionVerb::Savepoint | TransactionVerb::Release | TransactionVerb::RollbackTo,
+            ) => None,
+            Some(_) if result.is_err() => None,
+            Some(TransactionVerb::Commit) => Some(Control::Committed),
+            Some(_) => Some(Control::Other),
+            // One that failed may have come so far.
+            None if self.class.contains_transaction_control => Some(Control::Other),
+            None => None,
         }
     }
 }

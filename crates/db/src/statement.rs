@@ -22,6 +22,9 @@ use crate::{DeserializeOwned, Result, from_row};
 /// back once, when it is dropped.
 pub struct Statement {
     pin: PinGuard,
+    /// Where it runs, if it was prepared by a transaction or a connection; else in the
+    /// frame of each call.
+    position: Option<Position>,
     sql: String,
     prepared: Prepared,
 }
@@ -42,11 +45,16 @@ impl Call<'_> {
         // taken for this.
         let mut place = Place::turn(pin.bound().turn(&self.position(), self.site).await?);
         place.begin_now(self.site).await?;
+        place.link().harmless();
         let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
         // Preparing does nothing of what the statement will do.
         drop(place);
         Ok(Statement {
             pin,
+            position: match &self.target {
+                Target::Bound(_, position) => Some(position.clone()),
+                _ => None,
+            },
             sql: sql.to_owned(),
             prepared: prepared?,
         })
@@ -57,7 +65,8 @@ impl Statement {
     #[track_caller]
     fn call(&self) -> Call<'_> {
         let seen = seen();
-        let position = Position::Frame(seen.frame().cloned());
+        let position = self.position.clone();
+        let position = position.unwrap_or_else(|| Position::Frame(seen.frame().cloned()));
         Call {
             target: Target::Bound(self.pin.bound(), position),
             seen,

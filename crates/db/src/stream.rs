@@ -58,6 +58,7 @@ impl Call<'_> {
         let text = self.text(sql, params)?;
         let mut place = self.stream_place(text.class()).await?;
         place.begin_now(self.site).await?;
+        let expected = place.expect(text.class());
         if let Place::Turn(turn, _) = &mut place {
             turn.set_streaming();
         }
@@ -65,9 +66,6 @@ impl Call<'_> {
         match started {
             Ok(columns) => {
                 place.link().set_streaming(true);
-                if text.class().touches_session {
-                    place.link().touch();
-                }
                 Ok(RowStream {
                     place: Some(place),
                     columns,
@@ -75,7 +73,7 @@ impl Call<'_> {
                     site: self.site,
                 })
             }
-            Err(error) => place.finish(text.class(), self.site, Err(error)).await,
+            Err(error) => place.finish(expected, self.site, Err(error)).await,
         }
     }
 
@@ -141,8 +139,9 @@ impl RowStream {
             return;
         };
         place.link().set_streaming(false);
+        place.link().note_answer();
         if let Place::Turn(turn, _) = &mut place {
-            turn.observe(Some(self.site));
+            turn.observe(Some(self.site), None);
         }
     }
 }

@@ -312,7 +312,10 @@ impl LevelGuard {
             Err(error) => {
                 if turn.link().status() != Status::Idle {
                     // Refused, and still open.
-                    let _ = turn.fly(&Rollback, site, self.cleanup_time()).await;
+                    let undone = turn.fly(&Rollback, site, self.cleanup_time()).await;
+                    if undone.is_err() {
+                        turn.give_up();
+                    }
                 }
                 self.over(turn);
                 Err(error)
@@ -351,10 +354,11 @@ impl LevelGuard {
         }
         // Where it failed the connection is of no more use: the pool's hook sees to that.
         self.armed = false;
-        drop(self.bound.pop(self.serial));
+        let level = self.bound.pop(self.serial);
         if done.is_err() {
             turn.give_up();
         }
+        drop(level);
         done
     }
 
@@ -454,7 +458,9 @@ impl Transaction<'_> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is rolled back all the same, before the connection is used again.
+    /// Dropped, it is rolled back all the same, before the connection is used again; if it is a
+    /// savepoint whose rollback was sent and not answered, the transaction around it can only
+    /// be rolled back, too.
     ///
     /// # Errors
     ///

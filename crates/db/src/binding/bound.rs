@@ -1,13 +1,14 @@
 //! A bound connection, and what pins it.
 
 use std::fmt;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cenote_pool::OwnedLease;
 
 use super::level::{AfterCommit, Level};
+use super::limits::watch;
 use super::state::{After, PinKind, Seat, State};
 use super::turn::{Position, doomed};
 use crate::Error;
@@ -114,7 +115,8 @@ impl Bound {
 
     /// Keeps a connection that the text of a statement has pinned: by a transaction, if
     /// there is one, or else by what it did to the session.
-    pub(crate) fn keep(&self, transaction: Option<Level>) {
+    pub(crate) fn keep(self: &Arc<Self>, transaction: Option<Level>) {
+        let serial = transaction.as_ref().map(|level| level.serial);
         let mut state = self.state();
         if let Seat::Here(lease) = &state.seat
             && lease.is_touched()
@@ -123,6 +125,10 @@ impl Bound {
         }
         state.levels.extend(transaction);
         state.note_idle(&self.shared);
+        drop(state);
+        if let Some(serial) = serial {
+            watch(self, serial);
+        }
     }
 
     /// The BEGIN that has to travel with the next statement.
@@ -132,9 +138,10 @@ impl Bound {
         (!first.begun).then_some(first.begin)
     }
 
-    pub(crate) fn begin_was_sent(&self) {
+    /// The BEGIN is about to be sent, or was refused after all.
+    pub(crate) fn set_begun(&self, begun: bool) {
         if let Some(first) = self.state().levels.first_mut() {
-            first.begun = true;
+            first.begun = begun;
         }
     }
 
@@ -198,23 +205,27 @@ impl Bound {
         }
     }
 
-    /// Ends a lost transaction that the text of a statement began, if this is how it is
-    /// ended; gives back why it was lost.
-    pub(crate) fn end_lost_raw(self: &Arc<Self>, verb: TransactionVerb) -> Option<Error> {
+    /// Ends a lost or doomed transaction that the text of a statement began, if this is how it
+    /// is ended; gives back what was wrong with it.
+    pub(crate) fn end_bad_raw(self: &Arc<Self>, verb: TransactionVerb) -> Option<Error> {
         if !matches!(verb, TransactionVerb::Commit | TransactionVerb::Rollback) {
             return None;
         }
         let mut state = self.state();
-        if !matches!(state.levels.as_slice(), [level] if level.raw) {
+        let [level] = state.levels.as_slice() else {
+            return None;
+        };
+        if !level.raw {
             return None;
         }
-        let lost = state.lost.take()?;
+        let doomed_by = level.doomed_by;
+        let wrong = state.lost.take().or_else(|| doomed_by.map(doomed))?;
         let mut after = After::default();
         state.end_levels(0, &mut after);
         after.absorb(state.release_if_free());
         drop(state);
         self.follow(after);
-        Some(lost)
+        Some(wrong)
     }
 
     /// Whether a stream has to run here: something that it must see is here.
@@ -278,44 +289,43 @@ impl Bound {
         state.register(depth, callback)
     }
 
-    /// Its frame has ended. Transactions begun there are rolled back; what has to live
-    /// as long as the coroutine goes on to the frame around it.
+    /// Its frame has ended. What pins it still goes on to the frame around it; without one, the
+    /// coroutine has ended: transactions are rolled back, and only statements that somebody
+    /// holds keep it.
     pub(crate) fn frame_ended(self: &Arc<Self>, db: DbId, outer: Option<&Arc<Frame>>) {
+        if let Some(outer) = outer
+            && self.move_on(db, outer)
+        {
+            return;
+        }
         let mut state = self.state();
         let open = state.levels.first().map(|level| level.site);
         let mut after = After::default();
         state.end_levels(0, &mut after);
-        after.clean_up = false; // Decided below, when it is known who has it.
         state.lost = None;
-        let moves_on = state.session || state.statements > 0 || state.explicit > 0;
         state.owner = None;
-        drop(state);
-        self.follow(after);
-        if moves_on
-            && let Some(outer) = outer
-            && outer.bind(db, self)
-        {
-            let mut state = self.state();
-            state.owner = Some(Arc::downgrade(outer));
-            let clean_up = !state.undo.is_empty();
-            drop(state);
-            if clean_up {
-                self.clean_up_soon();
-            }
-            return;
-        }
-        let mut state = self.state();
         state.session = false;
         // Explicit pins are guards of this coroutine: they pin nothing without it.
         state.explicit = 0;
         state.ended_at = open;
-        let mut after = After {
-            clean_up: !state.undo.is_empty(),
-            ..After::default()
-        };
         after.absorb(state.release_if_free());
         drop(state);
         self.follow(after);
+    }
+
+    /// Binds it to the frame around its own, which has ended, if anything pins it still.
+    fn move_on(self: &Arc<Self>, db: DbId, outer: &Arc<Frame>) -> bool {
+        let mut state = self.state();
+        let gone = matches!(state.seat, Seat::Gone) && state.levels.is_empty();
+        if gone || !state.is_pinned() {
+            return false;
+        }
+        state.owner = Some(Arc::downgrade(outer));
+        // A closure's own level is over when its frame ends: these are of guards, and of
+        // statements' texts.
+        state.move_levels(outer);
+        drop(state);
+        outer.bind(db, self)
     }
 
     /// A guard of a transaction or savepoint is gone without having ended it.
@@ -335,16 +345,20 @@ impl Bound {
     }
 
     /// Takes a level off the stack that has been ended in order.
-    pub(crate) fn pop(&self, serial: u64) -> Option<Level> {
+    pub(crate) fn pop(self: &Arc<Self>, serial: u64) -> Option<Level> {
         let mut state = self.state();
         let depth = state.depth_of(serial)?;
         let level = state.levels.drain(depth..).next();
         if depth == 0 {
             state.lost = None;
         }
-        let wakers = std::mem::take(&mut state.waiting);
+        let mut after = After {
+            wakers: std::mem::take(&mut state.waiting),
+            ..After::default()
+        };
+        after.absorb(state.release_if_free());
         drop(state);
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        self.follow(after);
         level
     }
 
@@ -361,10 +375,13 @@ impl Bound {
         }
         // Gives it back; what is open on it is rolled back by the pool's hook.
         drop(lease);
-        drop(levels);
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
         if clean_up {
             self.clean_up_soon();
+        }
+        // Last, because the callbacks in there are the user's, and may panic when dropped.
+        for level in levels {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(level)));
         }
     }
 

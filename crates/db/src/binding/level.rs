@@ -10,6 +10,7 @@ use crate::contention::Holding;
 use crate::coroutine::Frame;
 use crate::driver::Begin;
 use crate::shared::Shared;
+use crate::transaction::run_callback;
 
 /// An open transaction or savepoint.
 pub(crate) struct Level {
@@ -99,11 +100,29 @@ impl fmt::Debug for Level {
     }
 }
 
+/// What the text of a statement did to the transaction it was run in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// It committed.
+    Committed,
+    /// It rolled back, or began anew, or several of these.
+    Other,
+}
+
+impl Level {
+    /// It was begun by a text, and a text has ended it: its callbacks run if that was a commit.
+    pub(crate) fn end_raw(self, control: Option<Control>) {
+        if control == Some(Control::Committed) {
+            self.after_commit.into_iter().for_each(run_callback);
+        }
+    }
+}
+
 /// What is to be undone before the next call.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Undo {
-    /// The whole transaction.
-    Transaction,
-    /// Back to a savepoint.
-    Savepoint(String),
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Undo {
+    /// At which depth of the stack it was. Whatever was above it is undone with it.
+    pub(crate) depth: usize,
+    /// Back to this savepoint; the whole transaction if none.
+    pub(crate) savepoint: Option<String>,
 }

@@ -25,7 +25,7 @@ mod state;
 mod turn;
 
 pub(crate) use self::bound::{Bound, Lease, PinGuard};
-pub(crate) use self::level::{AfterCommit, Level};
+pub(crate) use self::level::{AfterCommit, Control, Level};
 pub(crate) use self::limits::watch;
 pub(crate) use self::state::PinKind;
 pub(crate) use self::turn::{Position, Turn};

@@ -105,6 +105,13 @@ impl State {
         self.owner.as_ref()?.upgrade()
     }
 
+    /// The levels go on in another frame.
+    pub(super) fn move_levels(&mut self, to: &Arc<Frame>) {
+        for level in &mut self.levels {
+            level.frame = Some(Arc::clone(to));
+        }
+    }
+
     /// The innermost level that code in this frame is in.
     pub(super) fn level_around(&self, frame: &Arc<Frame>) -> Option<usize> {
         self.levels.iter().rposition(|level| match &level.frame {
@@ -134,9 +141,13 @@ impl State {
     /// If nothing pins it, takes the lease out of its seat.
     pub(super) fn release_if_free(&mut self) -> After {
         let mut after = After::default();
-        if self.is_pinned() || matches!(self.seat, Seat::Lent { .. }) {
+        // A connection that is gone is nobody's, whatever pinned it: only a transaction that
+        // was lost with it stays, until it is ended.
+        let gone = matches!(self.seat, Seat::Gone) && self.levels.is_empty();
+        if !gone && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
             return after;
         }
+        self.session = false;
         if let Seat::Here(lease) = std::mem::replace(&mut self.seat, Seat::Gone) {
             after.lease = Some(lease);
         }
@@ -156,9 +167,10 @@ impl State {
             // It may have ended before it could be undone: nobody knows.
             self.doom(site);
         } else if outermost.begun && !matches!(self.seat, Seat::Gone) {
-            self.undo.push(match &outermost.savepoint {
-                None => Undo::Transaction,
-                Some(name) => Undo::Savepoint(name.clone()),
+            self.undo.retain(|undo| undo.depth < depth);
+            self.undo.push(Undo {
+                depth,
+                savepoint: outermost.savepoint.clone(),
             });
             after.clean_up = true;
         }

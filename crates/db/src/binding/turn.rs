@@ -8,12 +8,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::bound::{Bound, Lease};
-use super::level::{Level, Undo};
+use super::level::{Control, Level, Undo};
+use super::limits::watch;
 use super::state::{Seat, State};
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
-use crate::op::{self, BeginWith, Op};
+use crate::op::{self, AtSavepoint, BeginWith, Op, Rollback};
 use crate::{Error, Kind, Result};
 
 /// From where a call comes, which decides whether it may run now.
@@ -21,12 +22,34 @@ use crate::{Error, Kind, Result};
 pub(crate) enum Position {
     /// From code in this frame, or in none.
     Frame(Option<Arc<Frame>>),
+    /// From code in this frame, which was in this level when it began to wait.
+    FrameWithin(Arc<Frame>, u64),
     /// From the guard of this level.
     Level(u64),
     /// From that guard, to end the level: it may have been lost or doomed.
     Ending(u64),
     /// From nobody, to clean up.
     CleanUp,
+}
+
+impl Position {
+    /// The same, of a call that waits in this level.
+    fn within(&self, level: Option<u64>) -> Self {
+        match (self, level) {
+            (Position::Frame(Some(frame)), Some(level)) => {
+                Position::FrameWithin(Arc::clone(frame), level)
+            }
+            _ => self.clone(),
+        }
+    }
+
+    fn frame(&self) -> Option<&Arc<Frame>> {
+        match self {
+            Position::Frame(frame) => frame.as_ref(),
+            Position::FrameWithin(frame, _) => Some(frame),
+            _ => None,
+        }
+    }
 }
 
 /// The connection, for one call. Dropping it gives the turn up, whatever the state of
@@ -41,7 +64,8 @@ pub(crate) struct Turn {
 /// What a look at the seat comes to.
 enum Looked {
     Mine(Lease),
-    Wait(&'static Location<'static>),
+    /// Who has it, and the level that the call is in: it must not run without it.
+    Wait(&'static Location<'static>, Option<u64>),
     Never(Error),
 }
 
@@ -60,7 +84,10 @@ impl Bound {
         let lease = match self.look(position, site) {
             Looked::Mine(lease) => lease,
             Looked::Never(error) => return Err(error),
-            Looked::Wait(_) => self.wait_for_turn(position, site).await?,
+            Looked::Wait(holder, within) => {
+                let position = position.within(within);
+                self.wait_for_turn(&position, site, holder).await?
+            }
         };
         let mut turn = Turn {
             bound: Arc::clone(self),
@@ -76,16 +103,17 @@ impl Bound {
         self: &Arc<Self>,
         position: &Position,
         site: &'static Location<'static>,
+        holder: &'static Location<'static>,
     ) -> Result<Lease> {
         let mut waiting = Waiting {
             bound: self,
             key: None,
-            holder: site,
+            holder,
         };
         let looked = poll_fn(|cx| match self.look(position, site) {
             Looked::Mine(lease) => Poll::Ready(Ok(lease)),
             Looked::Never(error) => Poll::Ready(Err(error)),
-            Looked::Wait(holder) => {
+            Looked::Wait(holder, _) => {
                 waiting.holder = holder;
                 // Registered first, then looked at again: what ended in between has
                 // woken nobody.
@@ -93,7 +121,7 @@ impl Bound {
                 match self.look(position, site) {
                     Looked::Mine(lease) => Poll::Ready(Ok(lease)),
                     Looked::Never(error) => Poll::Ready(Err(error)),
-                    Looked::Wait(_) => Poll::Pending,
+                    Looked::Wait(..) => Poll::Pending,
                 }
             }
         });
@@ -112,9 +140,10 @@ impl Bound {
 
     fn look(&self, position: &Position, site: &'static Location<'static>) -> Looked {
         let mut state = self.state();
+        let within = state.level_of(position);
         match state.admits(position) {
             Admission::Yes => {}
-            Admission::After(holder) => return Looked::Wait(holder),
+            Admission::After(holder) => return Looked::Wait(holder, within),
             Admission::No(error) => return Looked::Never(error),
         }
         match &state.seat {
@@ -127,7 +156,7 @@ impl Bound {
                                call has to run on: read it to its end or drop it first";
                 return Looked::Never(Error::new(Kind::Busy, message).at(site));
             }
-            Seat::Lent { site, .. } => return Looked::Wait(site),
+            Seat::Lent { site, .. } => return Looked::Wait(site, within),
             Seat::Gone => {
                 let message = "the connection was lost";
                 return Looked::Never(Error::new(Kind::ConnectionLost, message));
@@ -152,6 +181,12 @@ enum Admission {
 }
 
 impl State {
+    /// The level that a call from there is in.
+    fn level_of(&self, position: &Position) -> Option<u64> {
+        let depth = self.level_around(position.frame()?)?;
+        Some(self.levels[depth].serial)
+    }
+
     /// Whether a call from there may run now.
     fn admits(&self, position: &Position) -> Admission {
         let top = self.levels.last();
@@ -166,7 +201,12 @@ impl State {
                     return Admission::After(above.site);
                 }
             }
-            Position::Frame(frame) => {
+            Position::FrameWithin(_, level) if self.depth_of(*level).is_none() => {
+                let message = "the transaction that this call was made in ended while it waited \
+                               for its turn";
+                return Admission::No(Error::new(Kind::TransactionEnded, message));
+            }
+            Position::Frame(_) | Position::FrameWithin(..) => {
                 if let Some(site) = self.ended_at {
                     let message = "the coroutine ended with its transaction open, which was \
                                    rolled back: a statement of it cannot run any more";
@@ -174,7 +214,9 @@ impl State {
                 }
                 if let Some(top) = top
                     && let Some(within) = &top.frame
-                    && !frame.as_ref().is_some_and(|frame| frame.is_within(within))
+                    && !position
+                        .frame()
+                        .is_some_and(|frame| frame.is_within(within))
                 {
                     return Admission::After(top.site);
                 }
@@ -246,60 +288,81 @@ impl Turn {
     }
 
     async fn undo_all(&mut self) -> Result<()> {
+        let site = Location::caller();
         if self.link().is_unsettled() {
             self.link().settle().await?;
             let nobody_began = self.bound.state().levels.is_empty();
-            let link = self.link();
-            if nobody_began && link.status() != Status::Idle {
+            if nobody_began && self.link().status() != Status::Idle {
                 // A dropped BEGIN took effect.
-                link.connection().rollback().await?;
+                self.fly_undo(&Rollback, site).await?;
             }
         }
         // Taken off the list when it has been done: a cancel leaves it there.
         while let Some(next) = self.next_undo() {
-            let connection = self.link().connection();
-            match &next {
+            match &next.savepoint {
                 // The server has ended it already.
-                _ if connection.status() == Status::Idle => {}
-                Undo::Transaction => connection.rollback().await?,
-                Undo::Savepoint(name) => {
-                    connection.savepoint(Savepoint::RollBack(name)).await?;
+                _ if self.link().status() == Status::Idle => {}
+                None => self.fly_undo(&Rollback, site).await?,
+                Some(name) => {
+                    let back = AtSavepoint(Savepoint::RollBack(name));
+                    self.fly_undo(&back, site).await?;
                 }
             }
             self.bound.state().undo.retain(|undo| *undo != next);
         }
-        self.observe(None);
+        self.observe(None, None);
         Ok(())
     }
 
+    /// A cancel here leaves the link unsettled, and what was to be undone on the list. It
+    /// dooms nothing: what is undone has no transaction any more.
+    async fn fly_undo<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+    ) -> Result<O::Out> {
+        self.link().harmless();
+        self.fly(op, site, None).await
+    }
+
     fn next_undo(&self) -> Option<Undo> {
-        let state = self.bound.state();
-        match state.undo.last()? {
-            Undo::Transaction => Some(Undo::Transaction),
-            Undo::Savepoint(name) => Some(Undo::Savepoint(name.clone())),
-        }
+        self.bound.state().undo.last().cloned()
     }
 
     /// Compares what the server says of the transaction with what we think of it.
-    /// `site` is where the call was made that has just been answered.
-    pub(crate) fn observe(&mut self, site: Option<&'static Location<'static>>) {
+    /// `site` is where the call was made that has just been answered, and `control` what it
+    /// did to the transaction by its text.
+    pub(crate) fn observe(
+        &mut self,
+        site: Option<&'static Location<'static>>,
+        control: Option<Control>,
+    ) {
         let status = self.link().status();
         let touched = self.link().is_touched();
         let mut state = self.bound.state();
         if touched {
             state.pin_session();
         }
-        match status {
-            Status::Idle => {
-                let Some(first) = state.levels.first() else {
-                    return;
-                };
-                if first.raw && state.levels.len() == 1 {
-                    // Ended by the text of a statement, as it was begun.
-                    let ended = state.levels.pop();
-                    drop(state);
-                    drop(ended);
-                } else if first.begun && state.levels.iter().all(|l| l.doomed_by.is_none()) {
+        let (mut committed, mut began) = (None, None);
+        match state.levels.first() {
+            None => {
+                let open = matches!(status, Status::InTransaction | Status::Failed);
+                if let (true, Some(site)) = (open, site) {
+                    let level = Level::raw(&self.bound.shared, state.owner(), site);
+                    began = Some(level.serial);
+                    state.levels.push(level);
+                }
+            }
+            Some(first) if first.raw && state.levels.len() == 1 => {
+                // Ended by the text of a statement, as it was begun.
+                if status == Status::Idle {
+                    committed = state.levels.pop();
+                }
+            }
+            Some(first) if first.begun => {
+                let doomed = state.levels.iter().any(|level| level.doomed_by.is_some());
+                let ended = status == Status::Idle || control.is_some();
+                if ended && !doomed {
                     let message = "the server ended this transaction behind our back (by a COMMIT \
                                    or ROLLBACK in the text of a statement, an implicit commit, or \
                                    a rollback of its own): nothing more can run in it";
@@ -307,13 +370,14 @@ impl Turn {
                     state.lose(message.into(), site);
                 }
             }
-            Status::InTransaction | Status::Failed if state.levels.is_empty() => {
-                if let Some(site) = site {
-                    let level = Level::raw(&self.bound.shared, state.owner(), site);
-                    state.levels.push(level);
-                }
-            }
-            _ => {}
+            Some(_) => {}
+        }
+        drop(state);
+        if let Some(serial) = began {
+            watch(&self.bound, serial);
+        }
+        if let Some(level) = committed {
+            level.end_raw(control);
         }
     }
 
@@ -323,9 +387,14 @@ impl Turn {
             return Ok(());
         };
         let first = None;
-        self.fly(&BeginWith { begin, first }, site, None).await?;
-        self.bound.begin_was_sent();
-        Ok(())
+        // From here on a cancel leaves it to be rolled back.
+        self.bound.set_begun(true);
+        let done = self.fly(&BeginWith { begin, first }, site, None).await;
+        if done.is_err() {
+            let open = self.link().status() != Status::Idle;
+            self.bound.set_begun(open);
+        }
+        done.map(drop)
     }
 
     /// Makes a call that belongs to the transaction itself.

@@ -166,7 +166,10 @@ impl Frame {
         drop(state);
         for (db, bound) in bindings {
             let outer = self.parent.as_ref();
-            bound.frame_ended(db, outer.filter(|_| self.outside_of != Some(db)));
+            let outer = outer.filter(|_| self.outside_of != Some(db));
+            // A waker of the user's that panics must not keep the rest from being taken down.
+            let ended = catch_unwind(AssertUnwindSafe(|| bound.frame_ended(db, outer)));
+            drop(ended);
         }
         callbacks.into_iter().for_each(run);
     }

@@ -295,10 +295,10 @@ impl<'a> Statement<'a> {
             _ => {}
         }
         if token.kind == Kind::Quoted {
+            notes.side_door |= is_temporary_schema(name.as_bytes());
             // In U&"…" any name can hide behind escapes.
-            let before = &self.sql.as_bytes()[..token.start];
-            let escaped = before.ends_with(b"U&") || before.ends_with(b"u&");
-            notes.side_door |= escaped || is_temporary_schema(name.as_bytes());
+            let before = &self.sql[notes.name.start..token.start];
+            notes.side_door |= before.eq_ignore_ascii_case("u&");
         }
         notes.name = *token;
         notes.name_is_last = true;
@@ -393,7 +393,7 @@ impl<'a> Statement<'a> {
 
     fn go_on_setting(&mut self, token: &Token, keyword: Option<Keyword>) {
         if let Some(setting) = &mut self.notes.open_setting {
-            setting.last = if token.is_symbol(b',') && self.notes.depth - setting.depth == 1 {
+            setting.last = if token.is_symbol(b',') {
                 Argument::Nothing
             } else if keyword == Some(Keyword::True) && setting.last == Argument::Nothing {
                 Argument::True

@@ -1,0 +1,353 @@
+//! The statements and functions that change a session, database by database.
+
+#[allow(dead_code, unreachable_pub, reason = "shared with the other tests")]
+mod sql_support;
+
+use cenote::sql::{Dialect, SessionEffect, SessionFunction};
+use sql_support::{class, leaves_the_session_alone, only_changes_the_session, touches};
+
+#[test]
+fn postgres_session_statements_are_known() {
+    only_changes_the_session(
+        &Dialect::POSTGRES,
+        &[
+            "SET search_path TO x",
+            "SET SESSION statement_timeout = 1",
+            "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+            "SET ROLE r",
+            "SET TIME ZONE 'UTC'",
+            "SET local.x = 1",
+            "SET transaction.x TO 1",
+            "SET constraints . x = 1",
+            "SET LOCAL",
+            "SET local TO 1",
+            "RESET ALL",
+            "RESET search_path",
+            "LISTEN jobs",
+            "UNLISTEN *",
+            "DISCARD ALL",
+            "LOAD 'auto_explain'",
+            "PREPARE s AS SELECT 1",
+            "DEALLOCATE s",
+            "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+            "DECLARE c BINARY INSENSITIVE NO SCROLL CURSOR WITH HOLD FOR SELECT 1",
+            "CREATE TEMP TABLE t (a int)",
+            "CREATE TEMPORARY TABLE t AS SELECT 1",
+            "CREATE LOCAL TEMP TABLE t (a int)",
+            "CREATE GLOBAL TEMPORARY TABLE t (a int)",
+            "CREATE OR REPLACE TEMP VIEW v AS SELECT 1",
+            "CREATE TEMP SEQUENCE s",
+            "SELECT pg_advisory_lock(1)",
+            "SELECT pg_advisory_lock($1, $2)",
+            "SELECT pg_try_advisory_lock(hashtext('a')) AS locked;",
+            "SELECT pg_catalog.pg_advisory_unlock_all()",
+            "SELECT \"pg_advisory_lock\" (1)",
+            "SELECT set_config('a.b', 'c', false)",
+            "SELECT set_config('a.b', 'c', $1)",
+            "SELECT pg_catalog.set_config('search_path', '', false);",
+            "SELECT setseed(0.5)",
+            "SELECT * INTO TEMP t FROM s",
+            "SELECT 1 INTO TEMPORARY TABLE t",
+            "SELECT 1 INTO LOCAL TEMP t",
+            "WITH x AS (SELECT 1) SELECT * INTO TEMP t FROM x",
+        ],
+    );
+    touches(
+        &Dialect::POSTGRES,
+        &[
+            "DECLARE c CURSOR WITHOUT HOLD FOR SELECT 1",
+            "NOTIFY jobs",
+            "LOCK TABLE t",
+            "SELECT set_config('a', 'b', false), 1",
+            "SELECT set_config('a', 'b', false) FROM t",
+            "SELECT pg_advisory_lock(id) FROM t",
+            "SELECT 1, pg_advisory_lock(1)",
+            "SELECT 1 WHERE pg_try_advisory_lock(1)",
+            "INSERT INTO t VALUES (set_config('a', 'b', false))",
+            "UPDATE t SET a = PG_ADVISORY_LOCK (1)",
+            "DELETE FROM t WHERE pg_advisory_unlock/* */(1)",
+            "VALUES (set_config('a', 'b', false))",
+            "EXPLAIN ANALYZE SELECT pg_advisory_lock(1)",
+            "CREATE TABLE t AS SELECT set_config('a', 'b', false)",
+            "SELECT \"set_config\"('a', 'b', false) FROM t",
+            "SELECT U&\"set\\005fconfig\"('a', 'b', false)",
+            "SELECT u&\"x\" FROM t",
+            "SELECT * FROM dblink_connect('x')",
+            "SELECT dblink('x', 'y')",
+            "SELECT query_to_xml('SELECT set_config(''a'', ''b'', false)', true, true, '')",
+            "SELECT * FROM ts_stat('SELECT 1')",
+            "SELECT * FROM crosstab('SELECT 1')",
+            "UPDATE pg_settings SET setting = 1",
+            "WITH x AS (UPDATE pg_catalog.pg_settings SET setting = 1 RETURNING 1) SELECT 1",
+            "UPDATE \"pg_settings\" SET setting = 1",
+            "CREATE TABLE pg_temp.t (a int)",
+            "CREATE TABLE \"pg_temp\".t (a int)",
+            "CREATE TABLE pg_temp_3.t (a int)",
+            "SELECT 1 INTO pg_temp.t",
+            "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1",
+            "WITH x AS (DELETE FROM s RETURNING 1) SELECT * INTO TEMP t FROM x",
+        ],
+    );
+    leaves_the_session_alone(
+        &Dialect::POSTGRES,
+        &[
+            "SET LOCAL statement_timeout = 1",
+            "SET LOCAL \"a.b\" = 'c'",
+            "set /* */ local a.b to 1",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "SET CONSTRAINTS ALL DEFERRED",
+            "SELECT set_config('a.b', $1, true)",
+            "SELECT set_config('a.b', f(1, 2), TRUE), set_config('c', 'd', true) FROM t",
+            "SELECT pg_advisory_xact_lock(1)",
+            "SELECT pg_try_advisory_xact_lock_shared(1)",
+            "SELECT nextval('s'), setval('s', 1), currval('s')",
+            "SELECT lo_get(1), pg_notify('a', 'b')",
+            "SELECT pg_advisory_lock FROM t",
+            "SELECT * FROM pg_settings",
+            "SELECT 1 INTO t",
+            "SELECT 1 INTO UNLOGGED t",
+            "SELECT 1 INTO TABLE temp",
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON, SETTINGS) SELECT 1",
+            "EXPLAIN ANALYZE VERBOSE UPDATE t SET a = 1",
+            "CREATE MATERIALIZED VIEW v AS SELECT 1",
+            "CREATE UNLOGGED TABLE t (a int)",
+            "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS $$ SELECT set_config('a', 'b', false) $$",
+            "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS $$ SELECT 1; SELECT 2 $$",
+            "SELECT a @> b, c <@ d, e @@ f, g # h",
+        ],
+    );
+}
+
+/// The last argument tells, and no other.
+#[test]
+fn a_local_setting_is_told_from_one_of_the_session() {
+    for sql in [
+        "SELECT set_config('a', 'b', false OR true)",
+        "SELECT set_config('a', 'b', true AND false)",
+        "SELECT set_config('a', 'b', NOT true)",
+        "SELECT set_config('a', 'b', true::bool)",
+        "SELECT set_config('a', 'b', (true))",
+        "SELECT set_config('a', f(1, true), false)",
+        "SELECT set_config('a', f(1, true))",
+        "SELECT set_config('a', set_config('b', 'c', false), true)",
+        "SELECT set_config('a', set_config('b', 'c', true), true)",
+        "SELECT set_config('a', 'b', 'true')",
+        "SELECT set_config('a', 'b', \"true\")",
+        "SELECT set_config(is_local => false, setting_name => 'a', new_value => true)",
+        "SELECT set_config('a', 'b', true), set_config('a', 'b', false)",
+        "SELECT set_config('a', 'b', true",
+        "SELECT set_config(true)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).touches_session, "{sql}");
+    }
+}
+
+#[test]
+fn mysql_session_statements_are_known() {
+    only_changes_the_session(
+        &Dialect::MYSQL,
+        &[
+            "SET @a = 1",
+            "SET @@sql_mode = ''",
+            "SET @@session.sql_mode = ''",
+            "SET SESSION sql_mode = ''",
+            "SET LOCAL sql_mode = ''",
+            "SET autocommit = 0",
+            "SET NAMES utf8mb4",
+            "SET ROLE r",
+            "SET SESSION TRANSACTION READ ONLY",
+            "USE db",
+            "LOCK TABLES t READ",
+            "LOCK INSTANCE FOR BACKUP",
+            "UNLOCK TABLES",
+            "PREPARE s FROM 'SELECT 1'",
+            "DEALLOCATE PREPARE s",
+            "DROP PREPARE s",
+            "CREATE TEMPORARY TABLE t (a int)",
+            "CREATE OR REPLACE TEMPORARY TABLE t (a int)",
+            "SELECT GET_LOCK('a', 1)",
+            "SELECT get_lock(?, ?) AS locked",
+            "SELECT `GET_LOCK`('a', 1)",
+            "SELECT RELEASE_LOCK('a')",
+            "SELECT RELEASE_ALL_LOCKS()",
+            "DO GET_LOCK('a', 1)",
+            "DO RELEASE_LOCK('a')",
+        ],
+    );
+    touches(
+        &Dialect::MYSQL,
+        &[
+            "SET GLOBAL max_connections = 1",
+            "SET PERSIST max_connections = 1",
+            "SET @@global.max_connections = 1",
+            "SET sql_mode = '', GLOBAL max_connections = 1",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "SET PASSWORD = 'a'",
+            "SET STATEMENT max_statement_time = 1 FOR SELECT 1",
+            "SET DEFAULT ROLE r TO u",
+            "RESET MASTER",
+            "LOAD DATA INFILE 'a' INTO TABLE t",
+            "LOCK TABLE t READ",
+            "FLUSH TABLES WITH READ LOCK",
+            "SELECT @a := 1",
+            "SELECT@a:=1",
+            "SELECT @a",
+            "SELECT @'a', @`b`",
+            "SELECT a INTO @b FROM t",
+            "SELECT @@version, @a",
+            "INSERT INTO t VALUES (@a)",
+            "UPDATE t SET a = @a := @a + 1",
+            "SELECT SQL_CALC_FOUND_ROWS * FROM t",
+            "SELECT sql_calc_found_rows * FROM t",
+            "SELECT GET_LOCK('a', 1), 1",
+            "SELECT 1 FROM t WHERE GET_LOCK ('a', 1)",
+            "SELECT GET_LOCK('a', 1) FROM t",
+            "SELECT \"GET_LOCK\"('a', 1) + 1",
+            "SELECT GÉT_LOCK('a', 1) + 1",
+            "CREATE TABLE t SELECT GET_LOCK('a', 1)",
+            "CREATE PROCEDURE p() BEGIN SET @a = 1; END",
+            "CREATE TABLE temp (a int)",
+            "DROP TEMPORARY TABLE t",
+            "IF 1 THEN SET @a = 1; END IF",
+        ],
+    );
+    leaves_the_session_alone(
+        &Dialect::MYSQL,
+        &[
+            "SELECT @@version",
+            "SELECT @@session.sql_mode, @@global.x",
+            "SELECT IS_FREE_LOCK('a'), LAST_INSERT_ID(), FOUND_ROWS()",
+            "SELECT get_locks(1), GET_LOC('a')",
+            "SELECT GÉT_LOCKS('a', 1)",
+            "SELECT '@a', `@b`, \"@c\" -- @d",
+            "SELECT 1 # @a",
+            "EXPLAIN FORMAT=JSON SELECT 1",
+            "EXPLAIN FORMAT = 'tree' SELECT 1",
+            "SELECT a FROM t FOR UPDATE",
+            "CREATE FULLTEXT INDEX i ON t (a)",
+            "CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW INSERT INTO u VALUES (1)",
+        ],
+    );
+}
+
+#[test]
+fn sqlite_session_statements_are_known() {
+    only_changes_the_session(
+        &Dialect::SQLITE,
+        &[
+            "PRAGMA foreign_keys = ON",
+            "PRAGMA foreign_keys=0",
+            "PRAGMA busy_timeout(100)",
+            "PRAGMA main.cache_size = -100",
+            "PRAGMA \"main\".[synchronous] = 0",
+            "ATTACH 'a.db' AS a",
+            "ATTACH DATABASE ? AS a",
+            "DETACH a",
+            "CREATE TEMP TABLE t (a)",
+            "CREATE TEMPORARY VIEW v AS SELECT 1",
+            "CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END",
+        ],
+    );
+    touches(
+        &Dialect::SQLITE,
+        &[
+            "PRAGMA foreign_keys",
+            "PRAGMA user_version = 5",
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA table_info(t)",
+            "PRAGMA integrity_check(10)",
+            "PRAGMA wal_checkpoint(TRUNCATE)",
+            "CREATE TABLE temp.t (a)",
+            "CREATE TABLE \"temp\".t (a)",
+            "CREATE TABLE [Temp].t (a)",
+            "CREATE TABLE `temp`.t (a)",
+            "CREATE TABLE 'temp'.t (a)",
+            "CREATE INDEX temp.i ON t (a)",
+            "CREATE TRIGGER x AFTER INSERT ON temp.t BEGIN SELECT 1; END",
+            "ALTER TABLE temp.t RENAME TO u",
+            "SELECT load_extension('a')",
+            "SELECT \"load_extension\"('a')",
+            "SELECT [load_extension]('a')",
+            "SELECT 1, \u{feff}load_extension('a')",
+            "INSERT INTO t VALUES (LOAD_EXTENSION('a'))",
+            "REINDEX",
+        ],
+    );
+    leaves_the_session_alone(
+        &Dialect::SQLITE,
+        &[
+            "EXPLAIN QUERY PLAN SELECT 1",
+            "CREATE VIRTUAL TABLE t USING fts5(a)",
+            "SELECT * FROM temp.t",
+            "SELECT last_insert_rowid(), changes(), total_changes()",
+            "SELECT * FROM pragma_table_info('t')",
+            "\u{feff}SELECT 1",
+        ],
+    );
+}
+
+#[test]
+fn odbc_is_on_its_guard_for_every_database() {
+    only_changes_the_session(
+        &Dialect::ODBC,
+        &[
+            "SET LANGUAGE French",
+            "USE db",
+            "ALTER SESSION SET x = 1",
+            "CREATE LOCAL TEMPORARY TABLE t (a int)",
+            "SELECT GET_LOCK('a', 1)",
+            "SELECT pg_advisory_lock(1)",
+        ],
+    );
+    touches(
+        &Dialect::ODBC,
+        &[
+            "SET TRANSACTION READ ONLY",
+            "CREATE GLOBAL TEMPORARY TABLE t (a int)",
+            "CREATE TABLE #t (a int)",
+            "SELECT * INTO #t FROM s",
+            "SELECT * FROM ##t",
+            "SELECT @a = 1",
+            "SELECT 1 SET ROWCOUNT 1",
+            "UPDATE t SET a = 1 SET ROWCOUNT 1",
+            "SELECT 1 EXEC p",
+            "INSERT INTO t EXEC p",
+            "SELECT 1 USE db",
+            "SELECT 1 DECLARE c CURSOR FOR SELECT 2",
+            "SELECT 1 REVERT",
+            "COMMIT SET ROWCOUNT 1",
+            "BEGIN TRAN EXEC p",
+            "{call p(?)}",
+            "BEGIN SET x 1 END",
+            "SELECT load_extension('a')",
+        ],
+    );
+    leaves_the_session_alone(
+        &Dialect::ODBC,
+        &[
+            "UPDATE t SET a = 1",
+            "MERGE INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a = 1",
+            "INSERT INTO t SET a = 1",
+            "SELECT @@VERSION",
+            "SELECT {fn NOW()}",
+            "SELECT [set] FROM [use]",
+        ],
+    );
+}
+
+#[test]
+fn a_dialect_of_ones_own_names_its_own_session_functions() {
+    static FUNCTIONS: &[SessionFunction] = &[
+        SessionFunction::new("app_lock", SessionEffect::Only),
+        SessionFunction::new("app_*", SessionEffect::Changes),
+    ];
+    static MINE: Dialect = {
+        let mut dialect = Dialect::SQLITE;
+        dialect.session_functions = &[FUNCTIONS];
+        dialect
+    };
+    only_changes_the_session(&MINE, &["SELECT App_Lock(1)"]);
+    touches(&MINE, &["SELECT app_anything(1)", "SELECT app_(1)"]);
+    leaves_the_session_alone(&MINE, &["SELECT app(1)", "SELECT load_extension('a')"]);
+}
