@@ -3,122 +3,369 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use cenote::Secret;
 use lexopt::prelude::*;
+
+use crate::failure::Failure;
+use crate::guess;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-cenote: shows a resource pool at work
+cenote: hundreds of tasks move money over a handful of connections
 
-Many tasks share a few simulated connections. Some tasks are cancelled, some
-panic, some connections break, and half-way the server is gone for a while.
-At the end the command checks that nothing was lost.
+Every task transfers money between accounts through one shared Db. Some panic
+in the middle of a transaction, some are aborted or cut off at any point, some
+forget to commit, some are refused, some use savepoints. At the end the command
+checks that not a cent was lost and that the pool is whole.
 
-Usage: cenote [options]
+Usage:
+  cenote [options]       on a temporary SQLite file, or on --dsn
+  cenote run [options]   the same, and CENOTE_DSN is looked at, too
 
-  --tasks N      how many tasks share the pool (200)
-  --max N        how many connections the pool may have (8)
-  --seconds N    for how long (6)
-  --json         no live view; the summary as one line of JSON
+Options:
+  --dsn DSN      the database, such as sqlite:/path/bank.db
+  --tasks N      how many tasks share the Db (300)
+  --max N        how many connections it may have (5)
+  --seconds N    for how long; 0.5 is fine (5)
+  --accounts N   how many accounts there are, with 1,000.00 each (100)
+  --seed N       plans every task in the same way again (by chance)
+  --json         no live view: the summary as one JSON object
+  --keep         leave the tables in the database
+  --force        drop tables of the same names that are in the way
   -h, --help     this text
   -V, --version  the version
 
-Ctrl-C stops early and still prints the summary.
-Exit code: 0 if nothing was lost, 1 if something was, 2 for wrong arguments.
+Environment:
+  CENOTE_DSN       the database for cenote run, if --dsn is not given; unlike an
+                   argument it is not seen in the list of processes
+  CENOTE_USER      who connects, before the user in the DSN
+  CENOTE_PASSWORD  the password, before the one in the DSN
+  NO_COLOR         no colours
+
+The tables are cenote_bank_account and cenote_bank_run. One connection more
+than --max is used, to look at the books from outside. If the check fails the
+tables stay.
+
+Ctrl-C stops the tasks, checks and prints the summary; a second one ends at
+once.
+
+Exit codes:
+  0    not a cent is missing and the pool is whole, after Ctrl-C as well
+  1    money is missing or the pool is not whole
+  2    wrong usage
+  3    the database cannot be reached, or refuses
+  4    something else: no temporary file, the output cannot be written
+  130  ended by a second Ctrl-C, nothing checked
+
+Fields of --json (times in milliseconds, money in cents):
+  ok  database  driver  seed  tasks  max  accounts  seconds  interrupted
+  committed  per_second  transfers  savepoints_undone
+  rolled_back   total  error  panic  cancel  forgotten  database
+  not_begun     cancelled  no_connection
+  unknown       transactions cancelled in the middle of their commit
+  complaint     the last error that was not planned, or null
+  wait_ms       mean  p99  max
+  pool          acquired  waited  timed_out  cancelled  created  create_failed
+                destroyed  total  idle  active  creating  waiting
+  money         before  after  lowest  audits
+  checks        a list of  name  ok  says
+  kept          where the tables were left, or null
 ";
 
+const FLAGS: [&str; 11] = [
+    "dsn", "tasks", "max", "seconds", "accounts", "seed", "json", "keep", "force", "help",
+    "version",
+];
+
 /// What the command line asks for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Command {
     Run(Options),
     Help,
     Version,
 }
 
-/// How to run the simulation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How to run the bank.
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) database: Database,
     pub(crate) tasks: usize,
     pub(crate) max: usize,
     pub(crate) length: Duration,
+    pub(crate) accounts: usize,
+    pub(crate) seed: u64,
     pub(crate) json: bool,
+    pub(crate) keep: bool,
+    pub(crate) force: bool,
 }
 
-/// Reads the arguments, without the program's name.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
+/// Where to run it.
+#[derive(Clone, Debug)]
+pub(crate) enum Database {
+    /// On a file that is gone afterwards.
+    Temporary,
+    /// On a database of the user's.
+    Theirs {
+        dsn: Secret,
+        user: Option<String>,
+        password: Option<Secret>,
+    },
+}
+
+/// Reads the arguments, without the program's name, and what they leave to the environment.
+pub(crate) fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<Command, Failure> {
     let mut options = Options {
-        tasks: 200,
-        max: 8,
-        length: Duration::from_secs(6),
+        database: Database::Temporary,
+        tasks: 300,
+        max: 5,
+        length: Duration::from_secs(5),
+        accounts: 100,
+        // Short enough to be typed again.
+        seed: u64::from(fastrand::u32(..)),
         json: false,
+        keep: false,
+        force: false,
     };
+    let mut run = false;
+    let mut dsn = None;
+    let mut first = true;
     let mut parser = lexopt::Parser::from_args(args);
-    while let Some(arg) = parser.next()? {
+    while let Some(arg) = parser.next().map_err(wrong)? {
         match arg {
-            Long("tasks") => options.tasks = number(&mut parser, "--tasks", 100_000)?,
-            Long("max") => options.max = number(&mut parser, "--max", 10_000)?,
-            Long("seconds") => {
-                let seconds = number(&mut parser, "--seconds", 86_400)?;
-                options.length = Duration::from_secs(seconds as u64);
-            }
+            Value(word) if first && word == "run" => run = true,
+            Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
+            Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
+            Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
+            Long("seconds") => options.length = seconds(&mut parser)?,
+            Long("accounts") => options.accounts = number(&mut parser, "--accounts", 2, 100_000)?,
+            Long("seed") => options.seed = seed(&mut parser)?,
             Long("json") => options.json = true,
+            Long("keep") => options.keep = true,
+            Long("force") => options.force = true,
             Short('h') | Long("help") => return Ok(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
-            _ => return Err(arg.unexpected()),
+            Long(unknown) => return Err(unknown_flag(unknown)),
+            Value(word) => return Err(unknown_word(&word)),
+            Short(_) => return Err(wrong(arg.unexpected())),
         }
+        first = false;
+    }
+    let variable = |name: &str| -> Result<Option<String>, Failure> {
+        let value = environment(name).filter(|value| !value.is_empty());
+        let value = value.map(OsString::into_string).transpose();
+        value.map_err(|_| Failure::usage(format!("{name} is not valid UTF-8")))
+    };
+    if dsn.is_none() && run {
+        dsn = variable("CENOTE_DSN")?;
+    }
+    if let Some(dsn) = dsn {
+        options.database = Database::Theirs {
+            dsn: Secret::from(dsn),
+            user: variable("CENOTE_USER")?,
+            password: variable("CENOTE_PASSWORD")?.map(Secret::from),
+        };
+    } else if options.keep {
+        return Err(needs_dsn("--keep"));
+    } else if options.force {
+        return Err(needs_dsn("--force"));
     }
     Ok(Command::Run(options))
 }
 
-fn number(parser: &mut lexopt::Parser, name: &str, most: usize) -> Result<usize, lexopt::Error> {
-    let value = parser.value()?;
-    let number = value.to_str().and_then(|text| text.parse().ok());
-    match number {
-        Some(number) if (1..=most).contains(&number) => Ok(number),
-        _ => {
-            let value = value.display();
-            Err(format!("{name} takes a number from 1 to {most}, not '{value}'").into())
-        }
+fn wrong(error: lexopt::Error) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+fn needs_dsn(flag: &str) -> Failure {
+    Failure::usage(format!(
+        "{flag} is for a database of yours, and none is given: --dsn, or cenote run with CENOTE_DSN"
+    ))
+}
+
+fn unknown_flag(name: &str) -> Failure {
+    let guess = match guess::nearest(name, &FLAGS) {
+        Some(near) => format!(", did you mean --{near}?"),
+        None => String::new(),
+    };
+    Failure::usage(format!("there is no option --{name}{guess}"))
+}
+
+fn unknown_word(word: &OsString) -> Failure {
+    let word = word.display();
+    Failure::usage(format!(
+        "there is no command '{word}'; there is only run, as the first word"
+    ))
+}
+
+/// A value that may be a secret: it is not quoted when it is wrong.
+fn text(parser: &mut lexopt::Parser, name: &str) -> Result<String, Failure> {
+    let value = parser.value().map_err(wrong)?;
+    match value.into_string() {
+        Ok(text) if !text.is_empty() => Ok(text),
+        Ok(_) => Err(Failure::usage(format!("{name} is empty"))),
+        Err(_) => Err(Failure::usage(format!("{name} is not valid UTF-8"))),
     }
+}
+
+fn number(
+    parser: &mut lexopt::Parser,
+    name: &str,
+    least: usize,
+    most: usize,
+) -> Result<usize, Failure> {
+    let value = parser.value().map_err(wrong)?;
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| {
+            let value = value.display();
+            Failure::usage(format!(
+                "{name} takes a whole number from {least} to {most}, not '{value}'"
+            ))
+        })
+}
+
+fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, Failure> {
+    let value = parser.value().map_err(wrong)?;
+    let seconds: Option<f64> = value.to_str().and_then(|text| text.parse().ok());
+    seconds
+        .filter(|seconds| (0.1..=86_400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| {
+            let value = value.display();
+            Failure::usage(format!(
+                "--seconds takes a number from 0.1 to 86400, not '{value}'"
+            ))
+        })
+}
+
+fn seed(parser: &mut lexopt::Parser) -> Result<u64, Failure> {
+    let value = parser.value().map_err(wrong)?;
+    let seed = value.to_str().and_then(|text| text.parse().ok());
+    seed.ok_or_else(|| {
+        let (value, most) = (value.display(), u64::MAX);
+        Failure::usage(format!(
+            "--seed takes a whole number from 0 to {most}, not '{value}'"
+        ))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Command, String> {
-        parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+    fn read_with(line: &str, variables: &[(&str, &str)]) -> Result<Command, String> {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(of, _)| *of == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let args = line.split_whitespace().map(OsString::from);
+        parse(args, lookup).map_err(|failure| failure.to_string())
+    }
+
+    fn options(line: &str, variables: &[(&str, &str)]) -> Options {
+        match read_with(line, variables) {
+            Ok(Command::Run(options)) => options,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn dsn(options: &Options) -> Option<&str> {
+        match &options.database {
+            Database::Temporary => None,
+            Database::Theirs { dsn, .. } => Some(dsn.expose()),
+        }
     }
 
     #[test]
     fn every_option_has_a_default_and_can_be_set_in_both_spellings() {
-        let Ok(Command::Run(defaults)) = read("") else {
-            panic!("no arguments are fine");
-        };
-        assert_eq!((defaults.tasks, defaults.max), (200, 8));
-        let expected = Command::Run(Options {
-            tasks: 5,
-            max: 2,
-            length: Duration::from_secs(1),
-            json: true,
-        });
-        let read = read("--tasks 5 --max=2 --seconds 1 --json");
-        assert_eq!(read, Ok(expected));
+        let defaults = options("", &[]);
+        assert_eq!((defaults.tasks, defaults.max), (300, 5));
+        assert_eq!(defaults.length, Duration::from_secs(5));
+        assert_eq!(defaults.accounts, 100);
+        assert!(!defaults.json && !defaults.keep && !defaults.force);
+        assert_eq!(dsn(&defaults), None);
+
+        let line = "run --tasks 5 --max=2 --seconds 0.5 --accounts=7 --seed 9 --json --keep \
+                    --force --dsn=sqlite:x.db";
+        let set = options(line, &[]);
+        assert_eq!((set.tasks, set.max, set.accounts, set.seed), (5, 2, 7, 9));
+        assert_eq!(set.length, Duration::from_millis(500));
+        assert!(set.json && set.keep && set.force);
+        assert_eq!(dsn(&set), Some("sqlite:x.db"));
     }
 
     #[test]
-    fn a_wrong_argument_is_named() {
+    fn the_environment_names_the_database_only_where_run_asks_for_one() {
+        let variables = [
+            ("CENOTE_DSN", "sqlite:theirs.db"),
+            ("DATABASE_URL", "sqlite:production.db"),
+        ];
+        assert_eq!(dsn(&options("run", &variables)), Some("sqlite:theirs.db"));
+        assert_eq!(dsn(&options("", &variables)), None);
+        assert_eq!(dsn(&options("run", &variables[1..])), None);
+        assert_eq!(dsn(&options("run", &[("CENOTE_DSN", "")])), None);
+        let given = options("run --dsn sqlite:given.db", &variables);
+        assert_eq!(dsn(&given), Some("sqlite:given.db"));
+    }
+
+    #[test]
+    fn the_password_comes_from_the_environment_and_is_not_shown() {
+        let variables = [("CENOTE_USER", "app"), ("CENOTE_PASSWORD", "hush")];
+        let read = options("run --dsn sqlite:x.db", &variables);
+        assert!(!format!("{read:?}").contains("hush"));
+        let Database::Theirs { user, password, .. } = read.database else {
+            panic!("--dsn was given");
+        };
+        assert_eq!(user.as_deref(), Some("app"));
+        assert_eq!(password.unwrap().expose(), "hush");
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named_in_one_line() {
         for (line, named) in [
             ("--tasks", "--tasks"),
-            ("--tasks 0", "'0'"),
+            ("--tasks 0", "--tasks takes a whole number from 1"),
             ("--max -1", "'-1'"),
             ("--seconds soon", "'soon'"),
+            ("--seconds NaN", "'NaN'"),
+            ("--seconds 0", "'0'"),
+            ("--accounts 1", "from 2"),
+            ("--seed -1", "'-1'"),
             ("--json=yes", "yes"),
+            ("--dsn=", "--dsn"),
             ("--fast", "--fast"),
-            ("faster", "faster"),
+            ("-x", "-x"),
+            ("faster", "'faster'"),
+            ("--json run", "'run'"),
+            ("run run", "'run'"),
+            ("--keep", "--keep"),
+            ("run --force", "--force"),
         ] {
-            let error = read(line).unwrap_err();
+            let error = read_with(line, &[]).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");
             assert!(!error.contains('\n'), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_nearly_right_is_guessed() {
+        let error = read_with("--task 5", &[]).unwrap_err();
+        assert!(error.contains("did you mean --tasks?"), "{error}");
+        let error = read_with("--banana", &[]).unwrap_err();
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn help_names_every_flag_and_fits_a_terminal() {
+        for flag in FLAGS {
+            assert!(HELP.contains(&format!("--{flag}")), "{flag}");
+        }
+        for line in HELP.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
         }
     }
 }

@@ -291,6 +291,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             id: DbId::next(),
             dialect: template.dialect(),
+            one_writer: template.one_writer(),
             runtime: runtime.clone(),
             acquire_timeout: config.acquire_timeout,
             cleanup_timeout: config.cleanup_timeout,

@@ -166,6 +166,7 @@ impl<'a> Call<'a> {
             }
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
+        self.check_in_transaction()?;
         while let Some(bound) = self.lookup() {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
@@ -173,7 +174,7 @@ impl<'a> Call<'a> {
                 // It must not run without the transaction that it was made in.
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 // It went back to the pool between the two: look again.
-                Err(_) if !self.is_bound(&bound) => {}
+                Err(_) if bound.is_gone() => self.forget(&bound),
                 Err(error) => return Err(error),
             }
         }
@@ -184,7 +185,33 @@ impl<'a> Call<'a> {
             let turn = pin.bound().turn(&self.position(), self.site).await?;
             return Ok(Place::pinned_turn(turn, pin));
         }
+        if !class.reads_only {
+            self.check_writer()?;
+        }
         self.place_alone(handle, self.keeper().cloned()).await
+    }
+
+    /// Where there can be one writer only, a write from outside of the coroutine's transaction
+    /// would wait for that for ever.
+    pub(crate) fn check_writer(&self) -> Result<()> {
+        let Target::Outside(handle) = &self.target else {
+            return Ok(());
+        };
+        let writer = || {
+            let frame = self.seen.frame()?;
+            frame.lookup(handle.shared.id)?.writer_around(frame)
+        };
+        if !handle.shared.one_writer {
+            return Ok(());
+        }
+        let Some(site) = writer() else {
+            return Ok(());
+        };
+        let message = "self-deadlock: this database has one writer at a time, and that is the \
+                       transaction around this write: it would wait for it for ever";
+        Err(Error::new(Kind::SelfDeadlock, message)
+            .at(site)
+            .at(self.site))
     }
 
     /// A closed handle lets transactions finish, and nothing else.
@@ -197,10 +224,6 @@ impl<'a> Call<'a> {
             return Err(place::from_pool(AcquireError::Closed));
         }
         Ok(())
-    }
-
-    fn is_bound(&self, bound: &Arc<Bound>) -> bool {
-        self.lookup().is_some_and(|now| Arc::ptr_eq(&now, bound))
     }
 
     pub(crate) async fn place_alone(
@@ -222,22 +245,54 @@ impl<'a> Call<'a> {
             Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
-        let found = || PinGuard::of_found(&self.lookup()?, kind);
-        if let Some(pin) = found() {
+        if let Some(pin) = self.pin_found(kind)? {
             self.check_open(handle, pin.bound())?;
             return Ok(pin);
         }
         let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
         let bound = Bound::new(&handle.shared, lease);
         let pin = PinGuard::new(&bound, kind);
-        if let Some(frame) = self.keeper()
-            && !bound.bind_to(frame)
-            && let Some(faster) = found()
-        {
+        let Some(frame) = self.keeper() else {
+            return Ok(pin);
+        };
+        while !bound.bind_to(frame) {
             // Another branch was faster: its connection is the coroutine's.
-            return Ok(faster);
+            if let Some(faster) = self.pin_found(kind)? {
+                return Ok(faster);
+            }
         }
         Ok(pin)
+    }
+
+    /// Pins the connection that is bound for this call, if there is one.
+    pub(crate) fn pin_found(&self, kind: PinKind) -> Result<Option<PinGuard>> {
+        self.check_in_transaction()?;
+        while let Some(bound) = self.lookup() {
+            if let Some(pin) = PinGuard::of_found(&bound, kind) {
+                return Ok(Some(pin));
+            }
+            self.forget(&bound);
+        }
+        Ok(None)
+    }
+
+    /// A connection that is gone is bound no more, though whoever gave it back may not have
+    /// come round to saying so.
+    fn forget(&self, bound: &Arc<Bound>) {
+        if let Some(frame) = self.seen.frame() {
+            frame.unbind_around(bound);
+        }
+    }
+
+    /// A closure whose transaction was ended by somebody else runs nothing more.
+    fn check_in_transaction(&self) -> Result<()> {
+        let db = self.shared().id;
+        let ended = self.seen.frame().is_some_and(|frame| frame.has_lost(db));
+        if ended && !matches!(self.target, Target::Bound(..)) {
+            let message = "the transaction around this one was ended while this one was open";
+            return Err(Error::new(Kind::TransactionEnded, message).at(self.site));
+        }
+        Ok(())
     }
 
     /// Runs a statement.

@@ -28,6 +28,8 @@ impl DbId {
 pub(crate) struct Shared {
     pub(crate) id: DbId,
     pub(crate) dialect: &'static Dialect,
+    /// The database has one writer at a time.
+    pub(crate) one_writer: bool,
     pub(crate) runtime: SharedRuntime,
     pub(crate) acquire_timeout: Option<Duration>,
     pub(crate) cleanup_timeout: Duration,

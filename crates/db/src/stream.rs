@@ -122,6 +122,13 @@ impl RowStream {
             let Some(place) = &mut self.place else {
                 return Poll::Ready(Ok(None));
             };
+            if let Place::Turn(turn, _) = place
+                && let Some(lost) = turn.bound().why_lost()
+            {
+                // What is left of it is settled by whoever has the connection next.
+                self.place = None;
+                return Poll::Ready(Err(lost));
+            }
             match ready!(place.link().connection().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
                 Ok(None) => self.end(),

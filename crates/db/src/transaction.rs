@@ -158,7 +158,7 @@ async fn open(
     guarded: bool,
 ) -> Result<LevelGuard> {
     let site = call.site;
-    let bound = pin_for_level(call, frame).await?;
+    let bound = pin_for_level(call, frame, begin).await?;
     let (position, level_frame) = match &call.target {
         Target::Bound(_, position) => (position.clone(), None),
         _ => (
@@ -182,7 +182,11 @@ async fn open(
             let first = None;
             turn.fly(&BeginWith { begin, first }, site, None).await?;
         }
-        level.hold(turn.bound().shared());
+        level.note_age(turn.bound().shared());
+        if !guarded {
+            // A guard shares its frame with code beside it, which may well wait.
+            level.hold(turn.bound().shared());
+        }
     }
     let serial = level.serial;
     let outermost = level.savepoint.is_none();
@@ -193,6 +197,9 @@ async fn open(
         armed: true,
     };
     drop(turn);
+    if guarded {
+        frame.note_levels_on(&guard.bound);
+    }
     if outermost {
         binding::watch(&guard.bound, serial);
     }
@@ -201,22 +208,26 @@ async fn open(
 
 /// Pins the connection that a level for code in this frame has to be opened on: the bound one,
 /// or one that is bound to the frame for it.
-async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>) -> Result<PinGuard> {
+async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Result<PinGuard> {
     let handle = match &call.target {
         Target::Bound(bound, _) => return Ok(PinGuard::new(bound, PinKind::Explicit)),
         Target::Ambient(handle) | Target::Outside(handle) => handle,
     };
-    let found = call.lookup();
-    if let Some(pin) = found.and_then(|bound| PinGuard::of_found(&bound, PinKind::Explicit)) {
+    if let Some(pin) = call.pin_found(PinKind::Explicit)? {
         call.check_open(handle, pin.bound())?;
         return Ok(pin);
+    }
+    if !begin.read_only {
+        call.check_writer()?;
     }
     let lease = place::acquire(handle, call.seen.frame(), call.site).await?;
     let bound = Bound::new(&handle.shared, lease);
     let pin = PinGuard::new(&bound, PinKind::Explicit);
-    if !bound.bind_to(frame) {
-        // Another branch was faster.
-        return Err(nested_begin(call.site));
+    while !bound.bind_to(frame) {
+        // Another branch was faster: its connection is the coroutine's.
+        if let Some(faster) = call.pin_found(PinKind::Explicit)? {
+            return Ok(faster);
+        }
     }
     Ok(pin)
 }
@@ -263,6 +274,7 @@ impl LevelGuard {
     /// Takes the turn in which the level ends. From here on a cancel leaves the outcome
     /// unknown.
     async fn last_turn(&self, site: &'static Location<'static>) -> Result<Turn> {
+        self.bound.abandon_above(self.serial);
         let turn = self.bound.turn(&Position::Ending(self.serial), site).await;
         turn.map_err(|error| self.bound.why_lost().unwrap_or(error))
     }
@@ -328,7 +340,7 @@ impl LevelGuard {
         let mut turn = match turn {
             Ok(turn) => turn,
             // The connection is gone, and with it the transaction.
-            Err(error) if error.is_connection_lost() => {
+            Err(error) if error.is_connection_lost() || self.bound.why_lost().is_some() => {
                 self.armed = false;
                 self.bound.abandon(self.serial);
                 return Ok(());
@@ -429,9 +441,13 @@ pub(crate) async fn begin(call: &Call<'_>, begin: Begin) -> Result<Transaction<'
 impl Transaction<'_> {
     #[track_caller]
     fn call(&self) -> Call<'_> {
+        let here = seen();
         Call {
-            target: Target::Bound(&self.guard.bound, Position::Level(self.guard.serial)),
-            seen: seen(),
+            target: Target::Bound(
+                &self.guard.bound,
+                Position::Level(self.guard.serial, here.frame().cloned()),
+            ),
+            seen: here,
             site: Location::caller(),
         }
     }

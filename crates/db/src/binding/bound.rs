@@ -46,7 +46,7 @@ impl PinGuard {
     /// Pins a connection that was found bound, unless it has gone back meanwhile.
     pub(crate) fn of_found(bound: &Arc<Bound>, kind: PinKind) -> Option<Self> {
         let mut state = bound.state();
-        if matches!(state.seat, Seat::Gone) && state.levels.is_empty() {
+        if state.is_gone() {
             return None;
         }
         *state.count(kind) += 1;
@@ -102,7 +102,12 @@ impl Bound {
         // A coroutine that ended may have taken an explicit pin away before.
         let count = state.count(kind);
         *count = count.saturating_sub(1);
-        let after = state.release_if_free();
+        let mut after = After::default();
+        if state.owner.is_none() && state.statements == 0 && state.explicit == 0 {
+            // Of an explicit connection: a transaction that is left was forgotten.
+            state.end_levels(0, &mut after);
+        }
+        after.absorb(state.release_if_free());
         drop(state);
         self.follow(after);
     }
@@ -292,9 +297,14 @@ impl Bound {
     /// Its frame has ended. What pins it still goes on to the frame around it; without one, the
     /// coroutine has ended: transactions are rolled back, and only statements that somebody
     /// holds keep it.
-    pub(crate) fn frame_ended(self: &Arc<Self>, db: DbId, outer: Option<&Arc<Frame>>) {
+    pub(crate) fn frame_ended(
+        self: &Arc<Self>,
+        db: DbId,
+        ended: &Arc<Frame>,
+        outer: Option<&Arc<Frame>>,
+    ) {
         if let Some(outer) = outer
-            && self.move_on(db, outer)
+            && self.move_on(db, ended, outer)
         {
             return;
         }
@@ -314,18 +324,26 @@ impl Bound {
     }
 
     /// Binds it to the frame around its own, which has ended, if anything pins it still.
-    fn move_on(self: &Arc<Self>, db: DbId, outer: &Arc<Frame>) -> bool {
+    fn move_on(self: &Arc<Self>, db: DbId, ended: &Arc<Frame>, outer: &Arc<Frame>) -> bool {
         let mut state = self.state();
-        let gone = matches!(state.seat, Seat::Gone) && state.levels.is_empty();
-        if gone || !state.is_pinned() {
+        if state.is_gone() || !state.is_pinned() {
             return false;
         }
         state.owner = Some(Arc::downgrade(outer));
         // A closure's own level is over when its frame ends: these are of guards, and of
         // statements' texts.
-        state.move_levels(outer);
-        drop(state);
+        state.move_levels(ended, outer);
+        // Under the lock, so that it does not go back between the two.
         outer.bind(db, self)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state().is_gone()
+    }
+
+    /// Levels that were opened in a frame which has ended go on in the one around it.
+    pub(crate) fn move_levels(&self, ended: &Arc<Frame>, outer: &Arc<Frame>) {
+        self.state().move_levels(ended, outer);
     }
 
     /// A guard of a transaction or savepoint is gone without having ended it.
@@ -341,7 +359,41 @@ impl Bound {
         }
         after.absorb(state.release_if_free());
         drop(state);
+        // Closures inside may still be running: they must not run on without it.
+        let mut ended = after.levels.iter();
+        let own = ended.next().and_then(|level| level.frame.as_ref());
+        for frame in ended.filter_map(|level| level.frame.as_ref()) {
+            if !own.is_some_and(|own| Arc::ptr_eq(own, frame)) {
+                frame.lose(self.shared.id);
+            }
+        }
         self.follow(after);
+    }
+
+    /// Undoes savepoints above this level whose guards were forgotten: a guard borrows the one
+    /// that it is in, so that nobody can have it any more.
+    pub(crate) fn abandon_above(self: &Arc<Self>, serial: u64) {
+        let state = self.state();
+        let Some(depth) = state.depth_of(serial) else {
+            return;
+        };
+        let frame_of = |level: &Level| level.frame.as_ref().map(Arc::as_ptr);
+        let own = frame_of(&state.levels[depth]);
+        let above = state.levels.get(depth + 1);
+        let forgotten = above.filter(|above| frame_of(above) == own);
+        let forgotten = forgotten.map(|above| above.serial);
+        drop(state);
+        if let Some(serial) = forgotten {
+            self.abandon(serial);
+        }
+    }
+
+    /// Where the transaction was begun that code in this frame is in, if it may write.
+    pub(crate) fn writer_around(&self, frame: &Arc<Frame>) -> Option<&'static Location<'static>> {
+        let state = self.state();
+        state.level_around(frame)?;
+        let first = state.levels.first()?;
+        (!first.begin.read_only).then_some(first.site)
     }
 
     /// Takes a level off the stack that has been ended in order.
@@ -424,7 +476,7 @@ impl Bound {
                 state.doom(dropped);
             }
             state.note_idle(&self.shared);
-            after.clean_up = lease.is_unsettled();
+            after.clean_up = lease.is_unsettled() || !state.undo.is_empty();
             if state.levels.is_empty() && lease.status() == Status::Idle {
                 state.lost = None;
             }

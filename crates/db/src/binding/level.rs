@@ -74,15 +74,19 @@ impl Level {
         let mut level = Level::new(frame, site);
         level.begun = true;
         level.raw = true;
-        level.hold(shared);
+        level.note_age(shared);
         level
     }
 
-    /// From now on it holds a place in the pool.
+    /// From now on it holds a place in the pool, for the code in its frame and nobody else.
     pub(crate) fn hold(&mut self, shared: &Arc<Shared>) {
         if let Some(frame) = &self.frame {
             self.holding = Some(shared.contention.hold(shared, frame, self.site));
         }
+    }
+
+    /// It has begun.
+    pub(crate) fn note_age(&mut self, shared: &Arc<Shared>) {
         if shared.max_transaction_age.is_some() {
             self.since = Some(shared.runtime.0.now());
         }

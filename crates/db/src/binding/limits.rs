@@ -51,11 +51,21 @@ impl Bound {
             Seat::Lent { .. } => Some(now),
             _ => level.idle_since,
         };
+        // A stream that nobody reads has no deadline of its own.
+        let streaming = matches!(
+            state.seat,
+            Seat::Lent {
+                streaming: true,
+                ..
+            }
+        );
         let idle = most_idle.zip(idle_since);
         let idle = idle.and_then(|(most, since)| since.checked_add(most));
         match state.seat {
             // The call has a deadline; what is left of it is seen to when it is over.
-            Seat::Lent { .. } => idle.or_else(|| now.checked_add(self.shared.cleanup_timeout)),
+            Seat::Lent { .. } if !streaming => {
+                idle.or_else(|| now.checked_add(self.shared.cleanup_timeout))
+            }
             _ => old.into_iter().chain(idle).min(),
         }
     }
@@ -67,7 +77,13 @@ impl Bound {
             return;
         }
         let mut state = self.state();
-        if !matches!(state.seat, Seat::Here(_)) {
+        if matches!(
+            state.seat,
+            Seat::Lent {
+                streaming: false,
+                ..
+            } | Seat::Gone
+        ) {
             return;
         }
         let Some(first) = state.levels.first() else {
@@ -81,11 +97,14 @@ impl Bound {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
         };
-        if let Seat::Here(lease) = std::mem::replace(&mut state.seat, Seat::Gone) {
-            after.lease = Some(lease);
+        // A stream keeps its connection until it is read or dropped: it gets the error then.
+        if matches!(state.seat, Seat::Here(_)) {
+            if let Seat::Here(lease) = std::mem::replace(&mut state.seat, Seat::Gone) {
+                after.lease = Some(lease);
+            }
+            state.undo.clear();
+            state.free_place();
         }
-        state.undo.clear();
-        state.free_place();
         drop(state);
         tracing::warn!(%site, "{message}");
         self.follow(after);

@@ -105,11 +105,18 @@ impl State {
         self.owner.as_ref()?.upgrade()
     }
 
-    /// The levels go on in another frame.
-    pub(super) fn move_levels(&mut self, to: &Arc<Frame>) {
+    /// The levels of a frame go on in another.
+    pub(super) fn move_levels(&mut self, from: &Arc<Frame>, to: &Arc<Frame>) {
         for level in &mut self.levels {
-            level.frame = Some(Arc::clone(to));
+            if matches!(&level.frame, Some(of) if Arc::ptr_eq(of, from)) {
+                level.frame = Some(Arc::clone(to));
+            }
         }
+    }
+
+    /// It is not there any more, and nothing that was lost with it.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.seat, Seat::Gone) && self.levels.is_empty()
     }
 
     /// The innermost level that code in this frame is in.
@@ -143,8 +150,7 @@ impl State {
         let mut after = After::default();
         // A connection that is gone is nobody's, whatever pinned it: only a transaction that
         // was lost with it stays, until it is ended.
-        let gone = matches!(self.seat, Seat::Gone) && self.levels.is_empty();
-        if !gone && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
+        if !self.is_gone() && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
             return after;
         }
         self.session = false;

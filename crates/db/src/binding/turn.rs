@@ -24,8 +24,8 @@ pub(crate) enum Position {
     Frame(Option<Arc<Frame>>),
     /// From code in this frame, which was in this level when it began to wait.
     FrameWithin(Arc<Frame>, u64),
-    /// From the guard of this level.
-    Level(u64),
+    /// From the guard of this level, used by code in this frame.
+    Level(u64, Option<Arc<Frame>>),
     /// From that guard, to end the level: it may have been lost or doomed.
     Ending(u64),
     /// From nobody, to clean up.
@@ -47,7 +47,8 @@ impl Position {
         match self {
             Position::Frame(frame) => frame.as_ref(),
             Position::FrameWithin(frame, _) => Some(frame),
-            _ => None,
+            Position::Level(_, frame) => frame.as_ref(),
+            Position::Ending(_) | Position::CleanUp => None,
         }
     }
 }
@@ -125,7 +126,9 @@ impl Bound {
                 }
             }
         });
-        let limit = self.shared.acquire_timeout;
+        // What is to be cleaned up waits as long as it takes.
+        let cleans_up = matches!(position, Position::CleanUp);
+        let limit = self.shared.acquire_timeout.filter(|_| !cleans_up);
         let lease = self.shared.runtime.within(limit, looked).await;
         let holder = waiting.holder;
         drop(waiting);
@@ -187,17 +190,30 @@ impl State {
         Some(self.levels[depth].serial)
     }
 
+    /// Whether it comes from code in or below the frame of the innermost level.
+    fn is_inside_top(&self, position: &Position) -> bool {
+        let within = match self.levels.last().map(|top| &top.frame) {
+            Some(Some(within)) => within,
+            // Nobody's frame: an explicit connection.
+            Some(None) => return !matches!(position, Position::Level(..) | Position::Ending(_)),
+            None => return true,
+        };
+        let frame = position.frame();
+        frame.is_some_and(|frame| frame.is_within(within))
+    }
+
     /// Whether a call from there may run now.
     fn admits(&self, position: &Position) -> Admission {
-        let top = self.levels.last();
         match position {
             Position::CleanUp => return Admission::Yes,
-            Position::Ending(serial) | Position::Level(serial) => {
+            Position::Ending(serial) | Position::Level(serial, _) => {
                 let Some(depth) = self.depth_of(*serial) else {
                     let message = "the transaction that this call belongs to has ended";
                     return Admission::No(Error::new(Kind::TransactionEnded, message));
                 };
-                if let Some(above) = self.levels.get(depth + 1) {
+                if let Some(above) = self.levels.get(depth + 1)
+                    && !self.is_inside_top(position)
+                {
                     return Admission::After(above.site);
                 }
             }
@@ -212,11 +228,8 @@ impl State {
                                    rolled back: a statement of it cannot run any more";
                     return Admission::No(Error::new(Kind::TransactionEnded, message).at(site));
                 }
-                if let Some(top) = top
-                    && let Some(within) = &top.frame
-                    && !position
-                        .frame()
-                        .is_some_and(|frame| frame.is_within(within))
+                if let Some(top) = self.levels.last()
+                    && !self.is_inside_top(position)
                 {
                     return Admission::After(top.site);
                 }
@@ -257,6 +270,9 @@ impl Turn {
         if let Seat::Lent { streaming, .. } = &mut state.seat {
             *streaming = true;
         }
+        let wakers = std::mem::take(&mut state.waiting);
+        drop(state);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Something is left to be settled or undone.
@@ -347,6 +363,8 @@ impl Turn {
         match state.levels.first() {
             None => {
                 let open = matches!(status, Status::InTransaction | Status::Failed);
+                // What is about to be undone is nobody's transaction any more.
+                let open = open && state.undo.is_empty();
                 if let (true, Some(site)) = (open, site) {
                     let level = Level::raw(&self.bound.shared, state.owner(), site);
                     began = Some(level.serial);

@@ -32,8 +32,11 @@ pub(super) struct Swapped {
 
 impl Swapped {
     pub(super) fn with(entered: Option<Entered>) -> Self {
-        let before = CURRENT.with(|current| current.replace(entered));
-        Swapped { before }
+        // A thread that is ending has no current frame any more.
+        let before = CURRENT.try_with(|current| current.replace(entered));
+        Swapped {
+            before: before.unwrap_or_default(),
+        }
     }
 }
 

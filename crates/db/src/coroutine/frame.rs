@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Error;
 use crate::binding::Bound;
@@ -43,6 +43,8 @@ pub(crate) struct Frame {
     /// There are errors to remember or to forget; of root frames only. Written under the
     /// lock. Relaxed: a coroutine sees its own writes.
     has_errors: AtomicBool,
+    /// There is something in `lost`.
+    has_lost: AtomicBool,
     state: Mutex<FrameState>,
 }
 
@@ -51,6 +53,10 @@ struct FrameState {
     /// A frame that has ended takes no more bindings.
     ended: bool,
     bindings: Vec<(DbId, Arc<Bound>)>,
+    /// Connections on which guards opened levels in this frame.
+    levels_on: Vec<Weak<Bound>>,
+    /// The `Db`s whose transaction in this frame was ended by somebody else.
+    lost: Vec<DbId>,
     /// Run when it ends; of root frames only.
     callbacks: Vec<Callback>,
     /// The last error of each `Db`; of root frames only.
@@ -72,6 +78,7 @@ impl Frame {
             parent: outer.map(Arc::clone),
             outside_of,
             has_errors: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -144,6 +151,32 @@ impl Frame {
         drop(gone);
     }
 
+    /// Unbinds a connection from whichever frame around has it.
+    pub(crate) fn unbind_around(self: &Arc<Self>, bound: &Arc<Bound>) {
+        for frame in self.outwards() {
+            frame.unbind(bound);
+        }
+    }
+
+    /// A level was opened in this frame on a connection that may be bound further out.
+    pub(crate) fn note_levels_on(&self, bound: &Arc<Bound>) {
+        self.state().levels_on.push(Arc::downgrade(bound));
+    }
+
+    /// The transaction of this frame's closure was ended by somebody else.
+    pub(crate) fn lose(&self, db: DbId) {
+        self.state().lost.push(db);
+        self.has_lost.store(true, Ordering::Release);
+    }
+
+    /// Whether code in this frame was in a transaction that somebody else has ended.
+    pub(crate) fn has_lost(self: &Arc<Self>, db: DbId) -> bool {
+        self.outwards().any(|frame| {
+            // Acquire pairs with the release in `lose`.
+            frame.has_lost.load(Ordering::Acquire) && frame.state().lost.contains(&db)
+        })
+    }
+
     /// Registers what is to run when the coroutine has ended.
     pub(crate) fn on_end(self: &Arc<Self>, callback: Callback) {
         let mut state = self.root_of().state();
@@ -162,13 +195,22 @@ impl Frame {
         state.ended = true;
         let bindings = std::mem::take(&mut state.bindings);
         let callbacks = std::mem::take(&mut state.callbacks);
-        state.last_errors.clear();
+        let levels_on = std::mem::take(&mut state.levels_on);
+        let errors = std::mem::take(&mut state.last_errors);
         drop(state);
+        drop(errors);
+        if let Some(outer) = &self.parent {
+            // Guards may live on outside: what they hold open is the outer frame's then.
+            for bound in levels_on.iter().filter_map(Weak::upgrade) {
+                bound.move_levels(self, outer);
+                outer.note_levels_on(&bound);
+            }
+        }
         for (db, bound) in bindings {
             let outer = self.parent.as_ref();
             let outer = outer.filter(|_| self.outside_of != Some(db));
             // A waker of the user's that panics must not keep the rest from being taken down.
-            let ended = catch_unwind(AssertUnwindSafe(|| bound.frame_ended(db, outer)));
+            let ended = catch_unwind(AssertUnwindSafe(|| bound.frame_ended(db, self, outer)));
             drop(ended);
         }
         callbacks.into_iter().for_each(run);

@@ -79,6 +79,12 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// A transaction that writes keeps all other writers out, as in SQLite: the layer then
+    /// refuses what could only wait for itself.
+    fn one_writer(&self) -> bool {
+        false
+    }
+
     /// Opens a connection.
     ///
     /// # Cancel safety

@@ -8,7 +8,7 @@ use cenote::{Error, Kind, Result};
 
 use super::server::{Deed, Held, Server, State, lost};
 use super::session::{Line, Traffic};
-use super::store::refused;
+use super::store::told_to_fail;
 use super::{Break, DroppedCalls};
 
 /// Something that a client can ask of the server.
@@ -160,10 +160,7 @@ impl<C: Call> Flight<C> {
             return Err(cut(&mut state, C::MANNERS, number));
         }
         let answer = match self.fail_with.take() {
-            Some(with) => {
-                let message = format!("told to fail with {with}");
-                Err(refused(&with, message))
-            }
+            Some(state) => Err(told_to_fail(&state)),
             None => call.execute(&mut state, number),
         };
         if self.break_at.is_some() {

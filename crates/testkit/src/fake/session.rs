@@ -7,7 +7,7 @@ use cenote::driver::{Columns, Outcome, Status, Value};
 use cenote::{Error, Kind, Result};
 
 use super::rows::{self, Row};
-use super::store::{Store, Transaction, refused};
+use super::store::{Store, Transaction, refused, told_to_fail};
 use super::text::{Item, Selected, Selection, Statement, Text};
 
 /// A connection as the server sees it.
@@ -164,7 +164,7 @@ impl Session {
             Statement::Create { table, columns } => store.create(table.clone(), columns.clone())?,
             Statement::Drop(table) => store.drop_table(table)?,
             Statement::Fail(state) => {
-                return Err(refused(state, format!("told to fail with {state}")));
+                return Err(told_to_fail(state));
             }
             Statement::Insert { table, rows } => {
                 let rows: Vec<Row> = rows.iter().map(|row| fill(row, params)).collect();
@@ -231,8 +231,10 @@ impl Session {
 
     /// What the rows of a text look like, without running it.
     pub(super) fn columns_of(&self, store: &Store, text: &Text) -> Result<Arc<Columns>> {
-        let Some(Statement::Select { items, from }) = text.statements.last() else {
-            return Ok(rows::columns([]));
+        let (items, from) = match text.statements.last() {
+            Some(Statement::Select { items, from }) => (items, from),
+            Some(Statement::Fail(state)) => return Err(told_to_fail(state)),
+            _ => return Ok(rows::columns([])),
         };
         let alone = Transaction::new(false);
         let own = self.transaction.as_ref().unwrap_or(&alone);

@@ -52,6 +52,10 @@ pub(super) fn refused(state: &str, message: impl Into<String>) -> Error {
     Error::database(DatabaseError::new(message).with_sql_state(state))
 }
 
+pub(super) fn told_to_fail(state: &str) -> Error {
+    refused(state, format!("told to fail with {state}"))
+}
+
 impl Store {
     /// Creates a table, for everybody and at once, whatever becomes of the transaction.
     pub(super) fn create(&mut self, table: String, columns: Vec<ColumnRule>) -> Result<()> {

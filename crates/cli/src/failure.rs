@@ -1,0 +1,77 @@
+//! Why the command could not do what it was asked, in one line, and with which code it ends.
+
+use std::fmt;
+use std::io;
+
+/// A failure: a line for standard error, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    line: String,
+}
+
+impl Failure {
+    fn new(code: u8, text: impl fmt::Display) -> Self {
+        // One line, whatever stands in the DSN or in what a database says.
+        let line = text.to_string().replace(char::is_control, " ");
+        Failure { code, line }
+    }
+
+    /// The arguments are wrong.
+    pub(crate) fn usage(text: impl fmt::Display) -> Self {
+        Failure::new(2, format!("{text}; see cenote --help"))
+    }
+
+    /// The database cannot be reached, or refuses.
+    pub(crate) fn database(text: impl fmt::Display) -> Self {
+        Failure::new(3, text)
+    }
+
+    /// Anything else.
+    pub(crate) fn other(text: impl fmt::Display) -> Self {
+        Failure::new(4, text)
+    }
+
+    /// It was ended by hand before anything could be checked.
+    pub(crate) fn interrupted() -> Self {
+        Failure::new(
+            130,
+            "interrupted: nothing was checked, and tables may be left behind",
+        )
+    }
+
+    /// The exit code, as `--help` says it.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl From<cenote::Error> for Failure {
+    fn from(error: cenote::Error) -> Self {
+        Failure::database(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::other(format!("the output cannot be written: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_whatever_it_is_about() {
+        let failure = Failure::database("cannot open \"a\nb\": \u{1b}[31mno");
+        assert_eq!(failure.to_string(), "cannot open \"a b\":  [31mno");
+        assert_eq!(failure.code(), 3);
+    }
+}

@@ -1,0 +1,124 @@
+//! The bank's tables: made before a run, taken away after it, and never over those of others.
+
+use cenote::{Db, Error, Kind, Result, Violation};
+
+use crate::bank::STARTING_CENTS;
+
+const ACCOUNTS: &str = "cenote_bank_account";
+/// Says whose the accounts are, and whether somebody is at work on them.
+const MARK: &str = "cenote_bank_run";
+
+/// What stands in [`MARK`].
+const RUNNING: &str = "running";
+const DONE: &str = "done";
+
+/// What was found where the tables are to be.
+enum Found {
+    Nothing,
+    /// Kept by a run that has ended.
+    Kept,
+    /// Of a run that has not ended, or was killed.
+    Running,
+    /// Not made by this command.
+    Foreign,
+}
+
+/// Makes the tables anew, with so many accounts.
+///
+/// # Errors
+///
+/// What the database says; [`Kind::Other`] if there are tables of these names already that must
+/// not be dropped, unless it is forced to.
+pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> {
+    match find(db).await? {
+        Found::Nothing => {}
+        Found::Kept => drop_all(db).await?,
+        Found::Running | Found::Foreign if force => drop_all(db).await?,
+        Found::Running => {
+            return Err(refused(
+                "another run of cenote is at work on the tables in this database, or was killed \
+                 there; --force drops them and runs",
+            ));
+        }
+        Found::Foreign => {
+            return Err(refused(&format!(
+                "this database has a table {ACCOUNTS} or {MARK} that cenote did not make; --force \
+                 drops it and runs"
+            )));
+        }
+    }
+    db.exec(
+        "CREATE TABLE cenote_bank_run (state VARCHAR(16) NOT NULL)",
+        (),
+    )
+    .await?;
+    db.exec("INSERT INTO cenote_bank_run (state) VALUES (?)", (RUNNING,))
+        .await?;
+    db.exec(
+        "CREATE TABLE cenote_bank_account (id BIGINT NOT NULL PRIMARY KEY, \
+         balance BIGINT NOT NULL, moves BIGINT NOT NULL)",
+        (),
+    )
+    .await?;
+    let sql = "INSERT INTO cenote_bank_account (id, balance, moves) VALUES (?, ?, 0)";
+    let rows = (1_i64..).take(accounts).map(|id| (id, STARTING_CENTS));
+    db.exec_many(sql, rows).await?;
+    Ok(())
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(Kind::Other, why)
+}
+
+async fn find(db: &Db) -> Result<Found> {
+    let has_accounts = is_there(db, "SELECT 1 FROM cenote_bank_account WHERE 1 = 0").await?;
+    let has_mark = is_there(db, "SELECT 1 FROM cenote_bank_run WHERE 1 = 0").await?;
+    if !has_mark {
+        return Ok(match has_accounts {
+            true => Found::Foreign,
+            false => Found::Nothing,
+        });
+    }
+    let sql = "SELECT state FROM cenote_bank_run";
+    let marks: Option<Vec<String>> = if_there(db.query_as(sql, ()).await)?;
+    let marks = marks.unwrap_or_default();
+    Ok(
+        match marks.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [DONE] => Found::Kept,
+            [RUNNING] => Found::Running,
+            _ => Found::Foreign,
+        },
+    )
+}
+
+async fn is_there(db: &Db, sql: &str) -> Result<bool> {
+    Ok(if_there(db.query(sql, ()).await)?.is_some())
+}
+
+/// `None` if what it was about does not exist.
+fn if_there<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.violation() == Some(Violation::Undefined) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says that the run is over, for tables that stay.
+pub(crate) async fn keep(db: &Db) -> Result<()> {
+    db.exec("UPDATE cenote_bank_run SET state = ?", (DONE,))
+        .await?;
+    Ok(())
+}
+
+/// Takes the tables away.
+pub(crate) async fn drop_all(db: &Db) -> Result<()> {
+    // The mark goes last: while it is there, what is left is known to be ours.
+    for sql in [
+        "DROP TABLE cenote_bank_account",
+        "DROP TABLE cenote_bank_run",
+    ] {
+        if_there(db.exec(sql, ()).await)?;
+    }
+    Ok(())
+}

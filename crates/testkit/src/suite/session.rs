@@ -1,0 +1,121 @@
+//! Promises about the session as a whole, and about how it comes into being.
+
+use cenote::Kind;
+use cenote::driver::{ConnectSettings, Options, Reset, Status, Value};
+
+use super::Subject;
+use super::client::Client;
+
+/// After a reset the session is as new, with all that was committed; or it says that it cannot
+/// be, and can be closed.
+pub async fn a_reset_gives_a_new_session_or_asks_for_a_new_connection(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    client.add(1).await;
+    if let Some([create, select]) = &subject.sql.temporary_table {
+        client.must(create).await;
+        client.must(select).await;
+    }
+    match client.connection.reset().await {
+        Ok(Reset::Done) => {
+            assert_eq!(client.status(), Status::Idle);
+            client.is_usable().await;
+            if let Some([_, select]) = &subject.sql.temporary_table {
+                client.must_not(select).await;
+            }
+            assert_eq!(client.ids().await, [1]);
+            client.begin().await;
+            client.add(2).await;
+            client.commit().await;
+        }
+        Ok(Reset::Replace) => client.close().await,
+        Err(error) => panic!("a session can be reset: {error}"),
+    }
+    let mut other = Client::another(subject).await;
+    if let Some([_, select]) = &subject.sql.temporary_table {
+        other.must_not(select).await;
+    }
+    other.is_usable().await;
+}
+
+/// A ping is answered, in a transaction and outside.
+pub async fn a_ping_is_answered(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    client.connection.ping().await.expect("it is there");
+    assert_eq!(client.status(), Status::Idle);
+    client.begin().await;
+    client.add(1).await;
+    client.connection.ping().await.expect("it is there");
+    assert_eq!(client.status(), Status::InTransaction);
+    client.commit().await;
+    assert_eq!(client.ids().await, [1]);
+}
+
+/// A setting that there is not is an error, if there are settings at all; the session goes on.
+pub async fn a_setting_is_made_or_refused(subject: &Subject) {
+    let mut client = Client::another(subject).await;
+    // Some databases take any name; what matters is that nothing else comes of it.
+    let _ = client
+        .connection
+        .set("cenote_no_such_setting", &Value::Int(1))
+        .await;
+    assert_eq!(client.status(), Status::Idle);
+    client.is_usable().await;
+}
+
+/// Looking whether the other side has gone does not hurt one that has not.
+pub async fn a_probe_of_a_healthy_connection_changes_nothing(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    client.begin().await;
+    client.add(1).await;
+    client.connection.probe();
+    assert!(!client.connection.is_broken());
+    assert_eq!(client.status(), Status::InTransaction);
+    client.commit().await;
+    client.connection.probe();
+    client.is_usable().await;
+    assert_eq!(client.ids().await, [1]);
+}
+
+/// An option that the driver does not know is refused by its name.
+pub async fn an_unknown_option_is_an_error_that_names_it(subject: &Subject) {
+    const UNKNOWN: &str = "cenote_no_such_option";
+    let mut options = Options::new();
+    for (name, value) in subject.options.iter() {
+        options.set(name, value);
+    }
+    options.set(UNKNOWN, "1");
+    let refused = subject.driver.template(&subject.dsn, &options);
+    let error = refused.expect_err("there is no such option");
+    assert_eq!(error.kind(), Kind::Config, "{error}");
+    assert!(error.message().contains(UNKNOWN), "{error}");
+}
+
+/// What is shown of a template holds no password.
+pub async fn the_address_holds_no_password(subject: &Subject) {
+    let template = &subject.template;
+    let shown = format!("{} {template:?} {:?}", template.address(), subject.dsn);
+    let client = Client::another(subject).await;
+    let shown = format!("{shown} {:?}", client.connection);
+    let password = subject.credentials.password.as_ref();
+    if let Some(password) = password.filter(|password| !password.is_empty()) {
+        let is_hidden = !shown.contains(password.expose());
+        assert!(is_hidden, "a password is shown");
+    }
+    assert!(!template.address().is_empty(), "an address for messages");
+}
+
+/// A connection that cannot be opened is an error of that kind, with a message.
+pub async fn a_connect_that_fails_says_so(subject: &Subject) {
+    let Some(dsn) = &subject.unreachable else {
+        return;
+    };
+    let template = subject.driver.template(dsn, &subject.options);
+    let template = template.expect("nothing is opened yet");
+    let settings = ConnectSettings::new(0);
+    let connecting = template.connect(subject.credentials.clone(), &settings);
+    let error = connecting
+        .await
+        .expect_err("there is nothing to connect to");
+    assert_eq!(error.kind(), Kind::Connect, "{error}");
+    assert!(!error.message().is_empty());
+}
