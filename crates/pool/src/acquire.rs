@@ -175,6 +175,11 @@ where
                 return this.mind_the_deadline(cx);
             }
         }
+        if let Stage::Queued(key) = this.stage
+            && let Some(end) = this.poll_reserved(key, cx)
+        {
+            return end;
+        }
         this.poll_slowly(cx)
     }
 }
@@ -209,12 +214,12 @@ where
                         return None;
                     }
                 };
-                self.stage = Stage::Checking(Checking {
+                self.go_to(Stage::Checking(Checking {
                     hook,
                     unchecked,
                     key: None,
                     began,
-                });
+                }));
             }
             Some(Check::Sync(check)) => {
                 let answer = caught_check(|| check(unchecked.resource()));
@@ -227,12 +232,12 @@ where
             }
             Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
                 Ok(hook) => {
-                    self.stage = Stage::CheckingBoxed(Checking {
+                    self.go_to(Stage::CheckingBoxed(Checking {
                         hook,
                         unchecked,
                         key: None,
                         began,
-                    });
+                    }));
                 }
                 Err(panic) => {
                     self.refuse(unchecked.take(), Some(panic), cx);
@@ -318,7 +323,41 @@ where
         }
     }
 
-    /// Everything but an idle resource whose hook says yes at once.
+    /// Takes what has been reserved for us, if that can be done without the lock.
+    /// `None`: on with `poll_slowly`.
+    #[inline(never)]
+    fn poll_reserved(
+        &mut self,
+        key: WaiterKey,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<Acquired<L, M>>> {
+        let (slot, fresh) = self.core.collect(key)?;
+        self.serial = Some(key.serial());
+        self.go_to(Stage::Done);
+        self.poll_taken(slot, fresh, cx)
+    }
+
+    /// We have a slot; what is not fresh goes through the hook. `None`: refused.
+    #[inline]
+    fn poll_taken(
+        &mut self,
+        slot: &'p Slot<Filled<M>>,
+        fresh: bool,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<Acquired<L, M>>> {
+        let checked = match fresh {
+            true => Some(slot),
+            false => self.check_at_once(slot, cx),
+        };
+        match checked {
+            Some(slot) => Some(Poll::Ready(Ok(self.serve(slot)))),
+            None if self.is_checking() => Some(self.mind_the_deadline(cx)),
+            None => None,
+        }
+    }
+
+    /// Everything but a resource that is idle or reserved for us, and whose hook
+    /// says yes at once.
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
             let looked = match &self.stage {
@@ -371,17 +410,13 @@ where
                     serial,
                 } => {
                     self.serial = serial.or(self.serial);
+                    self.go_to(Stage::Done);
                     let slot = self.core.slots.at(slot);
-                    if fresh {
-                        return Poll::Ready(Ok(self.serve(slot)));
+                    match self.poll_taken(slot, fresh, cx) {
+                        Some(end) => return end,
+                        // Refused: on with the next.
+                        None => continue,
                     }
-                    if let Some(slot) = self.check_at_once(slot, cx) {
-                        return Poll::Ready(Ok(self.serve(slot)));
-                    }
-                    if self.is_checking() {
-                        return self.mind_the_deadline(cx);
-                    }
-                    continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
                 Looked::Closed => self.nothing(AcquireError::Closed),
@@ -389,16 +424,22 @@ where
                 Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
                 Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
             };
-            self.stage = Stage::Done;
+            self.go_to(Stage::Done);
             return Poll::Ready(end);
         }
     }
 
     /// It has a place in the queue, and keeps it until the stage is another one.
     fn queued(&mut self, key: WaiterKey) {
-        if !matches!(self.stage, Stage::Queued(_)) {
-            self.stage = Stage::Queued(key);
-        }
+        self.go_to(Stage::Queued(key));
+    }
+
+    /// Goes on from a stage that holds nothing: there is nothing to drop.
+    #[inline]
+    fn go_to(&mut self, next: Stage<'p, M, H>) {
+        let last = std::mem::replace(&mut self.stage, next);
+        debug_assert!(matches!(last, Stage::Start | Stage::Queued(_) | Stage::Done));
+        std::mem::forget(last);
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
@@ -512,7 +553,6 @@ where
 
     /// The acquire has its lease.
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
-        self.stage = Stage::Done;
         let (core, caller) = (self.core, self.caller);
         slot.count_lease();
         let now = core.runtime.coarse_now();

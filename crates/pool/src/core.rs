@@ -19,11 +19,12 @@ use crate::keeper::{self, Bell};
 use crate::log;
 use crate::manager::Manager;
 use crate::runtime::Runtime;
-use crate::slot::{Phase, Slots};
+use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, Rare, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::user_code::drop_caught;
+use crate::waiters::{Grants, WaiterKey};
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
 /// an owned lease borrows, so that no lease ever counts references.
@@ -67,6 +68,8 @@ pub(crate) struct Apart<T>(pub(crate) T);
 pub(crate) struct Core<M: Manager> {
     pub(crate) id: PoolId,
     pub(crate) slots: Slots<Filled<M>>,
+    /// What those who wait were given, for them to read without the lock.
+    grants: Arc<Grants>,
     state: Apart<Mutex<PoolState<M>>>,
     /// Mirrors of locked state for those who only need to know; see [`signal`].
     signals: AtomicU64,
@@ -112,10 +115,12 @@ impl<M: Manager> Core<M> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         // Relaxed: only has to be unique.
         let id = PoolId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let state = State::new(&config);
         Core {
             id,
             slots: Slots::new(),
-            state: Apart(Mutex::new(State::new(&config))),
+            grants: state.waiters.grants(),
+            state: Apart(Mutex::new(state)),
             signals: AtomicU64::new(0),
             handles: Apart(AtomicUsize::new(1)),
             manager,
@@ -180,6 +185,15 @@ impl<M: Manager> Core<M> {
         for outcome in rare.uncollected {
             let _ = drop_caught(outcome);
         }
+    }
+
+    /// Takes what is reserved for a waiter, without the lock, and whether it is
+    /// fresh. `None`: nothing is, or it has to be collected under the lock.
+    #[inline]
+    pub(crate) fn collect(&self, key: WaiterKey) -> Option<(&Slot<Filled<M>>, bool)> {
+        let grant = self.grants.of(key)?;
+        let slot = self.slots.at(grant.slot as usize);
+        slot.collect(grant.ticket).then_some((slot, grant.fresh))
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -27,6 +27,7 @@ mod slot;
 mod state;
 mod status;
 mod sync;
+mod table;
 mod take;
 mod user_code;
 mod waiters;

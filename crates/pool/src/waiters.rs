@@ -6,17 +6,29 @@
 //! [`WaiterKey`]; keys are never confused, because every acquire has a serial
 //! number of its own, which it keeps if it has to queue again.
 //!
+//! A waiter that was given a resource need not take the lock to collect it: what
+//! it was given also stands in a word of its own ([`Grants`]) that it can read at
+//! any time. The word only *tells*; whose the resource is, the slot's word decides
+//! (`Slot::collect`). The entry of one that collected without the lock stays until
+//! somebody has its slot in hand under the lock again: at most one for each slot.
+//!
 //! # Invariants
 //!
 //! W1. Linked entries are exactly those that were given nothing yet.
-//! W2. An entry owns at most one resource (`Outcome::Resource`) and one place
-//!     (`place`); whoever removes the entry passes both on.
+//! W2. An entry owns at most one resource (`Outcome::Resource`, unless it was
+//!     collected) and one place; whoever removes the entry passes both on.
+//! W3. The word of an entry without a resource is zero.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
+
+use crate::sync::AtomicU64;
+use crate::table::Table;
 
 /// Names one waiter, for as long as it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +52,62 @@ impl WaiterKey {
     /// Its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
+    }
+}
+
+/// A resource that is reserved for a waiter, as the waiter itself is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant {
+    pub(crate) slot: u32,
+    /// Which reservation of that slot.
+    pub(crate) ticket: u32,
+    /// It was made just now, so it skips the acquire hook.
+    pub(crate) fresh: bool,
+}
+
+impl Grant {
+    const SOME: u64 = 1 << 63;
+    const FRESH: u64 = 1 << 62;
+
+    /// Never zero. A slot's number takes less than 30 bits.
+    fn into_word(self) -> u64 {
+        let fresh = if self.fresh { Self::FRESH } else { 0 };
+        Self::SOME | fresh | (u64::from(self.slot) << 32) | u64::from(self.ticket)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "taken apart as put together")]
+    fn from_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Grant {
+            slot: ((word & !(Self::SOME | Self::FRESH)) >> 32) as u32,
+            ticket: word as u32,
+            fresh: word & Self::FRESH != 0,
+        })
+    }
+}
+
+/// What each waiter was given, for the waiter to read without the lock.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    words: Table<AtomicU64>,
+}
+
+impl Grants {
+    /// What is reserved for this waiter, if anything is. Only for the acquire that
+    /// waits under this key: another entry may have its number afterwards.
+    #[inline]
+    pub(crate) fn of(&self, key: WaiterKey) -> Option<Grant> {
+        // Acquire pairs with the release in `tell`: the slot's word is at least as
+        // new as this, so an old ticket is not taken for the present one.
+        let word = self.words.get(key.index as usize)?.load(Ordering::Acquire);
+        Grant::from_word(word)
+    }
+
+    /// Tells a waiter what it has. For code that holds the lock.
+    fn tell(&self, index: u32, grant: Option<Grant>) {
+        let word = grant.map_or(0, Grant::into_word);
+        // Release pairs with the acquire in `of`.
+        self.words.at(index as usize).store(word, Ordering::Release);
     }
 }
 
@@ -75,8 +143,8 @@ pub(crate) struct Waiter<F> {
     /// Has its resource and runs the acquire hook; only its deadline counts.
     pub(crate) checking: bool,
     pub(crate) outcome: Outcome<F>,
-    /// A place it may create in, not collected yet.
-    pub(crate) place: Option<u32>,
+    /// A place it may create in, not collected yet; `NIL` if there is none.
+    place: u32,
     pub(crate) waker: Option<Waker>,
     /// It has been seen to wait, and counted.
     pub(crate) counted: bool,
@@ -87,10 +155,26 @@ pub(crate) struct Waiter<F> {
     pub(crate) probe: Option<NonZeroU64>,
 }
 
+impl<F> Waiter<F> {
+    pub(crate) fn has_place(&self) -> bool {
+        self.place != NIL
+    }
+
+    pub(crate) fn give_place(&mut self, place: u32) {
+        self.place = place;
+    }
+
+    pub(crate) fn take_place(&mut self) -> Option<usize> {
+        let place = std::mem::replace(&mut self.place, NIL);
+        (place != NIL).then_some(place as usize)
+    }
+}
+
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Waiters<F> {
+    grants: Arc<Grants>,
     entries: Vec<Waiter<F>>,
     free: Vec<u32>,
     serial: u32,
@@ -104,7 +188,9 @@ pub(crate) struct Waiters<F> {
 
 impl<F> Waiters<F> {
     pub(crate) fn new() -> Self {
+        let words = Table::new();
         Waiters {
+            grants: Arc::new(Grants { words }),
             entries: Vec::new(),
             free: Vec::new(),
             serial: 0,
@@ -113,6 +199,11 @@ impl<F> Waiters<F> {
             linked: 0,
             deadlines: BinaryHeap::new(),
         }
+    }
+
+    /// The words that tell waiters what they have.
+    pub(crate) fn grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants)
     }
 
     /// How many wait and were given nothing yet.
@@ -137,7 +228,7 @@ impl<F> Waiters<F> {
             only_own_job: false,
             checking: false,
             outcome: Outcome::Waiting,
-            place: None,
+            place: NIL,
             waker: None,
             counted: false,
             deadline,
@@ -146,7 +237,10 @@ impl<F> Waiters<F> {
         };
         let index = match self.free.pop() {
             Some(index) => {
-                self.entries[index as usize] = entry;
+                let old = std::mem::replace(self.raw_mut(index), entry);
+                debug_assert!(old.waker.is_none() && matches!(old.outcome, Outcome::Waiting));
+                // Nothing is left in it: see `remove`.
+                std::mem::forget(old);
                 index
             }
             None => {
@@ -160,6 +254,7 @@ impl<F> Waiters<F> {
                     self.entries.reserve_exact(self.entries.len() / 8 + 8);
                 }
                 self.entries.push(entry);
+                self.grants.words.grow_by(|_| AtomicU64::new(0));
                 index
             }
         };
@@ -197,6 +292,32 @@ impl<F> Waiters<F> {
     pub(crate) fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<F>> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.live && entry.serial == key.serial).then_some(entry)
+    }
+
+    /// Reserves a resource for a waiter and tells it so. `granted` is the time by
+    /// the coarse clock.
+    pub(crate) fn grant(&mut self, key: WaiterKey, grant: Grant, granted: u64) {
+        let Some(entry) = self.get_mut(key) else {
+            return;
+        };
+        entry.outcome = Outcome::Resource {
+            slot: grant.slot,
+            fresh: grant.fresh,
+        };
+        entry.granted = granted;
+        self.grants.tell(key.index, Some(grant));
+    }
+
+    /// Takes what has become of a waiter out of its entry, and what it was told.
+    pub(crate) fn take_outcome(&mut self, key: WaiterKey) -> Outcome<F> {
+        let Some(entry) = self.get_mut(key) else {
+            return Outcome::Waiting;
+        };
+        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
+        if let Outcome::Resource { .. } = outcome {
+            self.grants.tell(key.index, None);
+        }
+        outcome
     }
 
     /// Queues a waiter.
@@ -278,7 +399,7 @@ impl<F> Waiters<F> {
         let mut index = self.head;
         while index != NIL {
             let entry = self.entries.get(index as usize)?;
-            if !entry.job && entry.place.is_none() {
+            if !entry.job && !entry.has_place() {
                 return self.key_at(index);
             }
             index = entry.next;

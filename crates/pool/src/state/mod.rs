@@ -39,7 +39,7 @@ use crate::config::{Config, Order};
 use crate::events::DestroyReason;
 use crate::slot::{Phase, Slots};
 use crate::status::{Counters, CreationError, ResourceId, Status};
-use crate::waiters::Waiters;
+use crate::waiters::{WaiterKey, Waiters};
 
 /// What is known of the resource in a slot. Meaningless while it is vacant.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub(crate) struct Meta {
     pub(crate) seen: (u64, Instant),
     /// The mark of the lease that was warned about.
     pub(crate) warned: Option<u64>,
+    /// The waiter it was reserved for last, until that is known to have got it.
+    pub(crate) reserved_for: Option<WaiterKey>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,6 @@ pub(crate) struct State<F> {
     ring: VecDeque<usize>,
     pub(crate) metas: Vec<Meta>,
     pub(crate) waiters: Waiters<F>,
-    reserved: usize,
     /// When the oldest reservation runs out of patience.
     patience_over: Option<Instant>,
     pub(crate) breaker: Breaker,
@@ -127,7 +128,6 @@ impl<F> State<F> {
             ring: VecDeque::new(),
             metas: Vec::new(),
             waiters: Waiters::new(),
-            reserved: 0,
             patience_over: None,
             breaker: Breaker::new(),
             backoff: Backoff::new(config.backoff),

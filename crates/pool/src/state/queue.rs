@@ -5,11 +5,11 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::Turn;
+use super::{Turn, narrow};
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, Position, WaiterKey};
+use crate::waiters::{Outcome, Position, Waiter, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ impl<T, F> Turn<'_, T, F> {
             waiter.only_own_job = true;
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
-                waiter.place = Some(place);
+                waiter.give_place(place);
             }
         } else {
             self.queue(key, Position::Back);
@@ -225,11 +225,15 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
         };
-        if let Some(place) = waiter.place.take() {
+        if let Some(place) = waiter.take_place() {
             waiter.job = true;
-            return Looked::Create(key, place as usize);
+            return Looked::Create(key, place);
         }
-        let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
+        let outcome = self.state.waiters.take_outcome(key);
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return Looked::Closed;
+        };
+        let looked = match outcome {
             Outcome::Waiting
                 if waiter
                     .deadline
@@ -273,7 +277,7 @@ impl<T, F> Turn<'_, T, F> {
         looked
     }
 
-    /// A waiter takes what is reserved for it.
+    /// A waiter takes what is reserved for it, and could not without the lock.
     fn collect(
         &mut self,
         key: WaiterKey,
@@ -282,7 +286,7 @@ impl<T, F> Turn<'_, T, F> {
         caller: &'static Location<'static>,
         waker: &mut Offered<'_>,
     ) -> Looked<F> {
-        self.state.reserved -= 1;
+        self.state.metas[slot].reserved_for = None;
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
@@ -332,20 +336,20 @@ impl<T, F> Turn<'_, T, F> {
     /// Takes the reservation of the waiter that arrived last, and later than
     /// `than`; that one is back in the queue.
     pub(super) fn unreserve_youngest(&mut self, than: Option<WaiterKey>) -> Option<(usize, bool)> {
-        if self.state.reserved == 0 {
+        if self.uncollected() == 0 {
             return None;
         }
-        let key = self.state.waiters.youngest_reserved(than)?;
-        let waiter = self.state.waiters.get_mut(key)?;
-        let Outcome::Resource { slot, fresh } = waiter.outcome else {
-            return None;
-        };
-        if waiter.only_own_job {
-            return None;
+        loop {
+            let key = self.state.waiters.youngest_reserved(than)?;
+            if self.state.waiters.get(key)?.only_own_job {
+                return None;
+            }
+            // If it collects at this very moment, its entry is gone: look again.
+            if let Some(reserved) = self.take_back(key) {
+                self.relink(key);
+                return Some(reserved);
+            }
         }
-        self.state.reserved -= 1;
-        self.relink(key);
-        Some((slot as usize, fresh))
     }
 
     /// Puts a waiter that lost what it was given back into the queue, where it
@@ -371,24 +375,25 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        let outcome = std::mem::replace(&mut waiter.outcome, Outcome::Waiting);
         let (place, probe) = (
-            waiter.place.take(),
+            waiter.take_place(),
             waiter.probe.take().map(NonZeroU64::get),
         );
         self.after.discard(waiter.waker.take());
+        let outcome = self.state.waiters.take_outcome(key);
         self.state.waiters.remove(key);
         self.end_probe(probe, None);
         match outcome {
             Outcome::Resource { slot, fresh } => {
-                self.state.reserved -= 1;
+                // Reserved for the one that leaves, so nobody else can take it.
+                self.state.metas[slot as usize].reserved_for = None;
                 self.pass_on(slot as usize, fresh);
             }
             Outcome::Failed(_) => self.after.rare().uncollected.push(outcome),
             _ => {}
         }
         if let Some(place) = place {
-            self.unclaim(place as usize);
+            self.unclaim(place);
         }
         self.settle();
         self.check();
@@ -414,6 +419,7 @@ impl<T, F> Turn<'_, T, F> {
             return;
         }
         self.state.patience_over = None;
+        self.uncollected();
         let mut next: Option<Duration> = None;
         let mut kept = false;
         let coarse = self.clock.coarse_now();
@@ -424,36 +430,21 @@ impl<T, F> Turn<'_, T, F> {
             // By the coarse clock, which a hand-over can afford to read.
             let granted_for = Duration::from_nanos(coarse.saturating_sub(waiter.granted));
             let left = PATIENCE.saturating_sub(granted_for);
-            let reserved = match waiter.outcome {
-                Outcome::Resource { slot, fresh } => Some((slot, fresh)),
-                _ => None,
-            };
-            match (reserved, waiter.place) {
-                (None, None) => {}
+            let reserved = matches!(waiter.outcome, Outcome::Resource { .. });
+            match (reserved, waiter.has_place()) {
+                (false, false) => {}
                 _ if !left.is_zero() => next = Some(next.map_or(left, |next| next.min(left))),
                 // Not in the queue: nothing else could serve it.
                 _ if waiter.only_own_job => {}
-                (Some((slot, fresh)), _) if self.state.waiters.waiting() > 0 => {
-                    self.state.reserved -= 1;
-                    self.pass_on(slot as usize, fresh);
-                    self.relink(key);
-                    self.summon_for_the_queue();
-                }
-                (_, Some(place)) => {
-                    // To the next who could use it; if there is none, it stays.
-                    if let Some(other) = self.state.waiters.first_without_creation() {
-                        if let Some(waiter) = self.state.waiters.get_mut(key) {
-                            waiter.place = None;
-                        }
-                        if let Some(other) = self.state.waiters.get_mut(other) {
-                            other.place = Some(place);
-                            other.granted = self.clock.coarse_now();
-                            self.after.wake(other.waker.take());
-                        }
-                    } else {
-                        kept = true;
+                (true, _) if self.state.waiters.waiting() > 0 => {
+                    if let Some((slot, fresh)) = self.take_back(key) {
+                        self.pass_on(slot, fresh);
+                        self.relink(key);
+                        self.summon_for_the_queue();
                     }
                 }
+                // To the next who could use it; if there is none, it stays.
+                (_, true) => kept |= !self.move_place(key),
                 _ => kept = true,
             }
         }
@@ -471,6 +462,24 @@ impl<T, F> Turn<'_, T, F> {
         self.check();
     }
 
+    /// Moves the place that one waiter was given and did not collect to the next
+    /// who could use it; `false` if there is none.
+    fn move_place(&mut self, from: WaiterKey) -> bool {
+        let waiters = &mut self.state.waiters;
+        let Some(to) = waiters.first_without_creation() else {
+            return false;
+        };
+        let place = waiters.get_mut(from).and_then(Waiter::take_place);
+        if let Some(place) = place
+            && let Some(to) = waiters.get_mut(to)
+        {
+            to.give_place(narrow(place));
+            to.granted = self.clock.coarse_now();
+            self.after.wake(to.waker.take());
+        }
+        true
+    }
+
     /// Fails every waiter whose deadline has passed.
     pub(crate) fn expire(&mut self) {
         while let Some(key) = self.state.waiters.pop_expired(self.clock.now()) {
@@ -482,11 +491,11 @@ impl<T, F> Turn<'_, T, F> {
                 continue;
             }
             waiter.outcome = Outcome::TimedOut;
-            let place = waiter.place.take();
+            let place = waiter.take_place();
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Some(place) = place {
-                self.unclaim(place as usize);
+                self.unclaim(place);
             }
         }
         self.settle();
@@ -497,28 +506,23 @@ impl<T, F> Turn<'_, T, F> {
     pub(super) fn fail_all(&mut self, outcome: impl Fn() -> Outcome<F>) {
         let mut back = Vec::new();
         for key in self.state.waiters.keys() {
+            back.extend(self.take_back(key));
+            // Gone, if it has collected what it was given: it has its lease.
             let Some(waiter) = self.state.waiters.get_mut(key) else {
                 continue;
             };
-            if waiter.checking {
+            if waiter.checking || !matches!(waiter.outcome, Outcome::Waiting) {
                 continue;
             }
-            if !matches!(waiter.outcome, Outcome::Waiting | Outcome::Resource { .. }) {
-                continue;
-            }
-            let had = std::mem::replace(&mut waiter.outcome, outcome());
-            let place = waiter.place.take();
+            waiter.outcome = outcome();
+            let place = waiter.take_place();
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
-            if let Outcome::Resource { slot, fresh } = had {
-                back.push((slot as usize, fresh));
-            }
             if let Some(place) = place {
-                self.unclaim(place as usize);
+                self.unclaim(place);
             }
         }
         for (index, fresh) in back {
-            self.state.reserved -= 1;
             self.pass_on(index, fresh);
         }
     }

@@ -190,13 +190,16 @@ impl<T, F> Turn<'_, T, F> {
         if !cfg!(debug_assertions) || cfg!(loom) {
             return;
         }
-        let (mut total, mut creating, mut reserved) = (0, 0, 0);
+        let (mut total, mut creating) = (0, 0);
         for (index, slot) in self.slots.iter() {
             let word = slot.word();
             match word.phase() {
                 Phase::Vacant => continue,
                 Phase::Creating => creating += 1,
-                Phase::Reserved => reserved += 1,
+                Phase::Reserved => debug_assert!(
+                    self.state.metas[index].reserved_for.is_some(),
+                    "slot {index} is reserved for nobody"
+                ),
                 Phase::Idle => {
                     debug_assert!(
                         self.state.waiters.waiting() == 0,
@@ -214,7 +217,6 @@ impl<T, F> Turn<'_, T, F> {
         }
         debug_assert_eq!(total, self.state.total, "I1");
         debug_assert_eq!(creating, self.state.creating, "I1");
-        debug_assert_eq!(reserved, self.state.reserved, "I1");
         debug_assert!(
             !self.state.closed || self.state.waiters.waiting() == 0,
             "I5"
