@@ -164,21 +164,18 @@ where
         // SAFETY: the hook inside `stage` is pinned with this struct: it is
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
-        if let Stage::Start = this.stage
-            && let Some(slot) = this.core.take_unlocked(this.caller)
-        {
+        let taken = match this.stage {
+            Stage::Start => this.core.take_unlocked(this.caller),
+            Stage::Queued(key) => this.take_reserved(key),
+            _ => None,
+        };
+        if let Some(slot) = taken {
             if let Some(slot) = this.check_at_once(slot, cx) {
-                slot.count_lease();
-                return Poll::Ready(Ok(L::of(this.core, slot)));
+                return Poll::Ready(Ok(this.serve(slot)));
             }
             if this.is_checking() {
                 return this.mind_the_deadline(cx);
             }
-        }
-        if let Stage::Queued(key) = this.stage
-            && let Some(end) = this.poll_reserved(key, cx)
-        {
-            return end;
         }
         this.poll_slowly(cx)
     }
@@ -324,36 +321,13 @@ where
     }
 
     /// Takes what has been reserved for us, if that can be done without the lock.
-    /// `None`: on with `poll_slowly`.
-    #[inline(never)]
-    fn poll_reserved(
-        &mut self,
-        key: WaiterKey,
-        cx: &mut Context<'_>,
-    ) -> Option<Poll<Acquired<L, M>>> {
-        let (slot, fresh) = self.core.collect(key)?;
-        self.serial = Some(key.serial());
-        self.go_to(Stage::Done);
-        self.poll_taken(slot, fresh, cx)
-    }
-
-    /// We have a slot; what is not fresh goes through the hook. `None`: refused.
     #[inline]
-    fn poll_taken(
-        &mut self,
-        slot: &'p Slot<Filled<M>>,
-        fresh: bool,
-        cx: &mut Context<'_>,
-    ) -> Option<Poll<Acquired<L, M>>> {
-        let checked = match fresh {
-            true => Some(slot),
-            false => self.check_at_once(slot, cx),
-        };
-        match checked {
-            Some(slot) => Some(Poll::Ready(Ok(self.serve(slot)))),
-            None if self.is_checking() => Some(self.mind_the_deadline(cx)),
-            None => None,
-        }
+    fn take_reserved(&mut self, key: WaiterKey) -> Option<&'p Slot<Filled<M>>> {
+        let slot = self.core.collect(key)?;
+        self.serial = Some(key.serial());
+        // Our entry is the pool's to clear up from here on.
+        self.go_to(Stage::Start);
+        Some(slot)
     }
 
     /// Everything but a resource that is idle or reserved for us, and whose hook
@@ -410,13 +384,20 @@ where
                     serial,
                 } => {
                     self.serial = serial.or(self.serial);
-                    self.go_to(Stage::Done);
+                    self.go_to(Stage::Start);
                     let slot = self.core.slots.at(slot);
-                    match self.poll_taken(slot, fresh, cx) {
-                        Some(end) => return end,
-                        // Refused: on with the next.
-                        None => continue,
+                    let checked = match fresh {
+                        true => Some(slot),
+                        false => self.check_at_once(slot, cx),
+                    };
+                    if let Some(slot) = checked {
+                        return Poll::Ready(Ok(self.serve(slot)));
                     }
+                    if self.is_checking() {
+                        return self.mind_the_deadline(cx);
+                    }
+                    // Refused: on with the next.
+                    continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
                 Looked::Closed => self.nothing(AcquireError::Closed),
@@ -438,7 +419,10 @@ where
     #[inline]
     fn go_to(&mut self, next: Stage<'p, M, H>) {
         let last = std::mem::replace(&mut self.stage, next);
-        debug_assert!(matches!(last, Stage::Start | Stage::Queued(_) | Stage::Done));
+        debug_assert!(matches!(
+            last,
+            Stage::Start | Stage::Queued(_) | Stage::Done
+        ));
         std::mem::forget(last);
     }
 
@@ -488,7 +472,15 @@ where
 
     /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
     /// deadline has passed.
+    #[inline]
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.timeout {
+            None => Poll::Pending,
+            Some(_) => self.poll_own_timer(cx),
+        }
+    }
+
+    fn poll_own_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline() else {
             return Poll::Pending;
         };
@@ -511,7 +503,11 @@ where
         Arrival {
             caller: self.caller,
             deadline: self.deadline(),
-            hint: hint::last_slot(self.core).map(Slot::index),
+            hint: match self.core.signals() & signal::QUEUED {
+                0 => hint::last_slot(self.core).map(Slot::index),
+                // Nothing is idle.
+                _ => None,
+            },
             patience: L::PATIENCE,
             refused: self.refused,
             serial: self.serial,
@@ -552,9 +548,21 @@ where
     }
 
     /// The acquire has its lease.
+    #[inline]
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
-        let (core, caller) = (self.core, self.caller);
+        self.go_to(Stage::Done);
         slot.count_lease();
+        // Otherwise it was taken at once, and by one who is noted already.
+        if !matches!(self.began, Began::NotYet) {
+            self.note_wait(slot);
+        }
+        L::of(self.core, slot)
+    }
+
+    /// Notes who has the slot and how long that took, for all who want to know.
+    #[inline(never)]
+    fn note_wait(&self, slot: &Slot<Filled<M>>) {
+        let (core, caller) = (self.core, self.caller);
         let now = core.runtime.coarse_now();
         slot.note_holder(caller, now);
         hint::used(core, slot);
@@ -574,7 +582,6 @@ where
         if slow.is_some_and(|slow| waited >= slow) {
             log::slow_acquire(core.name(), waited, caller);
         }
-        L::of(core, slot)
     }
 
     /// The story of a deadline that passed.
@@ -601,6 +608,7 @@ where
 }
 
 /// A waker to look with; with a clone of its own, if it will be left.
+#[inline]
 fn offered<'a>(cx: &Context<'a>, cloned: bool) -> Offered<'a> {
     Offered {
         theirs: cx.waker(),

@@ -89,6 +89,7 @@ pub(crate) struct Core<M: Manager> {
 
 /// Wakes. A waker is its executor's code: one that panics must not keep the others
 /// from being woken, nor what is doomed from being destroyed.
+#[inline]
 pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
@@ -135,19 +136,30 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes a turn under the lock, then does what follows from it.
+    #[inline]
     pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
+        self.turn_at(Clock::new(&*self.runtime), decide)
+    }
+
+    /// The same, with a clock that may have been read before the lock is taken.
+    #[inline]
+    pub(crate) fn turn_at<T>(
+        self: &Arc<Self>,
+        clock: Clock<'_>,
+        decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T,
+    ) -> T {
+        let mut after = Aftermath::default();
         let mut guard = self.state.0.lock();
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
-            clock: Clock::new(&*self.runtime),
-            after: Aftermath::default(),
+            clock,
+            after: &mut after,
         };
         let decision = decide(&mut turn);
-        let mut after = turn.after;
         self.mirror(&guard);
         drop(guard);
-        self.follow(&mut after);
+        self.follow(after);
         decision
     }
 
@@ -158,23 +170,35 @@ impl<M: Manager> Core<M> {
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
     #[inline]
-    fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
-        if let Some(waker) = after.waker.take() {
+    fn follow(self: &Arc<Self>, after: Aftermath<CreateFailure<M::Error>>) {
+        let Aftermath {
+            waker,
+            spent,
+            keeper,
+            rare,
+        } = after;
+        if let Some(waker) = waker {
             wake(waker);
         }
-        match after.keeper {
+        if keeper != KeeperCall::Nothing || rare.is_some() {
+            self.follow_rare(&keeper, rare);
+        }
+        drop(spent);
+    }
+
+    #[cold]
+    fn follow_rare(
+        self: &Arc<Self>,
+        keeper: &KeeperCall,
+        rare: Option<Box<Rare<CreateFailure<M::Error>>>>,
+    ) {
+        match keeper {
             KeeperCall::Nothing => {}
             KeeperCall::Ring => self.bell.ring(),
             KeeperCall::Start => keeper::start(self),
         }
-        if let Some(rare) = after.rare.take() {
-            self.follow_rare(*rare);
-        }
-        // Whatever else is in there is dropped by the caller, after the lock.
-    }
-
-    #[cold]
-    fn follow_rare(self: &Arc<Self>, rare: Rare<CreateFailure<M::Error>>) {
+        let Some(rare) = rare else { return };
+        let rare = *rare;
         rare.wakers.into_iter().for_each(wake);
         for event in &rare.events {
             self.listeners.emit(event);
@@ -187,19 +211,20 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Takes what is reserved for a waiter, without the lock, and whether it is
-    /// fresh. `None`: nothing is, or it has to be collected under the lock.
+    /// Takes what is reserved for a waiter, without the lock. `None`: nothing is,
+    /// or it has to be collected under the lock.
     #[inline]
-    pub(crate) fn collect(&self, key: WaiterKey) -> Option<(&Slot<Filled<M>>, bool)> {
-        let grant = self.grants.of(key)?;
+    pub(crate) fn collect(&self, key: WaiterKey) -> Option<&Slot<Filled<M>>> {
+        let grant = self.grants.take(key)?;
         let slot = self.slots.at(grant.slot as usize);
-        slot.collect(grant.ticket).then_some((slot, grant.fresh))
+        slot.collect(grant.ticket).then_some(slot)
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.runtime.now()
     }
 
+    #[inline]
     pub(crate) fn signals(&self) -> u64 {
         // Acquire pairs with the release in `mirror`. A signal set in the
         // same instant may be missed, as if this call had come before it.
@@ -349,10 +374,17 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
 }
 
 impl<M: Manager, C: Borrow<Arc<Core<M>>>> Drop for Held<M, C> {
+    #[inline]
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        if self.armed {
+            self.abandon();
         }
+    }
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
+    #[cold]
+    fn abandon(&self) {
         let core = self.core();
         core.turn(|turn| turn.sentence(self.index));
         Condemned::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();

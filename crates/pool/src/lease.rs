@@ -75,7 +75,7 @@ impl<'p, M: Manager> Lease<'p, M> {
     pub async fn release(this: Self) {
         let this = ManuallyDrop::new(this);
         if let Err(verdict) = this.return_unlocked() {
-            let back = Return::new(this.core, this.slot.index());
+            let back = Return::new(this.core, this.slot);
             if let Next::Recycle(back) = back.settle(verdict) {
                 back.recycle().await;
             }
@@ -125,7 +125,7 @@ impl<M: Manager> Drop for Lease<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Err(verdict) = self.return_unlocked() {
-            let back = Return::new(self.core, self.slot.index());
+            let back = Return::new(self.core, self.slot);
             finish(back.settle(verdict));
         }
     }
@@ -191,8 +191,11 @@ impl<M: Manager> OwnedLease<M> {
     /// Dropping the future while the async half runs destroys the resource;
     /// its place is free in any case.
     pub async fn release(this: Self) {
-        let (core, index) = this.into_parts();
-        if let Next::Recycle(back) = Return::new(core, index).settle(None) {
+        let back = {
+            let (core, index) = this.into_parts();
+            Return::new(Arc::clone(&core), core.slots.at(index))
+        };
+        if let Next::Recycle(back) = back.settle(None) {
             back.recycle().await;
         }
     }
@@ -243,7 +246,6 @@ impl<M: Manager> DerefMut for OwnedLease<M> {
 impl<M: Manager> Drop for OwnedLease<M> {
     #[inline]
     fn drop(&mut self) {
-        let index = self.slot().index();
         let asked = may_return_unlocked(&self.core, self.slot());
         // SAFETY: `self.core` is not used again.
         let core = unsafe { ManuallyDrop::take(&mut self.core) };
@@ -251,9 +253,9 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let verdict = match asked {
             Err(verdict) => {
                 // SAFETY: `core` keeps the slot alive, and this lease owns it.
-                put_core(unsafe { slot.as_ref() }, Arc::clone(&core));
-                let back = Return::new(core, index);
-                return finish(back.settle(verdict));
+                let slot = unsafe { slot.as_ref() };
+                put_core(slot, Arc::clone(&core));
+                return finish(Return::new(core, slot).settle(verdict));
             }
             Ok(()) => ASKED_AND_KEPT,
         };
@@ -271,7 +273,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
         let core = core.expect("it has just been put there");
-        finish(Return::new(core, index).settle(verdict));
+        finish(Return::new(core, slot).settle(verdict));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::hint;
 use crate::hooks::Refusal;
 use crate::manager::{Manager, Verdict};
 use crate::slot::Slot;
+use crate::state::Clock;
 
 /// A lease that is being returned: a slot in the caller's hands.
 pub(crate) struct Return<M: Manager, C: Borrow<Arc<Core<M>>>> {
@@ -50,16 +51,18 @@ pub(crate) fn may_return_unlocked<M: Manager>(
 pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
 
 impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
-    /// Takes responsibility for a leased slot that the caller owns.
-    pub(crate) fn new(core: C, index: usize) -> Self {
+    /// Takes responsibility for a leased slot of this pool that the caller owns.
+    #[inline]
+    pub(crate) fn new(core: C, slot: &Slot<Filled<M>>) -> Self {
+        slot.note_pool();
+        hint::used(core.borrow(), slot);
         Return {
-            held: Held::new(core, index),
+            held: Held::new(core, slot.index()),
         }
     }
 
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
-        self.slot().note_pool();
         if self.held.core().signals() & signal::CLOSED != 0 {
             let condemned = self.held.condemn(DestroyReason::Closed);
             condemned.destroy_in_background();
@@ -80,16 +83,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         core.call_before_release(resource)
     }
 
-    fn slot(&self) -> &Slot<Filled<M>> {
-        self.held.core().slots.at(self.held.index())
-    }
-
     /// Hands the async half to the runtime. If that never runs it, the resource
     /// is destroyed and its place free.
     pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
-        let owned = Return::new(Arc::clone(&core), self.held.disarm());
-        core.runtime.spawn(Box::pin(owned.recycle()));
+        let held = Held::new(Arc::clone(&core), self.held.disarm());
+        core.runtime.spawn(Box::pin(Return { held }.recycle()));
     }
 
     /// Runs the async half, then keeps or destroys.
@@ -106,8 +105,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         let index = self.held.disarm();
         let core = self.held.core();
         core.report(None);
-        hint::used(core, core.slots.at(index));
-        let used = core.turn(|turn| {
+        let clock = Clock::new(&*core.runtime);
+        if core.signals() & signal::QUEUED != 0 {
+            // It is needed to hand over; others need not wait for us to read it.
+            clock.coarse_now();
+        }
+        let used = core.turn_at(clock, |turn| {
             // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];
             let (resource, leased) = (meta.id, meta.leased);

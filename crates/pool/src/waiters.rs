@@ -17,7 +17,8 @@
 //! W1. Linked entries are exactly those that were given nothing yet.
 //! W2. An entry owns at most one resource (`Outcome::Resource`, unless it was
 //!     collected) and one place; whoever removes the entry passes both on.
-//! W3. The word of an entry without a resource is zero.
+//! W3. The word of an entry that has no resource, or whose resource was
+//!     collected, is zero.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -61,27 +62,25 @@ pub(crate) struct Grant {
     pub(crate) slot: u32,
     /// Which reservation of that slot.
     pub(crate) ticket: u32,
-    /// It was made just now, so it skips the acquire hook.
-    pub(crate) fresh: bool,
 }
 
 impl Grant {
+    /// Set in every grant, so that none is zero. A slot's number is far below it.
     const SOME: u64 = 1 << 63;
-    const FRESH: u64 = 1 << 62;
 
-    /// Never zero. A slot's number takes less than 30 bits.
     fn into_word(self) -> u64 {
-        let fresh = if self.fresh { Self::FRESH } else { 0 };
-        Self::SOME | fresh | (u64::from(self.slot) << 32) | u64::from(self.ticket)
+        Self::SOME | (u64::from(self.slot) << 32) | u64::from(self.ticket)
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "taken apart as put together")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "taken apart as put together"
+    )]
     fn from_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Grant {
-            slot: ((word & !(Self::SOME | Self::FRESH)) >> 32) as u32,
+            slot: ((word & !Self::SOME) >> 32) as u32,
             ticket: word as u32,
-            fresh: word & Self::FRESH != 0,
         })
     }
 }
@@ -93,20 +92,25 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// What is reserved for this waiter, if anything is. Only for the acquire that
-    /// waits under this key: another entry may have its number afterwards.
+    /// Takes the word of what is reserved for this waiter, if anything is: it either
+    /// collects that now, or takes the lock. Only for the acquire that waits under
+    /// this key: another entry may have its number afterwards.
     #[inline]
-    pub(crate) fn of(&self, key: WaiterKey) -> Option<Grant> {
-        // Acquire pairs with the release in `tell`: the slot's word is at least as
+    pub(crate) fn take(&self, key: WaiterKey) -> Option<Grant> {
+        let word = self.words.get(key.index as usize)?;
+        // Acquire pairs with the release in `write`: the slot's word is at least as
         // new as this, so an old ticket is not taken for the present one.
-        let word = self.words.get(key.index as usize)?.load(Ordering::Acquire);
-        Grant::from_word(word)
+        let grant = Grant::from_word(word.load(Ordering::Acquire))?;
+        // Relaxed: nobody else reads it. One that is written in between is lost, and
+        // found under the lock, because the slot has another ticket then.
+        word.store(0, Ordering::Relaxed);
+        Some(grant)
     }
 
-    /// Tells a waiter what it has. For code that holds the lock.
-    fn tell(&self, index: u32, grant: Option<Grant>) {
-        let word = grant.map_or(0, Grant::into_word);
-        // Release pairs with the acquire in `of`.
+    /// Writes a waiter's word. For code that holds the lock.
+    #[inline]
+    fn write(&self, index: u32, word: u64) {
+        // Release pairs with the acquire in `take`.
         self.words.at(index as usize).store(word, Ordering::Release);
     }
 }
@@ -152,6 +156,18 @@ pub(crate) struct Waiter<F> {
     /// When it was given a resource or a place, by the coarse clock.
     pub(crate) granted: u64,
     /// The breaker's epoch, if it was admitted as a probe.
+    pub(crate) probe: Option<NonZeroU64>,
+}
+
+/// One that is to wait.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) deadline: Option<Instant>,
+    /// The number it had before, if it had one: that is its place in the order of
+    /// arrival.
+    pub(crate) serial: Option<u32>,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) counted: bool,
     pub(crate) probe: Option<NonZeroU64>,
 }
 
@@ -211,10 +227,11 @@ impl<F> Waiters<F> {
         self.linked
     }
 
-    /// Adds a waiter that is not in the queue yet; with the number it had before,
-    /// if it had one: that is its place in the order of arrival.
-    pub(crate) fn insert(&mut self, deadline: Option<Instant>, serial: Option<u32>) -> WaiterKey {
-        let serial = serial.unwrap_or_else(|| {
+    /// Adds a waiter that is not in the queue yet.
+    #[inline]
+    pub(crate) fn insert(&mut self, newcomer: Newcomer) -> WaiterKey {
+        let deadline = newcomer.deadline;
+        let serial = newcomer.serial.unwrap_or_else(|| {
             self.serial = self.serial.wrapping_add(1);
             self.serial
         });
@@ -229,11 +246,11 @@ impl<F> Waiters<F> {
             checking: false,
             outcome: Outcome::Waiting,
             place: NIL,
-            waker: None,
-            counted: false,
+            waker: newcomer.waker,
+            counted: newcomer.counted,
             deadline,
             granted: 0,
-            probe: None,
+            probe: newcomer.probe,
         };
         let index = match self.free.pop() {
             Some(index) => {
@@ -243,20 +260,7 @@ impl<F> Waiters<F> {
                 std::mem::forget(old);
                 index
             }
-            None => {
-                let index = u32::try_from(self.entries.len())
-                    .ok()
-                    .filter(|&index| index != NIL)
-                    .expect("fewer than four thousand million waiters");
-                // An eighth at a time: a crowd's table is large, and half of it
-                // empty would be half of it wasted.
-                if self.entries.len() == self.entries.capacity() {
-                    self.entries.reserve_exact(self.entries.len() / 8 + 8);
-                }
-                self.entries.push(entry);
-                self.grants.words.grow_by(|_| AtomicU64::new(0));
-                index
-            }
+            None => self.grow(entry),
         };
         if let Some(deadline) = deadline {
             if self.deadlines.len() == self.deadlines.capacity() {
@@ -267,16 +271,58 @@ impl<F> Waiters<F> {
         WaiterKey { index, serial }
     }
 
-    /// Takes a waiter out, from wherever it stands. Its waker and its outcome
-    /// have been taken before: they are not to be dropped here.
-    pub(crate) fn remove(&mut self, key: WaiterKey) {
+    /// Adds an entry to the table.
+    #[cold]
+    fn grow(&mut self, entry: Waiter<F>) -> u32 {
+        let index = u32::try_from(self.entries.len())
+            .ok()
+            .filter(|&index| index != NIL)
+            .expect("fewer than four thousand million waiters");
+        // An eighth at a time: a crowd's table is large, and half of it empty would
+        // be half of it wasted.
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(self.entries.len() / 8 + 8);
+        }
+        self.entries.push(entry);
+        self.grants.words.grow_by(|_| AtomicU64::new(0));
+        index
+    }
+
+    /// Takes a waiter out, from wherever it stands, and gives back what has become
+    /// of it: that is not to be dropped here, nor is its waker, which has been taken.
+    pub(crate) fn remove(&mut self, key: WaiterKey) -> Outcome<F> {
         let Some(entry) = self.get_mut(key) else {
-            return;
+            return Outcome::Waiting;
         };
-        debug_assert!(entry.waker.is_none() && matches!(entry.outcome, Outcome::Waiting));
+        debug_assert!(entry.waker.is_none(), "a waker is somebody else's code");
+        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
         entry.live = false;
+        if let Outcome::Resource { .. } = outcome {
+            self.grants.write(key.index, 0);
+        }
         self.unlink(key.index);
-        self.free.push(key.index);
+        self.release(key.index);
+        outcome
+    }
+
+    /// Takes a waiter out that has collected its resource without the lock.
+    #[inline]
+    pub(crate) fn forget(&mut self, key: WaiterKey) {
+        if let Some(entry) = self.get_mut(key) {
+            debug_assert!(entry.waker.is_none() && !entry.linked);
+            let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
+            debug_assert!(matches!(outcome, Outcome::Resource { .. }));
+            // A resource that it has got: there is nothing to drop.
+            std::mem::forget(outcome);
+            entry.live = false;
+            self.release(key.index);
+        }
+    }
+
+    /// The entry may be used again.
+    #[inline]
+    fn release(&mut self, index: u32) {
+        self.free.push(index);
         if self.deadlines.len() > 2 * (self.entries.len() - self.free.len()) + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.retain(|&Reverse((_, index, serial))| self.is_live(index, serial));
@@ -289,38 +335,28 @@ impl<F> Waiters<F> {
         (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<F>> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
-    /// Reserves a resource for a waiter and tells it so. `granted` is the time by
-    /// the coarse clock.
-    pub(crate) fn grant(&mut self, key: WaiterKey, grant: Grant, granted: u64) {
-        let Some(entry) = self.get_mut(key) else {
-            return;
-        };
-        entry.outcome = Outcome::Resource {
-            slot: grant.slot,
-            fresh: grant.fresh,
-        };
-        entry.granted = granted;
-        self.grants.tell(key.index, Some(grant));
+    /// Tells a waiter what is reserved for it.
+    #[inline]
+    pub(crate) fn tell(&self, key: WaiterKey, grant: Grant) {
+        self.grants.write(key.index, grant.into_word());
     }
 
-    /// Takes what has become of a waiter out of its entry, and what it was told.
-    pub(crate) fn take_outcome(&mut self, key: WaiterKey) -> Outcome<F> {
-        let Some(entry) = self.get_mut(key) else {
-            return Outcome::Waiting;
-        };
-        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
-        if let Outcome::Resource { .. } = outcome {
-            self.grants.tell(key.index, None);
+    /// A waiter has lost what was reserved for it.
+    pub(crate) fn retract(&mut self, key: WaiterKey) {
+        if let Some(entry) = self.get_mut(key) {
+            entry.outcome = Outcome::Waiting;
+            self.grants.write(key.index, 0);
         }
-        outcome
     }
 
     /// Queues a waiter.
+    #[inline]
     pub(crate) fn link(&mut self, key: WaiterKey, at: Position) {
         let before = match at {
             Position::Back => NIL,
@@ -329,14 +365,16 @@ impl<F> Waiters<F> {
         };
         let after = match before {
             NIL => self.tail,
+            // Nobody stands before the head.
+            before if before == self.head => NIL,
             before => self.raw_mut(before).prev,
         };
         let Some(entry) = self.get_mut(key) else {
             return;
         };
         debug_assert!(!entry.linked, "a waiter stands in the queue once");
+        debug_assert!(matches!(entry.outcome, Outcome::Waiting), "W1");
         entry.linked = true;
-        entry.outcome = Outcome::Waiting;
         (entry.prev, entry.next) = (after, before);
         match after {
             NIL => self.head = key.index,
@@ -378,6 +416,7 @@ impl<F> Waiters<F> {
     }
 
     /// Takes the head out of the queue; it stays a waiter and is given something.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<WaiterKey> {
         let key = self.key_at(self.head)?;
         self.unlink(key.index);
@@ -446,21 +485,25 @@ impl<F> Waiters<F> {
         })
     }
 
+    #[inline]
     fn unlink(&mut self, index: u32) {
         let entry = self.raw_mut(index);
         if !std::mem::replace(&mut entry.linked, false) {
             return;
         }
         let (prev, next) = (entry.prev, entry.next);
-        if prev == NIL {
+        // The head's `prev` may be anything: the queue moves on without touching
+        // the entry that becomes its head.
+        let first = self.head == index;
+        if first {
             self.head = next;
         } else {
             self.raw_mut(prev).next = next;
         }
-        if next == NIL {
-            self.tail = prev;
-        } else {
-            self.raw_mut(next).prev = prev;
+        match next {
+            NIL => self.tail = if first { NIL } else { prev },
+            next if !first => self.raw_mut(next).prev = prev,
+            _ => {}
         }
         self.linked -= 1;
     }

@@ -299,6 +299,7 @@ impl<F> State<F> {
 }
 
 /// Slot indices fit: a pool has at most `MOST_SLOTS` of them.
+#[inline]
 pub(super) fn narrow(index: usize) -> u32 {
     u32::try_from(index).expect("a pool has fewer than 2^32 slots")
 }

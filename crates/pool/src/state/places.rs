@@ -113,6 +113,7 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A resource in hand goes to the head of the queue, to the idle ones, or out.
+    #[inline]
     pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
         self.forget_collected(index);
         if let Some(reason) = self.state.unfit(index, &self.clock) {
@@ -134,24 +135,20 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Reserves a slot in hand for a waiter that is in the queue no more, and
     /// wakes it.
+    #[inline]
     fn reserve(&mut self, index: usize, key: WaiterKey, fresh: bool) {
-        let waiters = &mut self.state.waiters;
-        let mut by_lock = self.state.timed;
-        let mut place = None;
-        if let Some(waiter) = waiters.get_mut(key) {
-            // More than the slot goes over then.
-            by_lock |= waiter.probe.is_some();
-            place = waiter.take_place();
-            self.after.wake(waiter.waker.take());
-        }
-        let word = self.slots.at(index).set(Phase::Reserved, by_lock);
-        let grant = Grant {
-            slot: narrow(index),
-            ticket: word.ticket(),
-            fresh,
-        };
-        waiters.grant(key, grant, self.clock.coarse_now());
-        self.state.metas[index].reserved_for = Some(key);
+        let state = &mut *self.state;
+        let waiter = state.waiters.get_mut(key).expect("it was in the queue");
+        let slot = narrow(index);
+        waiter.outcome = Outcome::Resource { slot, fresh };
+        waiter.granted = self.clock.coarse_now();
+        self.after.wake(waiter.waker.take());
+        let place = waiter.take_place();
+        // Where more than the slot goes over, it is collected under the lock.
+        let by_lock = state.timed || fresh || waiter.probe.is_some();
+        let ticket = self.slots.at(index).set(Phase::Reserved, by_lock).ticket();
+        state.waiters.tell(key, Grant { slot, ticket });
+        state.metas[index].reserved_for = Some(key);
         if let Some(place) = place {
             self.unclaim(place);
         }
@@ -160,11 +157,11 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Drops the entry of the waiter that has collected this slot, if there is one.
     /// For a slot in hand: whoever it was reserved for has had it.
+    #[inline]
     fn forget_collected(&mut self, index: usize) {
         let reserved_for = &mut self.state.metas[index].reserved_for;
         if let Some(key) = reserved_for.take() {
-            self.state.waiters.take_outcome(key);
-            self.state.waiters.remove(key);
+            self.state.waiters.forget(key);
         }
     }
 
@@ -195,7 +192,7 @@ impl<T, F> Turn<'_, T, F> {
             return None;
         }
         self.state.metas[index].reserved_for = None;
-        self.state.waiters.take_outcome(key);
+        self.state.waiters.retract(key);
         Some((index, fresh))
     }
 
@@ -245,7 +242,15 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Gives free places to those in the queue for whom nothing is being created (I3).
+    #[inline]
     pub(crate) fn settle(&mut self) {
+        // A full pool, which is the usual one that somebody waits for, has none.
+        if self.state.has_room() {
+            self.settle_room();
+        }
+    }
+
+    fn settle_room(&mut self) {
         while self.state.total < self.state.max
             && self.state.creating < self.state.creation_limit
             && !self.state.closed

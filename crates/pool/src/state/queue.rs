@@ -9,7 +9,7 @@ use super::{Turn, narrow};
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, Position, Waiter, WaiterKey};
+use crate::waiters::{Newcomer, Outcome, Position, Waiter, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,6 +26,18 @@ pub(crate) struct Arrival {
     pub(crate) refused: bool,
     /// Its number in the order of arrival, if it was in the queue before.
     pub(crate) serial: Option<u32>,
+}
+
+impl Arrival {
+    fn newcomer(&self) -> Newcomer {
+        Newcomer {
+            deadline: self.deadline,
+            serial: self.serial,
+            waker: None,
+            counted: false,
+            probe: None,
+        }
+    }
 }
 
 /// The waker of an acquire that looks. Cloning one is its executor's code, so the
@@ -111,16 +123,28 @@ impl<T, F> Turn<'_, T, F> {
                 return Looked::Exhausted;
             }
         }
-        let key = self.admit_waiter(arrival);
-        let Some(waiter) = self.state.waiters.get_mut(key) else {
-            return Looked::Closed;
+        let mut newcomer = Newcomer {
+            waker: waker.owned.take(),
+            probe: probe.and_then(NonZeroU64::new),
+            ..arrival.newcomer()
         };
-        waiter.probe = probe.and_then(NonZeroU64::new);
-        waiter.waker = waker.owned.take();
+        // Behind others, for whom there is no place either: it can only wait.
+        let crowd = self.state.waiters.waiting() > 0 && !self.state.has_room();
+        let late = |deadline| deadline <= self.clock.now();
+        if crowd && arrival.patience == Patience::Queue && !arrival.deadline.is_some_and(late) {
+            newcomer.counted = true;
+            let key = self.state.waiters.insert(newcomer);
+            self.state.waiters.link(key, Position::Back);
+            self.count_wait(arrival.caller);
+            self.keeper_for_waiters(arrival.deadline);
+            self.check();
+            return Looked::Waiting(key);
+        }
+        let key = self.admit_waiter(arrival.deadline, newcomer);
         if arrival.patience == Patience::Create {
-            waiter.only_own_job = true;
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
+                waiter.only_own_job = true;
                 waiter.give_place(place);
             }
         } else {
@@ -139,17 +163,18 @@ impl<T, F> Turn<'_, T, F> {
         if self.state.closed || self.state.breaker.state() == BreakerState::Inactive {
             return None;
         }
-        let key = self.admit_waiter(arrival);
-        if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.waker = waker.take();
-        }
+        let newcomer = Newcomer {
+            waker: waker.take(),
+            ..arrival.newcomer()
+        };
+        let key = self.admit_waiter(arrival.deadline, newcomer);
         self.queue_again(key, arrival.serial.is_some());
         Some(key)
     }
 
     /// Makes an entry for an acquire whose hook waits, for its deadline alone.
     pub(crate) fn admit_checking(&mut self, arrival: &Arrival) -> WaiterKey {
-        let key = self.admit_waiter(arrival);
+        let key = self.admit_waiter(arrival.deadline, arrival.newcomer());
         if let Some(waiter) = self.state.waiters.get_mut(key) {
             waiter.checking = true;
         }
@@ -157,10 +182,9 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Makes an entry for an acquire that needs one; it is not queued yet.
-    fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
-        let waiters = &mut self.state.waiters;
-        let key = waiters.insert(arrival.deadline, arrival.serial);
-        if let Some(deadline) = arrival.deadline {
+    fn admit_waiter(&mut self, deadline: Option<Instant>, newcomer: Newcomer) -> WaiterKey {
+        let key = self.state.waiters.insert(newcomer);
+        if let Some(deadline) = deadline {
             self.call_keeper(deadline);
         }
         key
@@ -229,11 +253,7 @@ impl<T, F> Turn<'_, T, F> {
             waiter.job = true;
             return Looked::Create(key, place);
         }
-        let outcome = self.state.waiters.take_outcome(key);
-        let Some(waiter) = self.state.waiters.get_mut(key) else {
-            return Looked::Closed;
-        };
-        let looked = match outcome {
+        let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
             Outcome::Waiting
                 if waiter
                     .deadline
@@ -249,18 +269,9 @@ impl<T, F> Turn<'_, T, F> {
                 }
                 let deadline = waiter.deadline;
                 if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
-                    self.state.counters.waited += 1;
-                    self.note(|| Event::Waiting { caller });
+                    self.count_wait(caller);
                 }
-                // The keeper may have gone with its runtime.
-                if let Some(deadline) = deadline {
-                    self.call_keeper(deadline);
-                }
-                if self.state.keeper.is_none()
-                    && let Some(due) = self.state.next_due(self.clock.now())
-                {
-                    self.call_keeper(due);
-                }
+                self.keeper_for_waiters(deadline);
                 return Looked::Waiting(key);
             }
             Outcome::Resource { slot, fresh } => {
@@ -277,6 +288,26 @@ impl<T, F> Turn<'_, T, F> {
         looked
     }
 
+    #[inline]
+    fn count_wait(&mut self, caller: &'static Location<'static>) {
+        self.state.counters.waited += 1;
+        self.note(|| Event::Waiting { caller });
+    }
+
+    /// Makes sure that there is a keeper for one that goes on waiting: it may have
+    /// gone with its runtime.
+    #[inline]
+    fn keeper_for_waiters(&mut self, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline {
+            self.call_keeper(deadline);
+        }
+        if self.state.keeper.is_none()
+            && let Some(due) = self.state.next_due(self.clock.now())
+        {
+            self.call_keeper(due);
+        }
+    }
+
     /// A waiter takes what is reserved for it, and could not without the lock.
     fn collect(
         &mut self,
@@ -287,6 +318,7 @@ impl<T, F> Turn<'_, T, F> {
         waker: &mut Offered<'_>,
     ) -> Looked<F> {
         self.state.metas[slot].reserved_for = None;
+        self.state.waiters.retract(key);
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
@@ -380,8 +412,7 @@ impl<T, F> Turn<'_, T, F> {
             waiter.probe.take().map(NonZeroU64::get),
         );
         self.after.discard(waiter.waker.take());
-        let outcome = self.state.waiters.take_outcome(key);
-        self.state.waiters.remove(key);
+        let outcome = self.state.waiters.remove(key);
         self.end_probe(probe, None);
         match outcome {
             Outcome::Resource { slot, fresh } => {
@@ -399,6 +430,7 @@ impl<T, F> Turn<'_, T, F> {
         self.check();
     }
 
+    #[inline]
     pub(super) fn start_patience(&mut self) {
         if self.state.patience_over.is_none() {
             self.state.patience_over = self.clock.now().checked_add(PATIENCE);

@@ -15,7 +15,7 @@ pub(crate) struct Turn<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
     pub(crate) clock: Clock<'a>,
-    pub(crate) after: Aftermath<F>,
+    pub(crate) after: &'a mut Aftermath<F>,
 }
 
 /// The time, the same for the whole of a turn, and read only if it is asked for:
@@ -23,6 +23,7 @@ pub(crate) struct Turn<'a, T, F> {
 pub(crate) struct Clock<'a> {
     runtime: &'a dyn Runtime,
     now: Cell<Option<Instant>>,
+    coarse: Cell<Option<u64>>,
 }
 
 impl<'a> Clock<'a> {
@@ -30,6 +31,7 @@ impl<'a> Clock<'a> {
         Clock {
             runtime,
             now: Cell::new(None),
+            coarse: Cell::new(None),
         }
     }
 
@@ -39,8 +41,12 @@ impl<'a> Clock<'a> {
         now
     }
 
+    #[inline]
     pub(crate) fn coarse_now(&self) -> u64 {
-        self.runtime.coarse_now()
+        let now = self.coarse.get();
+        let now = now.unwrap_or_else(|| self.runtime.coarse_now());
+        self.coarse.set(Some(now));
+        now
     }
 }
 
@@ -52,7 +58,7 @@ pub(crate) struct Aftermath<F> {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
     /// To be dropped: a waker may own a task, whose drop is anybody's code.
-    spent: Option<Waker>,
+    pub(crate) spent: Option<Waker>,
     pub(crate) keeper: KeeperCall,
     pub(crate) rare: Option<Box<Rare<F>>>,
 }
@@ -82,6 +88,7 @@ impl<F> Default for Aftermath<F> {
 
 impl<F> Aftermath<F> {
     /// Notes that somebody is to be woken.
+    #[inline]
     pub(crate) fn wake(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.waker.is_some() => self.rare().wakers.push(waker),
@@ -124,6 +131,7 @@ pub(crate) enum KeeperCall {
 }
 
 impl<T, F> Turn<'_, T, F> {
+    #[inline]
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
             self.after.rare().events.push(event());
