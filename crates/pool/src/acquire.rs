@@ -176,6 +176,8 @@ where
             if this.is_checking() {
                 return this.mind_the_deadline(cx);
             }
+        } else if this.join_crowd(cx) {
+            return Poll::Pending;
         }
         this.poll_slowly(cx)
     }
@@ -338,8 +340,8 @@ where
                 Stage::Start => {
                     self.begin();
                     self.core.consider_recovery();
-                    let arrival = self.arrival();
                     let mut waker = offered(cx, true);
+                    let arrival = self.arrival();
                     self.core.turn(|turn| turn.enter(&arrival, &mut waker))
                 }
                 &Stage::Queued(key) => self.look(key, cx),
@@ -408,6 +410,31 @@ where
             self.go_to(Stage::Done);
             return Poll::Ready(end);
         }
+    }
+
+    /// Joins a queue that is there already, if that is all there is to do.
+    #[inline]
+    fn join_crowd(&mut self, cx: &mut Context<'_>) -> bool {
+        let queued = signal::QUEUED | signal::REPORTS;
+        matches!(self.stage, Stage::Start)
+            && L::PATIENCE == Patience::Queue
+            // A breaker that is watched over wants to be asked first.
+            && self.core.signals() & queued == signal::QUEUED
+            // One that was in the queue before has a place of its own in it.
+            && self.serial.is_none()
+            && !self.refused
+            && self.queue_behind(cx)
+    }
+
+    #[inline(never)]
+    fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
+        self.begin();
+        let mut waker = Some(cx.waker().clone());
+        let Some(key) = self.core.queue_behind(self.deadline(), &mut waker) else {
+            return false;
+        };
+        self.go_to(Stage::Queued(key));
+        self.poll_timer(cx).is_pending()
     }
 
     /// It has a place in the queue, and keeps it until the stage is another one.
@@ -503,11 +530,7 @@ where
         Arrival {
             caller: self.caller,
             deadline: self.deadline(),
-            hint: match self.core.signals() & signal::QUEUED {
-                0 => hint::last_slot(self.core).map(Slot::index),
-                // Nothing is idle.
-                _ => None,
-            },
+            hint: hint::last_slot(self.core).map(Slot::index),
             patience: L::PATIENCE,
             refused: self.refused,
             serial: self.serial,
@@ -562,10 +585,19 @@ where
     /// Notes who has the slot and how long that took, for all who want to know.
     #[inline(never)]
     fn note_wait(&self, slot: &Slot<Filled<M>>) {
-        let (core, caller) = (self.core, self.caller);
+        let core = self.core;
         let now = core.runtime.coarse_now();
-        slot.note_holder(caller, now);
+        slot.note_holder(self.caller, now);
         hint::used(core, slot);
+        // By the coarse clock most waits take no time at all.
+        let at_once = matches!(self.began, Began::Roughly(began) if began == now);
+        if !at_once || core.signals() & signal::OBSERVED != 0 {
+            self.tell_wait(slot, now);
+        }
+    }
+
+    fn tell_wait(&self, slot: &Slot<Filled<M>>, now: u64) {
+        let (core, caller) = (self.core, self.caller);
         let waited = self.waited(now);
         if let Some(histograms) = &core.histograms {
             histograms.wait.record(waited);

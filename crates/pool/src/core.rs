@@ -20,7 +20,7 @@ use crate::log;
 use crate::manager::Manager;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slot, Slots};
-use crate::state::{Aftermath, Clock, KeeperCall, Rare, State, Turn};
+use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::user_code::drop_caught;
@@ -136,68 +136,50 @@ impl<M: Manager> Core<M> {
     }
 
     /// Takes a turn under the lock, then does what follows from it.
-    #[inline]
     pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
-        self.turn_at(Clock::new(&*self.runtime), decide)
-    }
-
-    /// The same, with a clock that may have been read before the lock is taken.
-    #[inline]
-    pub(crate) fn turn_at<T>(
-        self: &Arc<Self>,
-        clock: Clock<'_>,
-        decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T,
-    ) -> T {
         let mut after = Aftermath::default();
         let mut guard = self.state.0.lock();
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
-            clock,
+            clock: Clock::new(&*self.runtime),
             after: &mut after,
         };
         let decision = decide(&mut turn);
-        self.mirror(&guard);
+        self.mirror(&mut guard);
         drop(guard);
-        self.follow(after);
+        self.follow(&mut after);
         decision
     }
 
     /// Looks at the state without changing anything that others wait for.
+    #[inline]
     pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
         self.state.0.lock()
     }
 
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
     #[inline]
-    fn follow(self: &Arc<Self>, after: Aftermath<CreateFailure<M::Error>>) {
-        let Aftermath {
-            waker,
-            spent,
-            keeper,
-            rare,
-        } = after;
-        if let Some(waker) = waker {
+    fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+        if let Some(waker) = after.waker.take() {
             wake(waker);
         }
-        if keeper != KeeperCall::Nothing || rare.is_some() {
-            self.follow_rare(&keeper, rare);
+        if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
+            self.follow_rare(after);
         }
-        drop(spent);
+        // What is spent is dropped by the caller, after the lock.
     }
 
     #[cold]
-    fn follow_rare(
-        self: &Arc<Self>,
-        keeper: &KeeperCall,
-        rare: Option<Box<Rare<CreateFailure<M::Error>>>>,
-    ) {
-        match keeper {
+    fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+        match after.keeper {
             KeeperCall::Nothing => {}
             KeeperCall::Ring => self.bell.ring(),
             KeeperCall::Start => keeper::start(self),
         }
-        let Some(rare) = rare else { return };
+        let Some(rare) = after.rare.take() else {
+            return;
+        };
         let rare = *rare;
         rare.wakers.into_iter().for_each(wake);
         for event in &rare.events {
@@ -232,7 +214,8 @@ impl<M: Manager> Core<M> {
     }
 
     /// Mirrors what is in the locked state; the lock is held.
-    fn mirror(&self, state: &PoolState<M>) {
+    fn mirror(&self, state: &mut PoolState<M>) {
+        state.ordinary = state.is_ordinary();
         let mut signals = 0;
         for (signal, on) in [
             (signal::CLOSED, state.closed),
@@ -292,7 +275,7 @@ impl<M: Manager> Core<M> {
         let mut state = self.state();
         state.observed = !self.listeners.is_empty();
         state.rewatch(&self.slots);
-        self.mirror(&state);
+        self.mirror(&mut state);
     }
 
     /// What this pool is called in messages.

@@ -9,6 +9,7 @@ mod close;
 mod config;
 mod core;
 mod create;
+mod crowd;
 mod destroy;
 mod error;
 mod events;

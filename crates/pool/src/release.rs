@@ -10,7 +10,6 @@ use crate::hint;
 use crate::hooks::Refusal;
 use crate::manager::{Manager, Verdict};
 use crate::slot::Slot;
-use crate::state::Clock;
 
 /// A lease that is being returned: a slot in the caller's hands.
 pub(crate) struct Return<M: Manager, C: Borrow<Arc<Core<M>>>> {
@@ -32,15 +31,16 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
-    // Flagged: the pool may be closed, and then no hook runs.
-    if slot.word().summoned() {
+    let flagged = slot.word().summoned();
+    // Only then may the pool be closed, on which no hook runs.
+    if flagged && core.signals() & signal::CLOSED != 0 {
         return Err(None);
     }
     // SAFETY: the caller owns the slot, and nobody uses the lease any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
     let verdict = core.call_before_release(&mut filled.resource);
-    if verdict != Ok(Verdict::Keep) {
+    if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
     hint::used(core, slot);
@@ -55,7 +55,6 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     #[inline]
     pub(crate) fn new(core: C, slot: &Slot<Filled<M>>) -> Self {
         slot.note_pool();
-        hint::used(core.borrow(), slot);
         Return {
             held: Held::new(core, slot.index()),
         }
@@ -105,12 +104,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         let index = self.held.disarm();
         let core = self.held.core();
         core.report(None);
-        let clock = Clock::new(&*core.runtime);
-        if core.signals() & signal::QUEUED != 0 {
-            // It is needed to hand over; others need not wait for us to read it.
-            clock.coarse_now();
+        let slot = core.slots.at(index);
+        if core.signals() & signal::QUEUED != 0 && core.hand_over(slot) {
+            return;
         }
-        let used = core.turn_at(clock, |turn| {
+        hint::used(core, slot);
+        let used = core.turn(|turn| {
             // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];
             let (resource, leased) = (meta.id, meta.leased);

@@ -113,7 +113,6 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A resource in hand goes to the head of the queue, to the idle ones, or out.
-    #[inline]
     pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
         self.forget_collected(index);
         if let Some(reason) = self.state.unfit(index, &self.clock) {
@@ -135,19 +134,18 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Reserves a slot in hand for a waiter that is in the queue no more, and
     /// wakes it.
-    #[inline]
     fn reserve(&mut self, index: usize, key: WaiterKey, fresh: bool) {
         let state = &mut *self.state;
-        let waiter = state.waiters.get_mut(key).expect("it was in the queue");
-        let slot = narrow(index);
-        waiter.outcome = Outcome::Resource { slot, fresh };
-        waiter.granted = self.clock.coarse_now();
-        self.after.wake(waiter.waker.take());
+        let waiter = state.waiters.get_mut(key).expect("it waits");
         let place = waiter.take_place();
         // Where more than the slot goes over, it is collected under the lock.
         let by_lock = state.timed || fresh || waiter.probe.is_some();
-        let ticket = self.slots.at(index).set(Phase::Reserved, by_lock).ticket();
-        state.waiters.tell(key, Grant { slot, ticket });
+        let grant = Grant {
+            slot: narrow(index),
+            ticket: self.slots.at(index).set(Phase::Reserved, by_lock).ticket(),
+        };
+        let now = self.clock.coarse_now();
+        self.after.wake(state.waiters.grant(key, grant, fresh, now));
         state.metas[index].reserved_for = Some(key);
         if let Some(place) = place {
             self.unclaim(place);
@@ -157,7 +155,6 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Drops the entry of the waiter that has collected this slot, if there is one.
     /// For a slot in hand: whoever it was reserved for has had it.
-    #[inline]
     fn forget_collected(&mut self, index: usize) {
         let reserved_for = &mut self.state.metas[index].reserved_for;
         if let Some(key) = reserved_for.take() {
@@ -242,15 +239,7 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Gives free places to those in the queue for whom nothing is being created (I3).
-    #[inline]
     pub(crate) fn settle(&mut self) {
-        // A full pool, which is the usual one that somebody waits for, has none.
-        if self.state.has_room() {
-            self.settle_room();
-        }
-    }
-
-    fn settle_room(&mut self) {
         while self.state.total < self.state.max
             && self.state.creating < self.state.creation_limit
             && !self.state.closed

@@ -123,23 +123,11 @@ impl<T, F> Turn<'_, T, F> {
                 return Looked::Exhausted;
             }
         }
-        let mut newcomer = Newcomer {
+        let newcomer = Newcomer {
             waker: waker.owned.take(),
             probe: probe.and_then(NonZeroU64::new),
             ..arrival.newcomer()
         };
-        // Behind others, for whom there is no place either: it can only wait.
-        let crowd = self.state.waiters.waiting() > 0 && !self.state.has_room();
-        let late = |deadline| deadline <= self.clock.now();
-        if crowd && arrival.patience == Patience::Queue && !arrival.deadline.is_some_and(late) {
-            newcomer.counted = true;
-            let key = self.state.waiters.insert(newcomer);
-            self.state.waiters.link(key, Position::Back);
-            self.count_wait(arrival.caller);
-            self.keeper_for_waiters(arrival.deadline);
-            self.check();
-            return Looked::Waiting(key);
-        }
         let key = self.admit_waiter(arrival.deadline, newcomer);
         if arrival.patience == Patience::Create {
             let place = self.claim();
@@ -269,9 +257,18 @@ impl<T, F> Turn<'_, T, F> {
                 }
                 let deadline = waiter.deadline;
                 if !std::mem::replace(&mut waiter.counted, true) && !waiter.checking {
-                    self.count_wait(caller);
+                    self.state.counters.waited += 1;
+                    self.note(|| Event::Waiting { caller });
                 }
-                self.keeper_for_waiters(deadline);
+                // The keeper may have gone with its runtime.
+                if let Some(deadline) = deadline {
+                    self.call_keeper(deadline);
+                }
+                if self.state.keeper.is_none()
+                    && let Some(due) = self.state.next_due(self.clock.now())
+                {
+                    self.call_keeper(due);
+                }
                 return Looked::Waiting(key);
             }
             Outcome::Resource { slot, fresh } => {
@@ -286,26 +283,6 @@ impl<T, F> Turn<'_, T, F> {
         };
         self.leave(key);
         looked
-    }
-
-    #[inline]
-    fn count_wait(&mut self, caller: &'static Location<'static>) {
-        self.state.counters.waited += 1;
-        self.note(|| Event::Waiting { caller });
-    }
-
-    /// Makes sure that there is a keeper for one that goes on waiting: it may have
-    /// gone with its runtime.
-    #[inline]
-    fn keeper_for_waiters(&mut self, deadline: Option<Instant>) {
-        if let Some(deadline) = deadline {
-            self.call_keeper(deadline);
-        }
-        if self.state.keeper.is_none()
-            && let Some(due) = self.state.next_due(self.clock.now())
-        {
-            self.call_keeper(due);
-        }
     }
 
     /// A waiter takes what is reserved for it, and could not without the lock.
@@ -430,7 +407,6 @@ impl<T, F> Turn<'_, T, F> {
         self.check();
     }
 
-    #[inline]
     pub(super) fn start_patience(&mut self) {
         if self.state.patience_over.is_none() {
             self.state.patience_over = self.clock.now().checked_add(PATIENCE);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::State;
 use crate::events::{DestroyReason, Event};
 use crate::runtime::Runtime;
-use crate::slot::{Phase, Slots};
+use crate::slot::Slots;
 use crate::waiters::Outcome;
 
 /// The state, for as long as somebody holds its lock.
@@ -23,7 +23,6 @@ pub(crate) struct Turn<'a, T, F> {
 pub(crate) struct Clock<'a> {
     runtime: &'a dyn Runtime,
     now: Cell<Option<Instant>>,
-    coarse: Cell<Option<u64>>,
 }
 
 impl<'a> Clock<'a> {
@@ -31,7 +30,6 @@ impl<'a> Clock<'a> {
         Clock {
             runtime,
             now: Cell::new(None),
-            coarse: Cell::new(None),
         }
     }
 
@@ -41,12 +39,8 @@ impl<'a> Clock<'a> {
         now
     }
 
-    #[inline]
     pub(crate) fn coarse_now(&self) -> u64 {
-        let now = self.coarse.get();
-        let now = now.unwrap_or_else(|| self.runtime.coarse_now());
-        self.coarse.set(Some(now));
-        now
+        self.runtime.coarse_now()
     }
 }
 
@@ -58,7 +52,7 @@ pub(crate) struct Aftermath<F> {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
     /// To be dropped: a waker may own a task, whose drop is anybody's code.
-    pub(crate) spent: Option<Waker>,
+    spent: Option<Waker>,
     pub(crate) keeper: KeeperCall,
     pub(crate) rare: Option<Box<Rare<F>>>,
 }
@@ -192,42 +186,8 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
-    /// Asserts the invariants, in debug builds. Not under loom, where every look
-    /// at a slot multiplies the schedules.
+    /// Asserts the invariants, in debug builds.
     pub(crate) fn check(&self) {
-        if !cfg!(debug_assertions) || cfg!(loom) {
-            return;
-        }
-        let (mut total, mut creating) = (0, 0);
-        for (index, slot) in self.slots.iter() {
-            let word = slot.word();
-            match word.phase() {
-                Phase::Vacant => continue,
-                Phase::Creating => creating += 1,
-                Phase::Reserved => debug_assert!(
-                    self.state.metas[index].reserved_for.is_some(),
-                    "slot {index} is reserved for nobody"
-                ),
-                Phase::Idle => {
-                    debug_assert!(
-                        self.state.waiters.waiting() == 0,
-                        "I2: slot {index} is idle"
-                    );
-                    debug_assert!(!self.state.closed, "I5: slot {index} is idle");
-                    debug_assert!(!self.state.watched() || word.summoned(), "I4: slot {index}");
-                }
-                Phase::Leased => debug_assert!(
-                    word.summoned() || !(self.state.watched() || self.state.waiters.waiting() > 0),
-                    "I2, I4: slot {index} is leased without a flag"
-                ),
-            }
-            total += 1;
-        }
-        debug_assert_eq!(total, self.state.total, "I1");
-        debug_assert_eq!(creating, self.state.creating, "I1");
-        debug_assert!(
-            !self.state.closed || self.state.waiters.waiting() == 0,
-            "I5"
-        );
+        self.state.check(self.slots);
     }
 }
