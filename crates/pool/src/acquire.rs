@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl<M: Manager> Core<M> {
             timer: None,
             serial: None,
             refused: false,
-            stage: Stage::Start,
+            stage: ManuallyDrop::new(Stage::Start),
             make_hook: |manager: &'p M, resource: &'p mut M::Resource| {
                 manager.before_acquire(resource)
             },
@@ -89,7 +90,9 @@ struct Acquire<'p, M: Manager, F, H, L> {
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
     refused: bool,
-    stage: Stage<'p, M, H>,
+    /// Dropped by hand, because nearly always there is nothing to drop, and the
+    /// compiler would look for it in every task that has just been served.
+    stage: ManuallyDrop<Stage<'p, M, H>>,
     make_hook: F,
     _hands_out: PhantomData<fn() -> L>,
 }
@@ -164,7 +167,7 @@ where
         // SAFETY: the hook inside `stage` is pinned with this struct: it is
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
-        let taken = match this.stage {
+        let taken = match *this.stage {
             Stage::Start => this.core.take_unlocked(this.caller),
             Stage::Queued(key) => this.take_reserved(key),
             _ => None,
@@ -250,7 +253,7 @@ where
     /// Polls the hook that is under way. If it refuses, the stage is another one.
     #[inline]
     fn poll_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (answer, slot, key, began) = match &mut self.stage {
+        let (answer, slot, key, began) = match &mut *self.stage {
             Stage::Checking(checking) => {
                 // SAFETY: pinned with `self`, see `poll`.
                 let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
@@ -271,8 +274,8 @@ where
             }
             _ => return None,
         };
-        // The hook is done: it is dropped where it is, and the slot is ours.
-        self.stage = Stage::Done;
+        // The hook is done, and the slot is ours.
+        self.end_check();
         if let Some(key) = key {
             self.core.turn(|turn| turn.leave(key));
         }
@@ -297,7 +300,7 @@ where
             core.hook_failed(index, Hook::BeforeAcquire, error);
         }
         self.refused = true;
-        self.stage = Stage::Start;
+        self.go_to(Stage::Start);
         if L::PATIENCE == Patience::Queue {
             // Into the queue first, so that the place it frees comes to us. What
             // that finds is looked at again by `poll_slowly`.
@@ -309,14 +312,14 @@ where
             let mut waker = Some(cx.waker().clone());
             let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
-                self.stage = Stage::Queued(key);
+                self.go_to(Stage::Queued(key));
             }
         }
         if L::PATIENCE == Patience::Create {
-            self.stage = Stage::Destroying(Box::pin(async move {
+            self.go_to(Stage::Destroying(Box::pin(async move {
                 // Told by the guard, which is the only address here.
                 let _ = condemned.destroy().await;
-            }));
+            })));
         } else {
             condemned.destroy_in_background();
         }
@@ -336,7 +339,7 @@ where
     /// says yes at once.
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
-            let looked = match &self.stage {
+            let looked = match &*self.stage {
                 Stage::Start => {
                     self.begin();
                     self.core.consider_recovery();
@@ -356,12 +359,12 @@ where
                     continue;
                 }
                 Stage::Destroying(_) => {
-                    if let Stage::Destroying(end) = &mut self.stage
+                    if let Stage::Destroying(end) = &mut *self.stage
                         && end.as_mut().poll(cx).is_pending()
                     {
                         return Poll::Pending;
                     }
-                    self.stage = Stage::Start;
+                    drop(std::mem::replace(&mut *self.stage, Stage::Start));
                     continue;
                 }
                 Stage::Done => panic!("an acquire is not polled again when it is done"),
@@ -416,7 +419,7 @@ where
     #[inline]
     fn join_crowd(&mut self, cx: &mut Context<'_>) -> bool {
         let queued = signal::QUEUED | signal::REPORTS;
-        matches!(self.stage, Stage::Start)
+        matches!(*self.stage, Stage::Start)
             && L::PATIENCE == Patience::Queue
             // A breaker that is watched over wants to be asked first.
             && self.core.signals() & queued == signal::QUEUED
@@ -445,12 +448,21 @@ where
     /// Goes on from a stage that holds nothing: there is nothing to drop.
     #[inline]
     fn go_to(&mut self, next: Stage<'p, M, H>) {
-        let last = std::mem::replace(&mut self.stage, next);
         debug_assert!(matches!(
-            last,
+            *self.stage,
             Stage::Start | Stage::Queued(_) | Stage::Done
         ));
-        std::mem::forget(last);
+        self.stage = ManuallyDrop::new(next);
+    }
+
+    /// The hook is over, or cut off: it is dropped where it is, and with it what
+    /// is still in the stage.
+    #[inline]
+    fn end_check(&mut self) {
+        // SAFETY: dropped in place, because the hook is pinned, and once, because
+        // another stage is written right after; a hook's panic ends in `Caught`.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
+        self.stage = ManuallyDrop::new(Stage::Done);
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
@@ -468,7 +480,7 @@ where
     }
 
     fn is_checking(&self) -> bool {
-        matches!(self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
+        matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
     /// Notes when the wait began; the deadline is reckoned from there.
@@ -544,7 +556,7 @@ where
             return Poll::Pending;
         }
         let (core, arrival) = (self.core, self.arrival());
-        let key = match &mut self.stage {
+        let key = match &mut *self.stage {
             Stage::Checking(checking) => &mut checking.key,
             Stage::CheckingBoxed(checking) => &mut checking.key,
             _ => return Poll::Pending,
@@ -553,7 +565,7 @@ where
         match self.look(key, cx) {
             Looked::TimedOut { .. } => {
                 // Destroys the resource, whose state is unknown.
-                self.stage = Stage::Done;
+                self.end_check();
                 Poll::Ready(Err(self.timed_out(Phase::Checking)))
             }
             _ => {
@@ -649,13 +661,24 @@ fn offered<'a>(cx: &Context<'a>, cloned: bool) -> Offered<'a> {
 }
 
 impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
+    #[inline]
     fn drop(&mut self) {
-        let (key, checking) = match &self.stage {
+        if !matches!(*self.stage, Stage::Start | Stage::Done) {
+            self.cancel();
+        }
+    }
+}
+
+impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
+    /// It is dropped before it is done.
+    #[cold]
+    fn cancel(&mut self) {
+        let (key, checking) = match &*self.stage {
             Stage::Queued(key) => (Some(*key), false),
             Stage::Checking(checking) => (checking.key, true),
             Stage::CheckingBoxed(checking) => (checking.key, true),
             Stage::Destroying(_) => {
-                if let Stage::Destroying(end) = std::mem::replace(&mut self.stage, Stage::Done) {
+                if let Stage::Destroying(end) = std::mem::replace(&mut *self.stage, Stage::Done) {
                     // Goes on without us.
                     self.core.runtime.spawn(end);
                 }
@@ -663,12 +686,14 @@ impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
             }
             Stage::Start | Stage::Done => return,
         };
-        // A resource in its hook goes with the stage, which is dropped after this.
         if let Some(key) = key {
             self.core.turn(|turn| {
                 turn.state.counters.cancelled += u64::from(!checking);
                 turn.leave(key);
             });
         }
+        // A resource in its hook goes with the stage.
+        // SAFETY: pinned, so dropped in place; this is called once, by `drop`.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
     }
 }

@@ -1,6 +1,5 @@
 //! Leases: a resource on loan, which goes back when the lease is dropped.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -125,8 +124,7 @@ impl<M: Manager> Drop for Lease<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Err(verdict) = self.return_unlocked() {
-            let back = Return::new(self.core, self.slot);
-            finish(back.settle(verdict));
+            Return::new(self.core, self.slot).settle_in_background(verdict);
         }
     }
 }
@@ -255,7 +253,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
                 // SAFETY: `core` keeps the slot alive, and this lease owns it.
                 let slot = unsafe { slot.as_ref() };
                 put_core(slot, Arc::clone(&core));
-                return finish(Return::new(core, slot).settle(verdict));
+                return Return::new(core, slot).settle_in_background(verdict);
             }
             Ok(()) => ASKED_AND_KEPT,
         };
@@ -273,7 +271,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
         let core = core.expect("it has just been put there");
-        finish(Return::new(core, slot).settle(verdict));
+        Return::new(core, slot).settle_in_background(verdict);
     }
 }
 
@@ -283,13 +281,6 @@ fn put_core<M: Manager>(slot: &Slot<Filled<M>>, core: Arc<Core<M>>) {
     // SAFETY: the caller owns the slot.
     if let Some(filled) = unsafe { slot.value_mut() } {
         filled.core = Some(core);
-    }
-}
-
-/// Nobody waits for the rest of a return.
-fn finish<M: Manager, C: Borrow<Arc<Core<M>>>>(next: Next<M, C>) {
-    if let Next::Recycle(back) = next {
-        back.recycle_in_background();
     }
 }
 

@@ -60,7 +60,16 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
+    /// Goes by the lock, and leaves an async half to the runtime.
+    #[inline(never)]
+    pub(crate) fn settle_in_background(self, verdict: Option<Result<Verdict, Refusal>>) {
+        if let Next::Recycle(back) = self.settle(verdict) {
+            back.recycle_in_background();
+        }
+    }
+
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
+    #[inline]
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
         if self.held.core().signals() & signal::CLOSED != 0 {
             let condemned = self.held.condemn(DestroyReason::Closed);
@@ -100,6 +109,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
+    #[inline]
     fn keep(mut self) {
         let index = self.held.disarm();
         let core = self.held.core();
@@ -109,6 +119,10 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             return;
         }
         hint::used(core, slot);
+        Self::keep_by_turn(core, index);
+    }
+
+    fn keep_by_turn(core: &Arc<Core<M>>, index: usize) {
         let used = core.turn(|turn| {
             // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];
