@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use crate::core::{Core, CreateFailure, Filled, Held, signal};
 use crate::create::Creation;
-use crate::error::{AcquireError, Phase, Timeout};
-use crate::events::{DestroyReason, Event, Hook};
+use crate::error::{AcquireError, Phase};
+use crate::events::{DestroyReason, Hook};
 use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
 use crate::lease::Handout;
-use crate::log;
 use crate::manager::{Manager, Verdict};
 use crate::runtime::Task;
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::user_code::{Caught, caught_check, into_answer};
+use crate::wait::Wait;
 use crate::waiters::WaiterKey;
 
 impl<M: Manager> Core<M> {
@@ -41,9 +41,7 @@ impl<M: Manager> Core<M> {
     ) -> impl Future<Output = Acquired<L, M>> + Send + 'p {
         Acquire {
             core: self,
-            caller,
-            timeout,
-            began: Began::NotYet,
+            wait: Wait::new(caller, timeout),
             timer: None,
             serial: None,
             refused: false,
@@ -59,15 +57,6 @@ impl<M: Manager> Core<M> {
 /// What an acquire ends with.
 pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
 
-/// When an acquire began to wait: by the coarse clock, unless there is a deadline
-/// or a histogram.
-#[derive(Clone, Copy)]
-enum Began {
-    NotYet,
-    Roughly(u64),
-    Precisely(Instant),
-}
-
 /// The future of an acquire. It is written by hand because it lies in every task
 /// that waits, and an `async` block with the same steps takes several times as much.
 ///
@@ -80,9 +69,7 @@ enum Began {
 /// ```
 struct Acquire<'p, M: Manager, F, H, L> {
     core: &'p Arc<Core<M>>,
-    caller: &'static Location<'static>,
-    timeout: Option<Duration>,
-    began: Began,
+    wait: Wait,
     /// Where the keeper lives on another executor, which may not be driven.
     /// Boxed once more, because it is rare and this struct is not.
     timer: Option<Box<Task>>,
@@ -168,7 +155,7 @@ where
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
         let taken = match *this.stage {
-            Stage::Start => this.core.take_unlocked(this.caller),
+            Stage::Start => this.core.take_unlocked(this.wait.caller),
             Stage::Queued(key) => this.take_reserved(key),
             _ => None,
         };
@@ -304,7 +291,7 @@ where
         if L::PATIENCE == Patience::Queue {
             // Into the queue first, so that the place it frees comes to us. What
             // that finds is looked at again by `poll_slowly`.
-            self.begin();
+            self.wait.begin(self.core);
             let arrival = Arrival {
                 hint: None,
                 ..self.arrival()
@@ -341,9 +328,9 @@ where
         loop {
             let looked = match &*self.stage {
                 Stage::Start => {
-                    self.begin();
+                    self.wait.begin(self.core);
                     self.core.consider_recovery();
-                    let mut waker = offered(cx, true);
+                    let mut waker = Offered::new(cx.waker(), true);
                     let arrival = self.arrival();
                     self.core.turn(|turn| turn.enter(&arrival, &mut waker))
                 }
@@ -407,8 +394,12 @@ where
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
-                Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
-                Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
+                Looked::TimedOut { creating: true } => {
+                    Err(self.wait.timed_out(self.core, Phase::Creating))
+                }
+                Looked::TimedOut { creating: false } => {
+                    Err(self.wait.timed_out(self.core, Phase::Waiting))
+                }
             };
             self.go_to(Stage::Done);
             return Poll::Ready(end);
@@ -431,9 +422,9 @@ where
 
     #[inline(never)]
     fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
-        self.begin();
+        self.wait.begin(self.core);
         let mut waker = Some(cx.waker().clone());
-        let Some(key) = self.core.queue_behind(self.deadline(), &mut waker) else {
+        let Some(key) = self.core.queue_behind(self.wait.deadline(), &mut waker) else {
             return false;
         };
         self.go_to(Stage::Queued(key));
@@ -466,13 +457,13 @@ where
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
-        let caller = self.caller;
+        let caller = self.wait.caller;
         let looked = self
             .core
-            .turn(|turn| turn.look(key, caller, &mut offered(cx, false)));
+            .turn(|turn| turn.look(key, caller, &mut Offered::new(cx.waker(), false)));
         match looked {
             Looked::WakerNeeded(key) => {
-                let mut waker = offered(cx, true);
+                let mut waker = Offered::new(cx.waker(), true);
                 self.core.turn(|turn| turn.look(key, caller, &mut waker))
             }
             looked => looked,
@@ -483,44 +474,18 @@ where
         matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
-    /// Notes when the wait began; the deadline is reckoned from there.
-    fn begin(&mut self) {
-        if !matches!(self.began, Began::NotYet) {
-            return;
-        }
-        self.began = match self.timeout.is_some() || self.core.histograms.is_some() {
-            true => Began::Precisely(self.core.now()),
-            false => Began::Roughly(self.core.runtime.coarse_now()),
-        };
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.began {
-            Began::Precisely(began) => began.checked_add(self.timeout?),
-            Began::Roughly(_) | Began::NotYet => None,
-        }
-    }
-
-    fn waited(&self, coarse_now: u64) -> Duration {
-        match self.began {
-            Began::NotYet => Duration::ZERO,
-            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
-            Began::Precisely(began) => self.core.now().saturating_duration_since(began),
-        }
-    }
-
     /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
     /// deadline has passed.
     #[inline]
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.timeout {
+        match self.wait.timeout {
             None => Poll::Pending,
             Some(_) => self.poll_own_timer(cx),
         }
     }
 
     fn poll_own_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.deadline() else {
+        let Some(deadline) = self.wait.deadline() else {
             return Poll::Pending;
         };
         let core = self.core;
@@ -540,8 +505,8 @@ where
 
     fn arrival(&self) -> Arrival {
         Arrival {
-            caller: self.caller,
-            deadline: self.deadline(),
+            caller: self.wait.caller,
+            deadline: self.wait.deadline(),
             hint: hint::last_slot(self.core).map(Slot::index),
             patience: L::PATIENCE,
             refused: self.refused,
@@ -551,8 +516,8 @@ where
 
     /// The acquire hook waits: so does the deadline.
     fn mind_the_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
-        self.begin();
-        if self.deadline().is_none() {
+        self.wait.begin(self.core);
+        if self.wait.deadline().is_none() {
             return Poll::Pending;
         }
         let (core, arrival) = (self.core, self.arrival());
@@ -566,7 +531,7 @@ where
             Looked::TimedOut { .. } => {
                 // Destroys the resource, whose state is unknown.
                 self.end_check();
-                Poll::Ready(Err(self.timed_out(Phase::Checking)))
+                Poll::Ready(Err(self.wait.timed_out(self.core, Phase::Checking)))
             }
             _ => {
                 if self.poll_timer(cx).is_ready() {
@@ -588,75 +553,10 @@ where
         self.go_to(Stage::Done);
         slot.count_lease();
         // Otherwise it was taken at once, and by one who is noted already.
-        if !matches!(self.began, Began::NotYet) {
-            self.note_wait(slot);
+        if self.wait.has_begun() {
+            self.wait.served(self.core, slot);
         }
         L::of(self.core, slot)
-    }
-
-    /// Notes who has the slot and how long that took, for all who want to know.
-    #[inline(never)]
-    fn note_wait(&self, slot: &Slot<Filled<M>>) {
-        let core = self.core;
-        let now = core.runtime.coarse_now();
-        slot.note_holder(self.caller, now);
-        hint::used(core, slot);
-        // By the coarse clock most waits take no time at all.
-        let at_once = matches!(self.began, Began::Roughly(began) if began == now);
-        if !at_once || core.signals() & signal::OBSERVED != 0 {
-            self.tell_wait(slot, now);
-        }
-    }
-
-    fn tell_wait(&self, slot: &Slot<Filled<M>>, now: u64) {
-        let (core, caller) = (self.core, self.caller);
-        let waited = self.waited(now);
-        if let Some(histograms) = &core.histograms {
-            histograms.wait.record(waited);
-        }
-        if core.signals() & signal::OBSERVED != 0 {
-            let resource = core.state().metas[slot.index()].id;
-            core.tell(&Event::Acquired {
-                resource,
-                caller,
-                waited,
-            });
-        }
-        let slow = core.config.slow_acquire_warning;
-        if slow.is_some_and(|slow| waited >= slow) {
-            log::slow_acquire(core.name(), waited, caller);
-        }
-    }
-
-    /// The story of a deadline that passed.
-    #[cold]
-    fn timed_out(&self, phase: Phase) -> AcquireError<M::Error> {
-        let core = self.core;
-        let mut holders = core.holders();
-        holders.truncate(3);
-        let caller = self.caller;
-        let waited = self.waited(core.runtime.coarse_now());
-        let timeout = core.turn(|turn| {
-            turn.state.counters.timed_out += 1;
-            turn.note(|| Event::TimedOut { caller, phase });
-            Timeout {
-                phase,
-                waited,
-                status: turn.state.status(turn.slots),
-                last_creation_error: turn.state.last_creation_error.clone(),
-                oldest_holders: holders,
-            }
-        });
-        AcquireError::Timeout(Box::new(timeout))
-    }
-}
-
-/// A waker to look with; with a clone of its own, if it will be left.
-#[inline]
-fn offered<'a>(cx: &Context<'a>, cloned: bool) -> Offered<'a> {
-    Offered {
-        theirs: cx.waker(),
-        owned: cloned.then(|| cx.waker().clone()),
     }
 }
 

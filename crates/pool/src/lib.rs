@@ -31,6 +31,7 @@ mod sync;
 mod table;
 mod take;
 mod user_code;
+mod wait;
 mod waiters;
 
 pub use crate::breaker::{

@@ -44,8 +44,16 @@ impl Arrival {
 /// clone, where one is needed, is made before the lock is taken.
 #[derive(Debug)]
 pub(crate) struct Offered<'a> {
-    pub(crate) theirs: &'a Waker,
-    pub(crate) owned: Option<Waker>,
+    theirs: &'a Waker,
+    owned: Option<Waker>,
+}
+
+impl<'a> Offered<'a> {
+    /// With a clone of its own, if it will be left.
+    pub(crate) fn new(theirs: &'a Waker, cloned: bool) -> Self {
+        let owned = cloned.then(|| theirs.clone());
+        Offered { theirs, owned }
+    }
 }
 
 /// How far an acquire goes for a resource.
