@@ -18,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly few=10000
 readonly many=20000
-readonly cases=(one-borrowed one-owned one-hooks deadpool-one)
+readonly cases=(one-borrowed one-owned one-hooks queued deadpool-one deadpool-queued)
 readonly noted=instructions.txt
 
 die() {
@@ -68,8 +68,8 @@ noted_for() {
 }
 
 need_valgrind
-cargo build --quiet --release --bin instructions
-program="${CARGO_TARGET_DIR:-target}/release/instructions"
+cargo build --quiet --release --locked --manifest-path instructions/Cargo.toml
+program="${CARGO_TARGET_DIR:-instructions/target}/release/instructions"
 
 printf '%-16s%14s%10s%10s\n' case instructions noted change
 grown=()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # Every check of this repository, in its fast form. Needs Rust; on Debian and
-# Ubuntu it installs the servers it lacks, elsewhere it says which ones it lacks.
+# Ubuntu it installs the servers and tools it lacks, elsewhere it says which ones.
 #
 #     ci/test.sh
 #
@@ -191,7 +191,7 @@ check_loom() {
 # ---- the run ---------------------------------------------------------------
 
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
-need redis-server=redis-server
+need redis-server=redis-server valgrind=valgrind
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
 export CENOTE_TEST_REDIS_SERVER
@@ -207,4 +207,5 @@ step "documentation" check_docs
 if [[ -e crates/pool/tests/loom.rs ]]; then
     step "loom models" check_loom
 fi
+step "instructions a checkout" bench/instructions.sh --check
 step "package" cargo package -p cenote-pool --allow-dirty --no-verify

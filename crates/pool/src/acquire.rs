@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use crate::core::{Core, CreateFailure, Filled, Held, signal};
 use crate::create::Creation;
-use crate::error::{AcquireError, Phase, Timeout};
-use crate::events::{DestroyReason, Event, Hook};
+use crate::error::{AcquireError, Phase};
+use crate::events::{DestroyReason, Hook};
 use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
 use crate::lease::Handout;
-use crate::log;
 use crate::manager::{Manager, Verdict};
 use crate::runtime::Task;
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::user_code::{Caught, caught_check, into_answer};
+use crate::wait::Wait;
 use crate::waiters::WaiterKey;
 
 impl<M: Manager> Core<M> {
@@ -40,13 +41,11 @@ impl<M: Manager> Core<M> {
     ) -> impl Future<Output = Acquired<L, M>> + Send + 'p {
         Acquire {
             core: self,
-            caller,
-            timeout,
-            began: Began::NotYet,
+            wait: Wait::new(caller, timeout),
             timer: None,
             serial: None,
             refused: false,
-            stage: Stage::Start,
+            stage: ManuallyDrop::new(Stage::Start),
             make_hook: |manager: &'p M, resource: &'p mut M::Resource| {
                 manager.before_acquire(resource)
             },
@@ -57,15 +56,6 @@ impl<M: Manager> Core<M> {
 
 /// What an acquire ends with.
 pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
-
-/// When an acquire began to wait: by the coarse clock, unless there is a deadline
-/// or a histogram.
-#[derive(Clone, Copy)]
-enum Began {
-    NotYet,
-    Roughly(u64),
-    Precisely(Instant),
-}
 
 /// The future of an acquire. It is written by hand because it lies in every task
 /// that waits, and an `async` block with the same steps takes several times as much.
@@ -79,9 +69,7 @@ enum Began {
 /// ```
 struct Acquire<'p, M: Manager, F, H, L> {
     core: &'p Arc<Core<M>>,
-    caller: &'static Location<'static>,
-    timeout: Option<Duration>,
-    began: Began,
+    wait: Wait,
     /// Where the keeper lives on another executor, which may not be driven.
     /// Boxed once more, because it is rare and this struct is not.
     timer: Option<Box<Task>>,
@@ -89,7 +77,9 @@ struct Acquire<'p, M: Manager, F, H, L> {
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
     refused: bool,
-    stage: Stage<'p, M, H>,
+    /// Dropped by hand, because nearly always there is nothing to drop, and the
+    /// compiler would look for it in every task that has just been served.
+    stage: ManuallyDrop<Stage<'p, M, H>>,
     make_hook: F,
     _hands_out: PhantomData<fn() -> L>,
 }
@@ -164,16 +154,20 @@ where
         // SAFETY: the hook inside `stage` is pinned with this struct: it is
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
-        if let Stage::Start = this.stage
-            && let Some(slot) = this.core.take_unlocked(this.caller)
-        {
+        let taken = match *this.stage {
+            Stage::Start => this.core.take_unlocked(this.wait.caller),
+            Stage::Queued(key) => this.take_reserved(key),
+            _ => None,
+        };
+        if let Some(slot) = taken {
             if let Some(slot) = this.check_at_once(slot, cx) {
-                slot.count_lease();
-                return Poll::Ready(Ok(L::of(this.core, slot)));
+                return Poll::Ready(Ok(this.serve(slot)));
             }
             if this.is_checking() {
                 return this.mind_the_deadline(cx);
             }
+        } else if this.join_crowd(cx) {
+            return Poll::Pending;
         }
         this.poll_slowly(cx)
     }
@@ -209,12 +203,12 @@ where
                         return None;
                     }
                 };
-                self.stage = Stage::Checking(Checking {
+                self.go_to(Stage::Checking(Checking {
                     hook,
                     unchecked,
                     key: None,
                     began,
-                });
+                }));
             }
             Some(Check::Sync(check)) => {
                 let answer = caught_check(|| check(unchecked.resource()));
@@ -227,12 +221,12 @@ where
             }
             Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
                 Ok(hook) => {
-                    self.stage = Stage::CheckingBoxed(Checking {
+                    self.go_to(Stage::CheckingBoxed(Checking {
                         hook,
                         unchecked,
                         key: None,
                         began,
-                    });
+                    }));
                 }
                 Err(panic) => {
                     self.refuse(unchecked.take(), Some(panic), cx);
@@ -246,7 +240,7 @@ where
     /// Polls the hook that is under way. If it refuses, the stage is another one.
     #[inline]
     fn poll_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (answer, slot, key, began) = match &mut self.stage {
+        let (answer, slot, key, began) = match &mut *self.stage {
             Stage::Checking(checking) => {
                 // SAFETY: pinned with `self`, see `poll`.
                 let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
@@ -267,8 +261,8 @@ where
             }
             _ => return None,
         };
-        // The hook is done: it is dropped where it is, and the slot is ours.
-        self.stage = Stage::Done;
+        // The hook is done, and the slot is ours.
+        self.end_check();
         if let Some(key) = key {
             self.core.turn(|turn| turn.leave(key));
         }
@@ -293,11 +287,11 @@ where
             core.hook_failed(index, Hook::BeforeAcquire, error);
         }
         self.refused = true;
-        self.stage = Stage::Start;
+        self.go_to(Stage::Start);
         if L::PATIENCE == Patience::Queue {
             // Into the queue first, so that the place it frees comes to us. What
             // that finds is looked at again by `poll_slowly`.
-            self.begin();
+            self.wait.begin(self.core);
             let arrival = Arrival {
                 hint: None,
                 ..self.arrival()
@@ -305,28 +299,39 @@ where
             let mut waker = Some(cx.waker().clone());
             let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
-                self.stage = Stage::Queued(key);
+                self.go_to(Stage::Queued(key));
             }
         }
         if L::PATIENCE == Patience::Create {
-            self.stage = Stage::Destroying(Box::pin(async move {
+            self.go_to(Stage::Destroying(Box::pin(async move {
                 // Told by the guard, which is the only address here.
                 let _ = condemned.destroy().await;
-            }));
+            })));
         } else {
             condemned.destroy_in_background();
         }
     }
 
-    /// Everything but an idle resource whose hook says yes at once.
+    /// Takes what has been reserved for us, if that can be done without the lock.
+    #[inline]
+    fn take_reserved(&mut self, key: WaiterKey) -> Option<&'p Slot<Filled<M>>> {
+        let slot = self.core.collect(key)?;
+        self.serial = Some(key.serial());
+        // Our entry is the pool's to clear up from here on.
+        self.go_to(Stage::Start);
+        Some(slot)
+    }
+
+    /// Everything but a resource that is idle or reserved for us, and whose hook
+    /// says yes at once.
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
-            let looked = match &self.stage {
+            let looked = match &*self.stage {
                 Stage::Start => {
-                    self.begin();
+                    self.wait.begin(self.core);
                     self.core.consider_recovery();
+                    let mut waker = Offered::new(cx.waker(), true);
                     let arrival = self.arrival();
-                    let mut waker = offered(cx, true);
                     self.core.turn(|turn| turn.enter(&arrival, &mut waker))
                 }
                 &Stage::Queued(key) => self.look(key, cx),
@@ -341,12 +346,12 @@ where
                     continue;
                 }
                 Stage::Destroying(_) => {
-                    if let Stage::Destroying(end) = &mut self.stage
+                    if let Stage::Destroying(end) = &mut *self.stage
                         && end.as_mut().poll(cx).is_pending()
                     {
                         return Poll::Pending;
                     }
-                    self.stage = Stage::Start;
+                    drop(std::mem::replace(&mut *self.stage, Stage::Start));
                     continue;
                 }
                 Stage::Done => panic!("an acquire is not polled again when it is done"),
@@ -371,44 +376,94 @@ where
                     serial,
                 } => {
                     self.serial = serial.or(self.serial);
+                    self.go_to(Stage::Start);
                     let slot = self.core.slots.at(slot);
-                    if fresh {
-                        return Poll::Ready(Ok(self.serve(slot)));
-                    }
-                    if let Some(slot) = self.check_at_once(slot, cx) {
+                    let checked = match fresh {
+                        true => Some(slot),
+                        false => self.check_at_once(slot, cx),
+                    };
+                    if let Some(slot) = checked {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
                     if self.is_checking() {
                         return self.mind_the_deadline(cx);
                     }
+                    // Refused: on with the next.
                     continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
-                Looked::TimedOut { creating: true } => Err(self.timed_out(Phase::Creating)),
-                Looked::TimedOut { creating: false } => Err(self.timed_out(Phase::Waiting)),
+                Looked::TimedOut { creating: true } => {
+                    Err(self.wait.timed_out(self.core, Phase::Creating))
+                }
+                Looked::TimedOut { creating: false } => {
+                    Err(self.wait.timed_out(self.core, Phase::Waiting))
+                }
             };
-            self.stage = Stage::Done;
+            self.go_to(Stage::Done);
             return Poll::Ready(end);
         }
     }
 
+    /// Joins a queue that is there already, if that is all there is to do.
+    #[inline]
+    fn join_crowd(&mut self, cx: &mut Context<'_>) -> bool {
+        let queued = signal::QUEUED | signal::REPORTS;
+        matches!(*self.stage, Stage::Start)
+            && L::PATIENCE == Patience::Queue
+            // A breaker that is watched over wants to be asked first.
+            && self.core.signals() & queued == signal::QUEUED
+            // One that was in the queue before has a place of its own in it.
+            && self.serial.is_none()
+            && !self.refused
+            && self.queue_behind(cx)
+    }
+
+    #[inline(never)]
+    fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
+        self.wait.begin(self.core);
+        let mut waker = Some(cx.waker().clone());
+        let Some(key) = self.core.queue_behind(self.wait.deadline(), &mut waker) else {
+            return false;
+        };
+        self.go_to(Stage::Queued(key));
+        self.poll_timer(cx).is_pending()
+    }
+
     /// It has a place in the queue, and keeps it until the stage is another one.
     fn queued(&mut self, key: WaiterKey) {
-        if !matches!(self.stage, Stage::Queued(_)) {
-            self.stage = Stage::Queued(key);
-        }
+        self.go_to(Stage::Queued(key));
+    }
+
+    /// Goes on from a stage that holds nothing: there is nothing to drop.
+    #[inline]
+    fn go_to(&mut self, next: Stage<'p, M, H>) {
+        debug_assert!(matches!(
+            *self.stage,
+            Stage::Start | Stage::Queued(_) | Stage::Done
+        ));
+        self.stage = ManuallyDrop::new(next);
+    }
+
+    /// The hook is over, or cut off: it is dropped where it is, and with it what
+    /// is still in the stage.
+    #[inline]
+    fn end_check(&mut self) {
+        // SAFETY: dropped in place, because the hook is pinned, and once, because
+        // another stage is written right after; a hook's panic ends in `Caught`.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
+        self.stage = ManuallyDrop::new(Stage::Done);
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
-        let caller = self.caller;
+        let caller = self.wait.caller;
         let looked = self
             .core
-            .turn(|turn| turn.look(key, caller, &mut offered(cx, false)));
+            .turn(|turn| turn.look(key, caller, &mut Offered::new(cx.waker(), false)));
         match looked {
             Looked::WakerNeeded(key) => {
-                let mut waker = offered(cx, true);
+                let mut waker = Offered::new(cx.waker(), true);
                 self.core.turn(|turn| turn.look(key, caller, &mut waker))
             }
             looked => looked,
@@ -416,39 +471,21 @@ where
     }
 
     fn is_checking(&self) -> bool {
-        matches!(self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
-    }
-
-    /// Notes when the wait began; the deadline is reckoned from there.
-    fn begin(&mut self) {
-        if !matches!(self.began, Began::NotYet) {
-            return;
-        }
-        self.began = match self.timeout.is_some() || self.core.histograms.is_some() {
-            true => Began::Precisely(self.core.now()),
-            false => Began::Roughly(self.core.runtime.coarse_now()),
-        };
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.began {
-            Began::Precisely(began) => began.checked_add(self.timeout?),
-            Began::Roughly(_) | Began::NotYet => None,
-        }
-    }
-
-    fn waited(&self, coarse_now: u64) -> Duration {
-        match self.began {
-            Began::NotYet => Duration::ZERO,
-            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
-            Began::Precisely(began) => self.core.now().saturating_duration_since(began),
-        }
+        matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
     /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
     /// deadline has passed.
+    #[inline]
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.deadline() else {
+        match self.wait.timeout {
+            None => Poll::Pending,
+            Some(_) => self.poll_own_timer(cx),
+        }
+    }
+
+    fn poll_own_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = self.wait.deadline() else {
             return Poll::Pending;
         };
         let core = self.core;
@@ -468,8 +505,8 @@ where
 
     fn arrival(&self) -> Arrival {
         Arrival {
-            caller: self.caller,
-            deadline: self.deadline(),
+            caller: self.wait.caller,
+            deadline: self.wait.deadline(),
             hint: hint::last_slot(self.core).map(Slot::index),
             patience: L::PATIENCE,
             refused: self.refused,
@@ -479,12 +516,12 @@ where
 
     /// The acquire hook waits: so does the deadline.
     fn mind_the_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
-        self.begin();
-        if self.deadline().is_none() {
+        self.wait.begin(self.core);
+        if self.wait.deadline().is_none() {
             return Poll::Pending;
         }
         let (core, arrival) = (self.core, self.arrival());
-        let key = match &mut self.stage {
+        let key = match &mut *self.stage {
             Stage::Checking(checking) => &mut checking.key,
             Stage::CheckingBoxed(checking) => &mut checking.key,
             _ => return Poll::Pending,
@@ -493,8 +530,8 @@ where
         match self.look(key, cx) {
             Looked::TimedOut { .. } => {
                 // Destroys the resource, whose state is unknown.
-                self.stage = Stage::Done;
-                Poll::Ready(Err(self.timed_out(Phase::Checking)))
+                self.end_check();
+                Poll::Ready(Err(self.wait.timed_out(self.core, Phase::Checking)))
             }
             _ => {
                 if self.poll_timer(cx).is_ready() {
@@ -511,71 +548,37 @@ where
     }
 
     /// The acquire has its lease.
+    #[inline]
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
-        self.stage = Stage::Done;
-        let (core, caller) = (self.core, self.caller);
+        self.go_to(Stage::Done);
         slot.count_lease();
-        let now = core.runtime.coarse_now();
-        slot.note_holder(caller, now);
-        hint::used(core, slot);
-        let waited = self.waited(now);
-        if let Some(histograms) = &core.histograms {
-            histograms.wait.record(waited);
+        // Otherwise it was taken at once, and by one who is noted already.
+        if self.wait.has_begun() {
+            self.wait.served(self.core, slot);
         }
-        if core.signals() & signal::OBSERVED != 0 {
-            let resource = core.state().metas[slot.index()].id;
-            core.tell(&Event::Acquired {
-                resource,
-                caller,
-                waited,
-            });
-        }
-        let slow = core.config.slow_acquire_warning;
-        if slow.is_some_and(|slow| waited >= slow) {
-            log::slow_acquire(core.name(), waited, caller);
-        }
-        L::of(core, slot)
-    }
-
-    /// The story of a deadline that passed.
-    #[cold]
-    fn timed_out(&self, phase: Phase) -> AcquireError<M::Error> {
-        let core = self.core;
-        let mut holders = core.holders();
-        holders.truncate(3);
-        let caller = self.caller;
-        let waited = self.waited(core.runtime.coarse_now());
-        let timeout = core.turn(|turn| {
-            turn.state.counters.timed_out += 1;
-            turn.note(|| Event::TimedOut { caller, phase });
-            Timeout {
-                phase,
-                waited,
-                status: turn.state.status(turn.slots),
-                last_creation_error: turn.state.last_creation_error.clone(),
-                oldest_holders: holders,
-            }
-        });
-        AcquireError::Timeout(Box::new(timeout))
-    }
-}
-
-/// A waker to look with; with a clone of its own, if it will be left.
-fn offered<'a>(cx: &Context<'a>, cloned: bool) -> Offered<'a> {
-    Offered {
-        theirs: cx.waker(),
-        owned: cloned.then(|| cx.waker().clone()),
+        L::of(self.core, slot)
     }
 }
 
 impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
+    #[inline]
     fn drop(&mut self) {
-        let (key, checking) = match &self.stage {
+        if !matches!(*self.stage, Stage::Start | Stage::Done) {
+            self.cancel();
+        }
+    }
+}
+
+impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
+    /// It is dropped before it is done.
+    #[cold]
+    fn cancel(&mut self) {
+        let (key, checking) = match &*self.stage {
             Stage::Queued(key) => (Some(*key), false),
             Stage::Checking(checking) => (checking.key, true),
             Stage::CheckingBoxed(checking) => (checking.key, true),
             Stage::Destroying(_) => {
-                if let Stage::Destroying(end) = std::mem::replace(&mut self.stage, Stage::Done) {
+                if let Stage::Destroying(end) = std::mem::replace(&mut *self.stage, Stage::Done) {
                     // Goes on without us.
                     self.core.runtime.spawn(end);
                 }
@@ -583,12 +586,14 @@ impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
             }
             Stage::Start | Stage::Done => return,
         };
-        // A resource in its hook goes with the stage, which is dropped after this.
         if let Some(key) = key {
             self.core.turn(|turn| {
                 turn.state.counters.cancelled += u64::from(!checking);
                 turn.leave(key);
             });
         }
+        // A resource in its hook goes with the stage.
+        // SAFETY: pinned, so dropped in place; this is called once, by `drop`.
+        unsafe { ManuallyDrop::drop(&mut self.stage) };
     }
 }

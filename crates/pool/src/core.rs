@@ -19,11 +19,12 @@ use crate::keeper::{self, Bell};
 use crate::log;
 use crate::manager::Manager;
 use crate::runtime::Runtime;
-use crate::slot::{Phase, Slots};
-use crate::state::{Aftermath, Clock, KeeperCall, Rare, State, Turn};
+use crate::slot::{Phase, Slot, Slots};
+use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::user_code::drop_caught;
+use crate::waiters::{Grants, WaiterKey};
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
 /// an owned lease borrows, so that no lease ever counts references.
@@ -67,6 +68,8 @@ pub(crate) struct Apart<T>(pub(crate) T);
 pub(crate) struct Core<M: Manager> {
     pub(crate) id: PoolId,
     pub(crate) slots: Slots<Filled<M>>,
+    /// What those who wait were given, for them to read without the lock.
+    grants: Arc<Grants>,
     state: Apart<Mutex<PoolState<M>>>,
     /// Mirrors of locked state for those who only need to know; see [`signal`].
     signals: AtomicU64,
@@ -86,6 +89,7 @@ pub(crate) struct Core<M: Manager> {
 
 /// Wakes. A waker is its executor's code: one that panics must not keep the others
 /// from being woken, nor what is doomed from being destroyed.
+#[inline]
 pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
@@ -112,10 +116,12 @@ impl<M: Manager> Core<M> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         // Relaxed: only has to be unique.
         let id = PoolId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let state = State::new(&config);
         Core {
             id,
             slots: Slots::new(),
-            state: Apart(Mutex::new(State::new(&config))),
+            grants: state.waiters.grants(),
+            state: Apart(Mutex::new(state)),
             signals: AtomicU64::new(0),
             handles: Apart(AtomicUsize::new(1)),
             manager,
@@ -131,22 +137,23 @@ impl<M: Manager> Core<M> {
 
     /// Takes a turn under the lock, then does what follows from it.
     pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
+        let mut after = Aftermath::default();
         let mut guard = self.state.0.lock();
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
             clock: Clock::new(&*self.runtime),
-            after: Aftermath::default(),
+            after: &mut after,
         };
         let decision = decide(&mut turn);
-        let mut after = turn.after;
-        self.mirror(&guard);
+        self.mirror(&mut guard);
         drop(guard);
         self.follow(&mut after);
         decision
     }
 
     /// Looks at the state without changing anything that others wait for.
+    #[inline]
     pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
         self.state.0.lock()
     }
@@ -157,19 +164,23 @@ impl<M: Manager> Core<M> {
         if let Some(waker) = after.waker.take() {
             wake(waker);
         }
+        if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
+            self.follow_rare(after);
+        }
+        // What is spent is dropped by the caller, after the lock.
+    }
+
+    #[cold]
+    fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
         match after.keeper {
             KeeperCall::Nothing => {}
             KeeperCall::Ring => self.bell.ring(),
             KeeperCall::Start => keeper::start(self),
         }
-        if let Some(rare) = after.rare.take() {
-            self.follow_rare(*rare);
-        }
-        // Whatever else is in there is dropped by the caller, after the lock.
-    }
-
-    #[cold]
-    fn follow_rare(self: &Arc<Self>, rare: Rare<CreateFailure<M::Error>>) {
+        let Some(rare) = after.rare.take() else {
+            return;
+        };
+        let rare = *rare;
         rare.wakers.into_iter().for_each(wake);
         for event in &rare.events {
             self.listeners.emit(event);
@@ -182,10 +193,20 @@ impl<M: Manager> Core<M> {
         }
     }
 
+    /// Takes what is reserved for a waiter, without the lock. `None`: nothing is,
+    /// or it has to be collected under the lock.
+    #[inline]
+    pub(crate) fn collect(&self, key: WaiterKey) -> Option<&Slot<Filled<M>>> {
+        let grant = self.grants.take(key)?;
+        let slot = self.slots.at(grant.slot as usize);
+        slot.collect(grant.ticket).then_some(slot)
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.runtime.now()
     }
 
+    #[inline]
     pub(crate) fn signals(&self) -> u64 {
         // Acquire pairs with the release in `mirror`. A signal set in the
         // same instant may be missed, as if this call had come before it.
@@ -193,7 +214,8 @@ impl<M: Manager> Core<M> {
     }
 
     /// Mirrors what is in the locked state; the lock is held.
-    fn mirror(&self, state: &PoolState<M>) {
+    fn mirror(&self, state: &mut PoolState<M>) {
+        state.ordinary = state.is_ordinary();
         let mut signals = 0;
         for (signal, on) in [
             (signal::CLOSED, state.closed),
@@ -253,7 +275,7 @@ impl<M: Manager> Core<M> {
         let mut state = self.state();
         state.observed = !self.listeners.is_empty();
         state.rewatch(&self.slots);
-        self.mirror(&state);
+        self.mirror(&mut state);
     }
 
     /// What this pool is called in messages.
@@ -335,10 +357,17 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
 }
 
 impl<M: Manager, C: Borrow<Arc<Core<M>>>> Drop for Held<M, C> {
+    #[inline]
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        if self.armed {
+            self.abandon();
         }
+    }
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
+    #[cold]
+    fn abandon(&self) {
         let core = self.core();
         core.turn(|turn| turn.sentence(self.index));
         Condemned::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();

@@ -119,6 +119,7 @@ impl<M: Manager> Creation<M> {
                 leased: None,
                 seen: (slot.word().mark_when_idle(), now),
                 warned: None,
+                reserved_for: None,
             };
             turn.created(self.index, self.starter, meta);
         });

@@ -1,6 +1,5 @@
 //! Leases: a resource on loan, which goes back when the lease is dropped.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -75,7 +74,7 @@ impl<'p, M: Manager> Lease<'p, M> {
     pub async fn release(this: Self) {
         let this = ManuallyDrop::new(this);
         if let Err(verdict) = this.return_unlocked() {
-            let back = Return::new(this.core, this.slot.index());
+            let back = Return::new(this.core, this.slot);
             if let Next::Recycle(back) = back.settle(verdict) {
                 back.recycle().await;
             }
@@ -125,8 +124,7 @@ impl<M: Manager> Drop for Lease<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Err(verdict) = self.return_unlocked() {
-            let back = Return::new(self.core, self.slot.index());
-            finish(back.settle(verdict));
+            Return::new(self.core, self.slot).settle_in_background(verdict);
         }
     }
 }
@@ -191,8 +189,11 @@ impl<M: Manager> OwnedLease<M> {
     /// Dropping the future while the async half runs destroys the resource;
     /// its place is free in any case.
     pub async fn release(this: Self) {
-        let (core, index) = this.into_parts();
-        if let Next::Recycle(back) = Return::new(core, index).settle(None) {
+        let back = {
+            let (core, index) = this.into_parts();
+            Return::new(Arc::clone(&core), core.slots.at(index))
+        };
+        if let Next::Recycle(back) = back.settle(None) {
             back.recycle().await;
         }
     }
@@ -243,7 +244,6 @@ impl<M: Manager> DerefMut for OwnedLease<M> {
 impl<M: Manager> Drop for OwnedLease<M> {
     #[inline]
     fn drop(&mut self) {
-        let index = self.slot().index();
         let asked = may_return_unlocked(&self.core, self.slot());
         // SAFETY: `self.core` is not used again.
         let core = unsafe { ManuallyDrop::take(&mut self.core) };
@@ -251,9 +251,9 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let verdict = match asked {
             Err(verdict) => {
                 // SAFETY: `core` keeps the slot alive, and this lease owns it.
-                put_core(unsafe { slot.as_ref() }, Arc::clone(&core));
-                let back = Return::new(core, index);
-                return finish(back.settle(verdict));
+                let slot = unsafe { slot.as_ref() };
+                put_core(slot, Arc::clone(&core));
+                return Return::new(core, slot).settle_in_background(verdict);
             }
             Ok(()) => ASKED_AND_KEPT,
         };
@@ -271,7 +271,7 @@ impl<M: Manager> Drop for OwnedLease<M> {
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
         let core = core.expect("it has just been put there");
-        finish(Return::new(core, index).settle(verdict));
+        Return::new(core, slot).settle_in_background(verdict);
     }
 }
 
@@ -281,13 +281,6 @@ fn put_core<M: Manager>(slot: &Slot<Filled<M>>, core: Arc<Core<M>>) {
     // SAFETY: the caller owns the slot.
     if let Some(filled) = unsafe { slot.value_mut() } {
         filled.core = Some(core);
-    }
-}
-
-/// Nobody waits for the rest of a return.
-fn finish<M: Manager, C: Borrow<Arc<Core<M>>>>(next: Next<M, C>) {
-    if let Next::Recycle(back) = next {
-        back.recycle_in_background();
     }
 }
 

@@ -9,6 +9,7 @@ mod close;
 mod config;
 mod core;
 mod create;
+mod crowd;
 mod destroy;
 mod error;
 mod events;
@@ -27,8 +28,10 @@ mod slot;
 mod state;
 mod status;
 mod sync;
+mod table;
 mod take;
 mod user_code;
+mod wait;
 mod waiters;
 
 pub use crate::breaker::{

@@ -31,15 +31,16 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
-    // Flagged: the pool may be closed, and then no hook runs.
-    if slot.word().summoned() {
+    let flagged = slot.word().summoned();
+    // Only then may the pool be closed, on which no hook runs.
+    if flagged && core.signals() & signal::CLOSED != 0 {
         return Err(None);
     }
     // SAFETY: the caller owns the slot, and nobody uses the lease any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
     let verdict = core.call_before_release(&mut filled.resource);
-    if verdict != Ok(Verdict::Keep) {
+    if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
     hint::used(core, slot);
@@ -50,16 +51,26 @@ pub(crate) fn may_return_unlocked<M: Manager>(
 pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
 
 impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
-    /// Takes responsibility for a leased slot that the caller owns.
-    pub(crate) fn new(core: C, index: usize) -> Self {
+    /// Takes responsibility for a leased slot of this pool that the caller owns.
+    #[inline]
+    pub(crate) fn new(core: C, slot: &Slot<Filled<M>>) -> Self {
+        slot.note_pool();
         Return {
-            held: Held::new(core, index),
+            held: Held::new(core, slot.index()),
+        }
+    }
+
+    /// Goes by the lock, and leaves an async half to the runtime.
+    #[inline(never)]
+    pub(crate) fn settle_in_background(self, verdict: Option<Result<Verdict, Refusal>>) {
+        if let Next::Recycle(back) = self.settle(verdict) {
+            back.recycle_in_background();
         }
     }
 
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
+    #[inline]
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
-        self.slot().note_pool();
         if self.held.core().signals() & signal::CLOSED != 0 {
             let condemned = self.held.condemn(DestroyReason::Closed);
             condemned.destroy_in_background();
@@ -80,16 +91,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         core.call_before_release(resource)
     }
 
-    fn slot(&self) -> &Slot<Filled<M>> {
-        self.held.core().slots.at(self.held.index())
-    }
-
     /// Hands the async half to the runtime. If that never runs it, the resource
     /// is destroyed and its place free.
     pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
-        let owned = Return::new(Arc::clone(&core), self.held.disarm());
-        core.runtime.spawn(Box::pin(owned.recycle()));
+        let held = Held::new(Arc::clone(&core), self.held.disarm());
+        core.runtime.spawn(Box::pin(Return { held }.recycle()));
     }
 
     /// Runs the async half, then keeps or destroys.
@@ -102,11 +109,20 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
+    #[inline]
     fn keep(mut self) {
         let index = self.held.disarm();
         let core = self.held.core();
         core.report(None);
-        hint::used(core, core.slots.at(index));
+        let slot = core.slots.at(index);
+        if core.signals() & signal::QUEUED != 0 && core.hand_over(slot) {
+            return;
+        }
+        hint::used(core, slot);
+        Self::keep_by_turn(core, index);
+    }
+
+    fn keep_by_turn(core: &Arc<Core<M>>, index: usize) {
         let used = core.turn(|turn| {
             // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];

@@ -12,11 +12,16 @@ use crate::manager::Manager;
 
 impl<M: Manager> Core<M> {
     /// Reports a success (`None`) or a failure to the strategy, if there is one.
+    #[inline]
     pub(crate) fn report(self: &Arc<Self>, failure: Option<&Failure>) {
         // On a closed pool only destructors run.
-        if self.signals() & (signal::REPORTS | signal::CLOSED) != signal::REPORTS {
-            return;
+        if self.signals() & (signal::REPORTS | signal::CLOSED) == signal::REPORTS {
+            self.report_to_strategy(failure);
         }
+    }
+
+    #[cold]
+    fn report_to_strategy(self: &Arc<Self>, failure: Option<&Failure>) {
         let (strategy, state, epoch) = {
             let locked = self.state();
             let Some(strategy) = locked.breaker.strategy().cloned() else {
@@ -50,10 +55,15 @@ impl<M: Manager> Core<M> {
     }
 
     /// Asks the strategy, if it is time to, whether an open breaker may recover.
+    #[inline]
     pub(crate) fn consider_recovery(self: &Arc<Self>) {
-        if self.signals() & signal::REPORTS == 0 {
-            return;
+        if self.signals() & signal::REPORTS != 0 {
+            self.ask_about_recovery();
         }
+    }
+
+    #[cold]
+    fn ask_about_recovery(self: &Arc<Self>) {
         let now = self.now();
         let Some((strategy, epoch)) = self.state().breaker.due_question(now) else {
             return;

@@ -1,20 +1,26 @@
 //! A slot is a place: one word that says what is in it, and the cell itself.
 //!
-//! The word is the only thing threads race on. Two of its transitions are made
+//! The word is the only thing threads race on. Three of its transitions are made
 //! without the pool's lock:
 //!
 //! ```text
-//! take:  IDLE   ──CAS──> LEASED   (generation + 1)
-//! give:  LEASED ──CAS──> IDLE
+//! take:     IDLE     ──CAS──> LEASED            (generation + 1)
+//! give:     LEASED   ──CAS──> IDLE
+//! collect:  RESERVED ──CAS──> LEASED, flagged   (by the waiter it is reserved for)
 //! ```
 //!
 //! All others happen under the lock. Everything rare (somebody waits, the pool
 //! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
-//! in the word, [`SUMMON`]: it makes both transitions fail, so that whoever
-//! wanted to make one comes by the lock and looks at the full state there.
+//! in the word, [`SUMMON`]: it makes all three fail, so that whoever wanted to
+//! make one comes by the lock and looks at the full state there.
 //! Because the flag and the state share one word, there is no window between
 //! "look" and "park": either the flag lands first and the holder's `give`
 //! fails, or the `give` lands first and whoever sets flags sees an idle slot.
+//!
+//! A reservation is taken back the same way: under the lock, by a
+//! compare-and-swap that races with `collect`, so exactly one of the two has the
+//! slot. Every reservation has a generation of its own, its *ticket*: one that was
+//! taken back is never mistaken for a later one.
 //!
 //! # Invariants
 //!
@@ -23,15 +29,16 @@
 //!     touches it. In `IDLE` only a successful `take` gives access.
 //! S2. The cell holds a value exactly in `IDLE`, `RESERVED` and `LEASED`
 //!     (there, until its owner takes it out to destroy it).
-//! S3. The generation grows by one with every lease and never goes back, so
-//!     an equal word at two moments means that nothing happened in between.
+//! S3. The generation grows by one with every lease and every reservation and
+//!     never goes back, so an equal word at two moments means that nothing
+//!     happened in between.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, UnsafeCell};
+use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
+use crate::table::{self, Table};
 
 /// What a slot's word says about its place. Read [`Word::phase`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +62,7 @@ const LEASED: u64 = 3;
 const RESERVED: u64 = 4;
 const PHASE: u64 = 0b111;
 
-/// "Come by the lock": makes the two lock-free transitions fail.
+/// "Come by the lock": makes the three lock-free transitions fail.
 const SUMMON: u64 = 1 << 3;
 const GENERATION: u64 = 1 << 4;
 
@@ -86,6 +93,14 @@ impl Word {
 
     pub(crate) fn summoned(self) -> bool {
         self.0 & SUMMON != 0
+    }
+
+    /// Tells this reservation of the slot from all others: the generation's low
+    /// half. A waiter compares it with one that is at most moments old.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub(crate) fn ticket(self) -> u32 {
+        (self.0 / GENERATION) as u32
     }
 }
 
@@ -213,22 +228,70 @@ impl<T> Slot<T> {
     ///
     /// A plain store would be enough but for [`Slot::summon`], which runs under
     /// the same lock; so it is one. Release pairs with the acquire of `take`.
-    pub(crate) fn set(&self, phase: Phase, summon: bool) {
+    pub(crate) fn set(&self, phase: Phase, summon: bool) -> Word {
         let word = self.word.load(Ordering::Relaxed);
         let (bits, generation) = match phase {
             Phase::Vacant => (VACANT, 0),
             Phase::Creating => (CREATING, 0),
             Phase::Idle => (IDLE, 0),
-            Phase::Reserved => (RESERVED, 0),
+            Phase::Reserved => (RESERVED, GENERATION),
             Phase::Leased => (LEASED, GENERATION),
         };
         let flag = if summon { SUMMON } else { 0 };
         let next = (word & !(PHASE | SUMMON)) + generation + bits + flag;
         self.word.store(next, Ordering::Release);
+        Word(next)
+    }
+
+    /// Takes a slot that is reserved for the caller, who has this ticket; it is
+    /// flagged then, because somebody may wait. `false`: it was taken back, or has
+    /// to be collected under the lock.
+    #[inline]
+    pub(crate) fn collect(&self, ticket: u32) -> bool {
+        // Relaxed: only a guess, the exchange below decides.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) != RESERVED || Word(word).ticket() != ticket {
+            return false;
+        }
+        // Acquire pairs with the release in `set`, which reserved it: the cell's
+        // contents are visible before we touch them. Races with `take_back`.
+        let leased = word - RESERVED + LEASED + SUMMON;
+        self.word
+            .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Takes a reservation back, for code that holds the lock, which owns the slot
+    /// then. `false`: it has been collected, or there was none.
+    pub(crate) fn take_back(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        // Acquire pairs with the release in `set`, as in `collect`, with which
+        // this races; everything else that changes a reserved slot has the lock.
+        word & PHASE == RESERVED
+            && self
+                .word
+                .compare_exchange(
+                    word,
+                    (word & !(PHASE | SUMMON)) + LEASED + SUMMON,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    /// Makes the one for whom the slot is reserved come by the lock to collect
+    /// it. For code that holds the lock.
+    pub(crate) fn summon_reserved(&self) {
+        if self.word.load(Ordering::Relaxed) & PHASE == RESERVED {
+            // If it has just been collected, it is flagged already. Relaxed: whoever
+            // finds the flag takes the lock.
+            self.word.fetch_or(SUMMON, Ordering::Relaxed);
+        }
     }
 
     /// Sets the flag on an idle or leased slot. For code that holds the lock.
-    /// Returns the phase in which the flag landed.
+    /// Returns the phase in which the flag landed. A reserved slot needs none: it is
+    /// flagged when it is collected.
     pub(crate) fn summon(&self) -> Phase {
         // AcqRel: the caller may go on to take the slot, and the holder whose
         // `give` now fails must find what we wrote under the lock (it takes it).
@@ -341,70 +404,16 @@ impl<T> Slot<T> {
 }
 
 /// All slots ever made, at addresses that never change.
-///
-/// Segment `k` holds `8 << k` slots and is made when its first slot is needed,
-/// so a pool with a large maximum costs nothing before it is used.
-#[derive(Debug)]
-pub(crate) struct Slots<T> {
-    segments: [OnceLock<Box<[Slot<T>]>>; SEGMENTS],
-    /// How many slots may be looked at. Grows under the lock only.
-    len: AtomicUsize,
-}
-
-const FIRST: usize = 8;
-const SEGMENTS: usize = 26;
+pub(crate) type Slots<T> = Table<Slot<T>>;
 
 /// The largest number of places a pool can have.
-pub(crate) const MOST_SLOTS: usize = FIRST * ((1 << SEGMENTS) - 1);
+pub(crate) const MOST_SLOTS: usize = table::MOST;
 
 impl<T> Slots<T> {
-    pub(crate) fn new() -> Self {
-        Slots {
-            segments: [const { OnceLock::new() }; SEGMENTS],
-            len: AtomicUsize::new(0),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        // Acquire pairs with `grow`: a slot below `len` is there to be seen.
-        self.len.load(Ordering::Acquire)
-    }
-
     /// Adds a slot and returns its index. For code that holds the lock.
     pub(crate) fn grow(&self) -> usize {
-        let index = self.len.load(Ordering::Relaxed);
-        let (segment, _) = place(index);
-        self.segments[segment].get_or_init(|| {
-            // A segment is made for its first slot, which is `index`.
-            (index..index + (FIRST << segment)).map(Slot::new).collect()
-        });
-        self.len.store(index + 1, Ordering::Release);
-        index
+        self.grow_by(Slot::new)
     }
-
-    #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<&Slot<T>> {
-        let (segment, offset) = place(index);
-        self.segments.get(segment)?.get()?.get(offset)
-    }
-
-    /// A slot that is known to exist: its index came from [`Slots::grow`].
-    #[inline]
-    pub(crate) fn at(&self, index: usize) -> &Slot<T> {
-        self.get(index).expect("slot indices come from `grow`")
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<T>)> {
-        (0..self.len()).map(|index| (index, self.at(index)))
-    }
-}
-
-/// Segment and offset of a slot.
-#[inline]
-fn place(index: usize) -> (usize, usize) {
-    let segment = (index / FIRST + 1).ilog2() as usize;
-    (segment, index - FIRST * ((1 << segment) - 1))
 }
 
 #[cfg(all(test, not(loom)))]

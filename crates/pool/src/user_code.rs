@@ -111,6 +111,7 @@ impl<M: Manager> Core<M> {
     }
 
     /// Keeps how long an acquire hook took, where that is kept.
+    #[inline]
     pub(crate) fn note_check(&self, began: Option<Box<Instant>>) {
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
             let took = self.now().saturating_duration_since(*began);

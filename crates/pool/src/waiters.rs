@@ -6,17 +6,30 @@
 //! [`WaiterKey`]; keys are never confused, because every acquire has a serial
 //! number of its own, which it keeps if it has to queue again.
 //!
+//! A waiter that was given a resource need not take the lock to collect it: what
+//! it was given also stands in a word of its own ([`Grants`]) that it can read at
+//! any time. The word only *tells*; whose the resource is, the slot's word decides
+//! (`Slot::collect`). The entry of one that collected without the lock stays until
+//! somebody has its slot in hand under the lock again: at most one for each slot.
+//!
 //! # Invariants
 //!
 //! W1. Linked entries are exactly those that were given nothing yet.
-//! W2. An entry owns at most one resource (`Outcome::Resource`) and one place
-//!     (`place`); whoever removes the entry passes both on.
+//! W2. An entry owns at most one resource (`Outcome::Resource`, unless it was
+//!     collected) and one place; whoever removes the entry passes both on.
+//! W3. The word of an entry that has no resource, or whose resource was
+//!     collected, is zero.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
+
+use crate::sync::AtomicU64;
+use crate::table::Table;
 
 /// Names one waiter, for as long as it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +53,65 @@ impl WaiterKey {
     /// Its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
+    }
+}
+
+/// A resource that is reserved for a waiter, as the waiter itself is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant {
+    pub(crate) slot: u32,
+    /// Which reservation of that slot.
+    pub(crate) ticket: u32,
+}
+
+impl Grant {
+    /// Set in every grant, so that none is zero. A slot's number is far below it.
+    const SOME: u64 = 1 << 63;
+
+    fn into_word(self) -> u64 {
+        Self::SOME | (u64::from(self.slot) << 32) | u64::from(self.ticket)
+    }
+
+    #[inline]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "taken apart as put together"
+    )]
+    fn from_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Grant {
+            slot: ((word & !Self::SOME) >> 32) as u32,
+            ticket: word as u32,
+        })
+    }
+}
+
+/// What each waiter was given, for the waiter to read without the lock.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    words: Table<AtomicU64>,
+}
+
+impl Grants {
+    /// Takes the word of what is reserved for this waiter, if anything is: it either
+    /// collects that now, or takes the lock. Only for the acquire that waits under
+    /// this key: another entry may have its number afterwards.
+    #[inline]
+    pub(crate) fn take(&self, key: WaiterKey) -> Option<Grant> {
+        let word = self.words.get(key.index as usize)?;
+        // Acquire pairs with the release in `write`: the slot's word is at least as
+        // new as this, so an old ticket is not taken for the present one.
+        let grant = Grant::from_word(word.load(Ordering::Acquire))?;
+        // Relaxed: nobody else reads it. One that is written in between is lost, and
+        // found under the lock, because the slot has another ticket then.
+        word.store(0, Ordering::Relaxed);
+        Some(grant)
+    }
+
+    /// Writes a waiter's word. For code that holds the lock.
+    #[inline]
+    fn write(&self, index: u32, word: u64) {
+        // Release pairs with the acquire in `take`.
+        self.words.at(index as usize).store(word, Ordering::Release);
     }
 }
 
@@ -75,8 +147,8 @@ pub(crate) struct Waiter<F> {
     /// Has its resource and runs the acquire hook; only its deadline counts.
     pub(crate) checking: bool,
     pub(crate) outcome: Outcome<F>,
-    /// A place it may create in, not collected yet.
-    pub(crate) place: Option<u32>,
+    /// A place it may create in, not collected yet; `NIL` if there is none.
+    place: u32,
     pub(crate) waker: Option<Waker>,
     /// It has been seen to wait, and counted.
     pub(crate) counted: bool,
@@ -87,16 +159,71 @@ pub(crate) struct Waiter<F> {
     pub(crate) probe: Option<NonZeroU64>,
 }
 
+/// One that is to wait.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) deadline: Option<Instant>,
+    /// The number it had before, if it had one: that is its place in the order of
+    /// arrival.
+    pub(crate) serial: Option<u32>,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) counted: bool,
+    pub(crate) probe: Option<NonZeroU64>,
+}
+
+impl<F> Waiter<F> {
+    /// A free entry, and the next one that is free.
+    fn free(next: u32) -> Self {
+        Waiter {
+            serial: 0,
+            live: false,
+            linked: false,
+            prev: NIL,
+            next,
+            job: false,
+            only_own_job: false,
+            checking: false,
+            outcome: Outcome::Waiting,
+            place: NIL,
+            waker: None,
+            counted: false,
+            deadline: None,
+            granted: 0,
+            probe: None,
+        }
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.place != NIL
+    }
+
+    pub(crate) fn give_place(&mut self, place: u32) {
+        self.place = place;
+    }
+
+    pub(crate) fn take_place(&mut self) -> Option<usize> {
+        let place = std::mem::replace(&mut self.place, NIL);
+        (place != NIL).then_some(place as usize)
+    }
+}
+
 const NIL: u32 = u32::MAX;
 
+/// What changes with everyone who comes and goes stands first, beside the lock:
+/// the fewer lines of cache go from thread to thread, the shorter is every turn.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Waiters<F> {
-    entries: Vec<Waiter<F>>,
-    free: Vec<u32>,
-    serial: u32,
     head: u32,
     tail: u32,
+    serial: u32,
+    /// The first of the free entries, which are linked by `next`.
+    free: u32,
     linked: usize,
+    /// Entries that are not free.
+    live: usize,
+    entries: Vec<Waiter<F>>,
+    grants: Arc<Grants>,
     /// Deadlines, earliest first. Those of waiters that left go stale and are
     /// dropped when they come up, or when they outnumber the live ones.
     deadlines: BinaryHeap<Reverse<(Instant, u32, u32)>>,
@@ -104,15 +231,23 @@ pub(crate) struct Waiters<F> {
 
 impl<F> Waiters<F> {
     pub(crate) fn new() -> Self {
+        let words = Table::new();
         Waiters {
-            entries: Vec::new(),
-            free: Vec::new(),
-            serial: 0,
+            grants: Arc::new(Grants { words }),
             head: NIL,
             tail: NIL,
+            serial: 0,
+            free: NIL,
             linked: 0,
+            live: 0,
+            entries: Vec::new(),
             deadlines: BinaryHeap::new(),
         }
+    }
+
+    /// The words that tell waiters what they have.
+    pub(crate) fn grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants)
     }
 
     /// How many wait and were given nothing yet.
@@ -120,49 +255,30 @@ impl<F> Waiters<F> {
         self.linked
     }
 
-    /// Adds a waiter that is not in the queue yet; with the number it had before,
-    /// if it had one: that is its place in the order of arrival.
-    pub(crate) fn insert(&mut self, deadline: Option<Instant>, serial: Option<u32>) -> WaiterKey {
-        let serial = serial.unwrap_or_else(|| {
+    /// Adds a waiter that is not in the queue yet.
+    #[inline]
+    pub(crate) fn insert(&mut self, newcomer: Newcomer) -> WaiterKey {
+        let deadline = newcomer.deadline;
+        let serial = newcomer.serial.unwrap_or_else(|| {
             self.serial = self.serial.wrapping_add(1);
             self.serial
         });
-        let entry = Waiter {
-            serial,
-            live: true,
-            linked: false,
-            prev: NIL,
-            next: NIL,
-            job: false,
-            only_own_job: false,
-            checking: false,
-            outcome: Outcome::Waiting,
-            place: None,
-            waker: None,
-            counted: false,
-            deadline,
-            granted: 0,
-            probe: None,
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.entries[index as usize] = entry;
-                index
-            }
-            None => {
-                let index = u32::try_from(self.entries.len())
-                    .ok()
-                    .filter(|&index| index != NIL)
-                    .expect("fewer than four thousand million waiters");
-                // An eighth at a time: a crowd's table is large, and half of it
-                // empty would be half of it wasted.
-                if self.entries.len() == self.entries.capacity() {
-                    self.entries.reserve_exact(self.entries.len() / 8 + 8);
-                }
-                self.entries.push(entry);
-                index
-            }
-        };
+        if self.free == NIL {
+            self.grow();
+        }
+        let index = self.free;
+        // It is as `Waiter::free` or `vacate` has left it.
+        let entry = self.raw_mut(index);
+        let next_free = entry.next;
+        entry.serial = serial;
+        entry.live = true;
+        entry.counted = newcomer.counted;
+        entry.deadline = deadline;
+        entry.probe = newcomer.probe;
+        debug_assert!(entry.waker.is_none(), "a free entry is empty");
+        entry.waker = newcomer.waker;
+        self.free = next_free;
+        self.live += 1;
         if let Some(deadline) = deadline {
             if self.deadlines.len() == self.deadlines.capacity() {
                 self.deadlines.reserve_exact(self.deadlines.len() / 8 + 8);
@@ -172,17 +288,65 @@ impl<F> Waiters<F> {
         WaiterKey { index, serial }
     }
 
-    /// Takes a waiter out, from wherever it stands. Its waker and its outcome
-    /// have been taken before: they are not to be dropped here.
-    pub(crate) fn remove(&mut self, key: WaiterKey) {
+    /// Adds a free entry to the table.
+    #[cold]
+    fn grow(&mut self) {
+        let index = u32::try_from(self.entries.len())
+            .ok()
+            .filter(|&index| index != NIL)
+            .expect("fewer than four thousand million waiters");
+        // An eighth at a time: a crowd's table is large, and half of it empty would
+        // be half of it wasted.
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(self.entries.len() / 8 + 8);
+        }
+        self.entries.push(Waiter::free(self.free));
+        self.grants.words.grow_by(|_| AtomicU64::new(0));
+        self.free = index;
+    }
+
+    /// Takes a waiter out, from wherever it stands, and gives back what has become
+    /// of it: that is not to be dropped here, nor is its waker, which has been taken.
+    pub(crate) fn remove(&mut self, key: WaiterKey) -> Outcome<F> {
         let Some(entry) = self.get_mut(key) else {
-            return;
+            return Outcome::Waiting;
         };
-        debug_assert!(entry.waker.is_none() && matches!(entry.outcome, Outcome::Waiting));
-        entry.live = false;
+        debug_assert!(entry.waker.is_none(), "a waker is somebody else's code");
+        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
+        if let Outcome::Resource { .. } = outcome {
+            self.grants.write(key.index, 0);
+        }
         self.unlink(key.index);
-        self.free.push(key.index);
-        if self.deadlines.len() > 2 * (self.entries.len() - self.free.len()) + 64 {
+        self.vacate(key.index);
+        outcome
+    }
+
+    /// Takes a waiter out that has collected its resource without the lock.
+    #[inline]
+    pub(crate) fn forget(&mut self, key: WaiterKey) {
+        if let Some(entry) = self.get_mut(key) {
+            debug_assert!(entry.waker.is_none() && !entry.linked);
+            let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
+            debug_assert!(matches!(outcome, Outcome::Resource { .. }));
+            // A resource that it has got: there is nothing to drop.
+            std::mem::forget(outcome);
+            self.vacate(key.index);
+        }
+    }
+
+    /// The entry may be used again. There is nothing in it that needs to be dropped.
+    #[inline(always)]
+    fn vacate(&mut self, index: u32) {
+        let next = std::mem::replace(&mut self.free, index);
+        let entry = self.raw_mut(index);
+        entry.live = false;
+        entry.next = next;
+        entry.job = false;
+        entry.only_own_job = false;
+        entry.checking = false;
+        entry.place = NIL;
+        self.live -= 1;
+        if self.deadlines.len() > 2 * self.live + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
             deadlines.retain(|&Reverse((_, index, serial))| self.is_live(index, serial));
             self.deadlines = deadlines;
@@ -194,12 +358,64 @@ impl<F> Waiters<F> {
         (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: WaiterKey) -> Option<&mut Waiter<F>> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
+    /// Whether the head of the queue has nothing that it would have to give back
+    /// for a resource, or to carry over to it.
+    #[inline]
+    pub(crate) fn head_needs_only_a_resource(&self) -> bool {
+        let head = self.entries.get(self.head as usize);
+        head.is_some_and(|head| !head.has_place() && head.probe.is_none())
+    }
+
+    /// Takes the head out of the queue and gives it a resource; its waker comes back.
+    #[inline]
+    pub(crate) fn grant_to_head(
+        &mut self,
+        grant: Grant,
+        granted: u64,
+    ) -> Option<(WaiterKey, Option<Waker>)> {
+        let key = self.pop()?;
+        Some((key, self.grant(key, grant, false, granted)))
+    }
+
+    /// Gives a waiter that is not in the queue a resource and tells it so; its waker
+    /// comes back. `granted` is the time by the coarse clock.
+    #[inline(always)]
+    pub(crate) fn grant(
+        &mut self,
+        key: WaiterKey,
+        grant: Grant,
+        fresh: bool,
+        granted: u64,
+    ) -> Option<Waker> {
+        let entry = self.raw_mut(key.index);
+        debug_assert!(entry.live && !entry.linked && entry.serial == key.serial);
+        let slot = grant.slot;
+        let before = std::mem::replace(&mut entry.outcome, Outcome::Resource { slot, fresh });
+        debug_assert!(matches!(before, Outcome::Waiting));
+        // Nothing had become of it: there is nothing to drop.
+        std::mem::forget(before);
+        entry.granted = granted;
+        let waker = entry.waker.take();
+        self.grants.write(key.index, grant.into_word());
+        waker
+    }
+
+    /// A waiter has lost what was reserved for it.
+    pub(crate) fn retract(&mut self, key: WaiterKey) {
+        if let Some(entry) = self.get_mut(key) {
+            entry.outcome = Outcome::Waiting;
+            self.grants.write(key.index, 0);
+        }
+    }
+
     /// Queues a waiter.
+    #[inline]
     pub(crate) fn link(&mut self, key: WaiterKey, at: Position) {
         let before = match at {
             Position::Back => NIL,
@@ -208,14 +424,16 @@ impl<F> Waiters<F> {
         };
         let after = match before {
             NIL => self.tail,
+            // Nobody stands before the head.
+            before if before == self.head => NIL,
             before => self.raw_mut(before).prev,
         };
         let Some(entry) = self.get_mut(key) else {
             return;
         };
         debug_assert!(!entry.linked, "a waiter stands in the queue once");
+        debug_assert!(matches!(entry.outcome, Outcome::Waiting), "W1");
         entry.linked = true;
-        entry.outcome = Outcome::Waiting;
         (entry.prev, entry.next) = (after, before);
         match after {
             NIL => self.head = key.index,
@@ -257,6 +475,7 @@ impl<F> Waiters<F> {
     }
 
     /// Takes the head out of the queue; it stays a waiter and is given something.
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<WaiterKey> {
         let key = self.key_at(self.head)?;
         self.unlink(key.index);
@@ -278,7 +497,7 @@ impl<F> Waiters<F> {
         let mut index = self.head;
         while index != NIL {
             let entry = self.entries.get(index as usize)?;
-            if !entry.job && entry.place.is_none() {
+            if !entry.job && !entry.has_place() {
                 return self.key_at(index);
             }
             index = entry.next;
@@ -325,21 +544,25 @@ impl<F> Waiters<F> {
         })
     }
 
+    #[inline]
     fn unlink(&mut self, index: u32) {
         let entry = self.raw_mut(index);
         if !std::mem::replace(&mut entry.linked, false) {
             return;
         }
         let (prev, next) = (entry.prev, entry.next);
-        if prev == NIL {
+        // The head's `prev` may be anything: the queue moves on without touching
+        // the entry that becomes its head.
+        let first = self.head == index;
+        if first {
             self.head = next;
         } else {
             self.raw_mut(prev).next = next;
         }
-        if next == NIL {
-            self.tail = prev;
-        } else {
-            self.raw_mut(next).prev = prev;
+        match next {
+            NIL => self.tail = if first { NIL } else { prev },
+            next if !first => self.raw_mut(next).prev = prev,
+            _ => {}
         }
         self.linked -= 1;
     }

@@ -12,12 +12,11 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cenote_pool::{AcquireError, FnPool, Pool, Runtime, Task};
 use loom::future::block_on;
@@ -44,6 +43,49 @@ impl Runtime for Inert {
 
     fn spawn(&self, task: Task) {
         drop(task);
+    }
+}
+
+/// Time is moved by hand, and background work waits until it is asked for: so
+/// there is a keeper, and it looks when the model says.
+#[derive(Clone, Default)]
+struct ByHand {
+    seconds: Arc<AtomicUsize>,
+    tasks: Arc<Mutex<Vec<Task>>>,
+}
+
+impl ByHand {
+    fn a_second_passes(&self) {
+        self.seconds.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The keeper, which a pool starts when somebody waits.
+    fn keeper(&self) -> Task {
+        let mut tasks = self.tasks.lock().unwrap();
+        assert_eq!(tasks.len(), 1, "the pool has nothing else to run");
+        tasks.remove(0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.seconds.load(Ordering::SeqCst) as u64)
+    }
+}
+
+impl Runtime for ByHand {
+    fn now(&self) -> Instant {
+        Inert.now() + self.elapsed()
+    }
+
+    fn coarse_now(&self) -> u64 {
+        u64::try_from(self.elapsed().as_nanos()).unwrap()
+    }
+
+    fn sleep(&self, _: Instant) -> Task {
+        Box::pin(std::future::pending())
+    }
+
+    fn spawn(&self, task: Task) {
+        self.tasks.lock().unwrap().push(task);
     }
 }
 
@@ -79,6 +121,10 @@ impl Tally {
 type Numbers = FnPool<usize, Never>;
 
 fn pool(max: usize) -> (Numbers, Arc<Tally>) {
+    pool_on(max, Inert)
+}
+
+fn pool_on(max: usize, runtime: impl Runtime) -> (Numbers, Arc<Tally>) {
     let tally = Arc::new(Tally::default());
     let (made, gone) = (Arc::clone(&tally), Arc::clone(&tally));
     let pool = Pool::from_fn(move || {
@@ -89,7 +135,7 @@ fn pool(max: usize) -> (Numbers, Arc<Tally>) {
         gone.gone.fetch_add(1, Ordering::SeqCst);
     })
     .max(max)
-    .runtime(Inert)
+    .runtime(runtime)
     .build()
     .unwrap();
     (pool, tally)
@@ -110,6 +156,12 @@ fn poll_once_then_cancel(pool: &Numbers) -> bool {
         Poll::Ready(lease) => lease.is_ok(),
         Poll::Pending => false,
     }
+}
+
+/// Polls once, without anybody to wake.
+fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    future.as_mut().poll(&mut context)
 }
 
 #[test]
@@ -348,5 +400,130 @@ fn status_is_sound_while_leases_come_and_go() {
         assert_eq!(status.total, 1);
         assert_eq!(status.idle + status.active, 1);
         user.join().unwrap();
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_while_it_is_served_leaves_nothing_reserved() {
+    loom::model(|| {
+        let (pool, _) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let mut waiter = Box::pin(pool.acquire_owned());
+        assert!(poll(&mut waiter).is_pending());
+        let returns = thread::spawn(move || drop(lease));
+        // Collects, or is too early; then it leaves.
+        let collected = poll(&mut waiter);
+        drop(waiter);
+        drop(collected);
+        returns.join().unwrap();
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn one_that_collects_while_the_pool_closes_gets_a_lease_or_an_error_and_loses_nothing() {
+    loom::model(|| {
+        let (pool, tally) = warm(1);
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let mut waiter = Box::pin(pool.acquire_owned());
+        assert!(poll(&mut waiter).is_pending());
+        drop(lease);
+        let closer = {
+            let pool = pool.clone();
+            thread::spawn(move || block_on(pool.close()).unwrap())
+        };
+        match block_on(waiter) {
+            Ok(lease) => drop(lease),
+            Err(error) => assert!(matches!(error, AcquireError::Closed)),
+        }
+        closer.join().unwrap();
+        assert_eq!((tally.made(), tally.gone(), pool.status().total), (1, 1, 0));
+    });
+}
+
+#[test]
+fn one_that_collects_while_a_shrink_takes_it_back_gets_a_lease_all_the_same() {
+    loom::model(|| {
+        let (pool, tally) = pool(2);
+        let one = block_on(pool.acquire_owned()).unwrap();
+        let two = block_on(pool.acquire_owned()).unwrap();
+        let mut waiter = Box::pin(pool.acquire_owned());
+        assert!(poll(&mut waiter).is_pending());
+        drop(one);
+        let resizes = {
+            let pool = pool.clone();
+            thread::spawn(move || pool.resize(1).unwrap())
+        };
+        let collected = poll(&mut waiter);
+        drop(two);
+        match collected {
+            Poll::Ready(lease) => drop(lease.unwrap()),
+            Poll::Pending => drop(block_on(waiter).unwrap()),
+        }
+        resizes.join().unwrap();
+        let status = pool.status();
+        assert_eq!((status.total, status.idle, status.waiting), (1, 1, 0));
+        assert_eq!(tally.gone(), 1);
+    });
+}
+
+#[test]
+fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
+    loom::model(|| {
+        let runtime = ByHand::default();
+        let (pool, _) = pool_on(1, runtime.clone());
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let (mut first, mut second) = (
+            Box::pin(pool.acquire_owned()),
+            Box::pin(pool.acquire_owned()),
+        );
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        drop(lease);
+        runtime.a_second_passes();
+        let mut keeper = runtime.keeper();
+        let keeper = thread::spawn(move || {
+            assert!(poll(&mut keeper).is_pending());
+            keeper
+        });
+        // In time, or the second has it, and the first is the next.
+        if let Poll::Ready(lease) = poll(&mut first) {
+            drop(lease.unwrap());
+            drop(block_on(second).unwrap());
+        } else {
+            drop(block_on(second).unwrap());
+            drop(block_on(first).unwrap());
+        }
+        drop(keeper.join().unwrap());
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn a_crowd_whose_members_come_and_go_is_served_to_the_last() {
+    loom::model(|| {
+        let runtime = ByHand::default();
+        let (pool, tally) = pool_on(1, runtime.clone());
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(pool.acquire_owned())).collect();
+        assert!(crowd.iter_mut().all(|waiter| poll(waiter).is_pending()));
+        // Reserved for the first; the others are the crowd it is handed over to.
+        drop(lease);
+        let joins = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        let last = crowd.pop().unwrap();
+        drop(block_on(crowd.remove(0)).unwrap());
+        drop(last);
+        for waiter in crowd {
+            drop(block_on(waiter).unwrap());
+        }
+        joins.join().unwrap();
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+        assert_eq!(tally.made(), 1);
+        drop(runtime.keeper());
     });
 }

@@ -63,9 +63,9 @@ impl<T, F> Turn<'_, T, F> {
             for key in self.state.waiters.keys() {
                 if self.state.total - self.state.condemned > max
                     && let Some(waiter) = self.state.waiters.get_mut(key)
-                    && let Some(place) = waiter.place.take()
+                    && let Some(place) = waiter.take_place()
                 {
-                    self.unclaim(place as usize);
+                    self.unclaim(place);
                 }
             }
             // The rest goes when it comes back.
@@ -96,6 +96,7 @@ impl<T, F> Turn<'_, T, F> {
             let Some(reason) = doom(meta) else { continue };
             meta.doomed = Some(reason);
             slot.summon();
+            slot.summon_reserved();
             if self.take_this(index) {
                 self.condemn(index, reason);
             }

@@ -32,14 +32,14 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub(crate) use self::queue::{Arrival, Looked, Offered, Patience};
-pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Rare, Turn};
+pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Turn};
 use crate::backoff::Backoff;
-use crate::breaker::Breaker;
+use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::events::DestroyReason;
 use crate::slot::{Phase, Slots};
 use crate::status::{Counters, CreationError, ResourceId, Status};
-use crate::waiters::Waiters;
+use crate::waiters::{WaiterKey, Waiters};
 
 /// What is known of the resource in a slot. Meaningless while it is vacant.
 #[derive(Clone, Debug)]
@@ -62,39 +62,32 @@ pub(crate) struct Meta {
     pub(crate) seen: (u64, Instant),
     /// The mark of the lease that was warned about.
     pub(crate) warned: Option<u64>,
+    /// The waiter it was reserved for last, until that is known to have got it.
+    pub(crate) reserved_for: Option<WaiterKey>,
 }
 
+impl Meta {
+    /// Whether there is more to be thought of than who gets it next.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.doomed.is_some() || self.expires.is_some() || self.probe.is_some()
+    }
+}
+
+/// Who comes and goes is first, beside the lock; what every turn reads follows.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct State<F> {
+    pub(crate) waiters: Waiters<F>,
+    pub(crate) metas: Vec<Meta>,
     pub(crate) max: usize,
-    pub(crate) min: usize,
-    order: Order,
-    creation_limit: usize,
     total: usize,
-    creating: usize,
     /// Of the total: on their way out.
     condemned: usize,
-    /// Vacant slots, lowest first.
-    vacant: BinaryHeap<Reverse<usize>>,
-    /// Idle slots in the order they came back; only where the order is exact.
-    ring: VecDeque<usize>,
-    pub(crate) metas: Vec<Meta>,
-    pub(crate) waiters: Waiters<F>,
-    reserved: usize,
-    /// When the oldest reservation runs out of patience.
-    patience_over: Option<Instant>,
-    pub(crate) breaker: Breaker,
-    pub(crate) backoff: Backoff,
+    order: Order,
     pub(crate) closed: bool,
-    /// Closed, and the last place was given up.
-    pub(crate) drained: bool,
-    pub(crate) counters: Counters,
-    pub(crate) last_creation_error: Option<CreationError>,
-    next_id: u64,
-    /// How often everything was to be replaced.
-    pub(crate) renewals: u64,
-    /// Numbers the returns, for the ring.
-    returns: u64,
+    /// [`State::is_ordinary`], as it was after the last turn.
+    pub(crate) ordinary: bool,
     /// Someone listens to events.
     pub(crate) observed: bool,
     /// Histograms are kept.
@@ -103,6 +96,26 @@ pub(crate) struct State<F> {
     pub(crate) keeper_lost: bool,
     /// Until when the keeper sleeps; `None` if there is no keeper.
     pub(crate) keeper: Option<Option<Instant>>,
+    /// When the oldest reservation runs out of patience.
+    patience_over: Option<Instant>,
+    pub(crate) breaker: Breaker,
+    pub(crate) counters: Counters,
+    pub(crate) min: usize,
+    creation_limit: usize,
+    creating: usize,
+    /// Vacant slots, lowest first.
+    vacant: BinaryHeap<Reverse<usize>>,
+    /// Idle slots in the order they came back; only where the order is exact.
+    ring: VecDeque<usize>,
+    pub(crate) backoff: Backoff,
+    /// Closed, and the last place was given up.
+    pub(crate) drained: bool,
+    pub(crate) last_creation_error: Option<CreationError>,
+    next_id: u64,
+    /// How often everything was to be replaced.
+    pub(crate) renewals: u64,
+    /// Numbers the returns, for the ring.
+    returns: u64,
     /// Those who wait for the pool to be closed or drained.
     pub(crate) onlookers: Vec<(u64, Waker)>,
     pub(crate) next_onlooker: u64,
@@ -127,7 +140,6 @@ impl<F> State<F> {
             ring: VecDeque::new(),
             metas: Vec::new(),
             waiters: Waiters::new(),
-            reserved: 0,
             patience_over: None,
             breaker: Breaker::new(),
             backoff: Backoff::new(config.backoff),
@@ -138,6 +150,7 @@ impl<F> State<F> {
             next_id: 0,
             renewals: 0,
             returns: 0,
+            ordinary: false,
             observed: false,
             timed: config.histograms,
             keeper_lost: config.needs_keeper(),
@@ -261,6 +274,25 @@ impl<F> State<F> {
         .min()
     }
 
+    /// Whether a newcomer behind others can but wait, and what comes back can but
+    /// go to the head of the queue: nobody wants to know of it, no place is free,
+    /// nothing is to go, and there is a keeper that minds reservations.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        self.breaker.state() == BreakerState::Active
+            && !self.closed
+            && !self.watched()
+            && self.total >= self.max
+            && self.total - self.condemned <= self.max
+            && self.keeper.is_some()
+            && self.patience_over.is_some()
+    }
+
+    /// Whether the keeper looks at the time by itself before this.
+    #[inline]
+    pub(crate) fn keeper_comes_before(&self, deadline: Instant) -> bool {
+        matches!(self.keeper, Some(Some(next)) if next <= deadline)
+    }
+
     /// How many places are in use.
     pub(crate) fn total(&self) -> usize {
         self.total
@@ -296,9 +328,43 @@ impl<F> State<F> {
             closed: self.closed,
         }
     }
+
+    /// Asserts the invariants, in debug builds. Not under loom, where every look
+    /// at a slot multiplies the schedules.
+    pub(crate) fn check<T>(&self, slots: &Slots<T>) {
+        if !cfg!(debug_assertions) || cfg!(loom) {
+            return;
+        }
+        let (mut total, mut creating) = (0, 0);
+        for (index, slot) in slots.iter() {
+            let word = slot.word();
+            match word.phase() {
+                Phase::Vacant => continue,
+                Phase::Creating => creating += 1,
+                Phase::Reserved => debug_assert!(
+                    self.metas[index].reserved_for.is_some(),
+                    "slot {index} is reserved for nobody"
+                ),
+                Phase::Idle => {
+                    debug_assert!(self.waiters.waiting() == 0, "I2: slot {index} is idle");
+                    debug_assert!(!self.closed, "I5: slot {index} is idle");
+                    debug_assert!(!self.watched() || word.summoned(), "I4: slot {index}");
+                }
+                Phase::Leased => debug_assert!(
+                    word.summoned() || !(self.watched() || self.waiters.waiting() > 0),
+                    "I2, I4: slot {index} is leased without a flag"
+                ),
+            }
+            total += 1;
+        }
+        debug_assert_eq!(total, self.total, "I1");
+        debug_assert_eq!(creating, self.creating, "I1");
+        debug_assert!(!self.closed || self.waiters.waiting() == 0, "I5");
+    }
 }
 
 /// Slot indices fit: a pool has at most `MOST_SLOTS` of them.
-pub(super) fn narrow(index: usize) -> u32 {
+#[inline]
+pub(crate) fn narrow(index: usize) -> u32 {
     u32::try_from(index).expect("a pool has fewer than 2^32 slots")
 }

@@ -7,7 +7,7 @@ use super::{Meta, Turn, narrow};
 use crate::config::Order;
 use crate::events::DestroyReason;
 use crate::slot::{Phase, Slot};
-use crate::waiters::{Outcome, WaiterKey};
+use crate::waiters::{Grant, Outcome, WaiterKey};
 
 impl<T, F> Turn<'_, T, F> {
     /// Takes an idle resource that is fit to be handed out; it is leased then.
@@ -114,6 +114,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A resource in hand goes to the head of the queue, to the idle ones, or out.
     pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
+        self.forget_collected(index);
         if let Some(reason) = self.state.unfit(index, &self.clock) {
             self.slots.at(index).set(Phase::Leased, true);
             self.slots.at(index).note_pool();
@@ -128,22 +129,68 @@ impl<T, F> Turn<'_, T, F> {
             }
             return;
         };
-        self.slots.at(index).set(Phase::Reserved, false);
-        self.state.reserved += 1;
-        let mut place = None;
-        if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.outcome = Outcome::Resource {
-                slot: narrow(index),
-                fresh,
-            };
-            waiter.granted = self.clock.coarse_now();
-            place = waiter.place.take();
-            self.after.wake(waiter.waker.take());
-        }
+        self.reserve(index, key, fresh);
+    }
+
+    /// Reserves a slot in hand for a waiter that is in the queue no more, and
+    /// wakes it.
+    fn reserve(&mut self, index: usize, key: WaiterKey, fresh: bool) {
+        let state = &mut *self.state;
+        let waiter = state.waiters.get_mut(key).expect("it waits");
+        let place = waiter.take_place();
+        // Where more than the slot goes over, it is collected under the lock.
+        let by_lock = state.timed || fresh || waiter.probe.is_some();
+        let grant = Grant {
+            slot: narrow(index),
+            ticket: self.slots.at(index).set(Phase::Reserved, by_lock).ticket(),
+        };
+        let now = self.clock.coarse_now();
+        self.after.wake(state.waiters.grant(key, grant, fresh, now));
+        state.metas[index].reserved_for = Some(key);
         if let Some(place) = place {
-            self.unclaim(place as usize);
+            self.unclaim(place);
         }
         self.start_patience();
+    }
+
+    /// Drops the entry of the waiter that has collected this slot, if there is one.
+    /// For a slot in hand: whoever it was reserved for has had it.
+    fn forget_collected(&mut self, index: usize) {
+        let reserved_for = &mut self.state.metas[index].reserved_for;
+        if let Some(key) = reserved_for.take() {
+            self.state.waiters.forget(key);
+        }
+    }
+
+    /// How many reservations have not been collected yet. Drops the entries of
+    /// those who have.
+    pub(super) fn uncollected(&mut self) -> usize {
+        let mut uncollected = 0;
+        for (index, slot) in self.slots.iter() {
+            match slot.word().phase() {
+                Phase::Reserved => uncollected += 1,
+                Phase::Idle | Phase::Leased => self.forget_collected(index),
+                // Forgotten when the resource left.
+                Phase::Vacant | Phase::Creating => {}
+            }
+        }
+        uncollected
+    }
+
+    /// Takes back what is reserved for a waiter. `None`: nothing is, or it has just
+    /// collected it; then its entry is gone.
+    pub(super) fn take_back(&mut self, key: WaiterKey) -> Option<(usize, bool)> {
+        let Outcome::Resource { slot, fresh } = self.state.waiters.get(key)?.outcome else {
+            return None;
+        };
+        let index = slot as usize;
+        if !self.slots.at(index).take_back() {
+            self.forget_collected(index);
+            return None;
+        }
+        self.state.metas[index].reserved_for = None;
+        self.state.waiters.retract(key);
+        Some((index, fresh))
     }
 
     fn put_into_ring(&mut self, index: usize) {
@@ -166,6 +213,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Notes that a slot is on its way out; the caller destroys what is in it.
     pub(crate) fn sentence(&mut self, index: usize) {
+        self.forget_collected(index);
         self.slots.at(index).note_pool();
         self.state.condemned += 1;
     }
@@ -203,7 +251,7 @@ impl<T, F> Turn<'_, T, F> {
             }
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
-                waiter.place = Some(place);
+                waiter.give_place(place);
                 waiter.granted = self.clock.coarse_now();
                 self.after.wake(waiter.waker.take());
             }
@@ -253,30 +301,20 @@ impl<T, F> Turn<'_, T, F> {
         if let Some(expires) = expires {
             self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }
-        let starter = starter.and_then(|key| self.state.waiters.get_mut(key));
         let mut never_queued = None;
-        if let Some(waiter) = starter {
+        if let Some(key) = starter
+            && let Some(waiter) = self.state.waiters.get_mut(key)
+        {
             waiter.job = false;
             if waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting) {
-                never_queued = Some(waiter);
+                never_queued = Some(key);
             }
         }
-        let Some(waiter) = never_queued else {
-            self.pass_on(index, true);
-            self.settle();
-            self.check();
-            return;
-        };
-        // Served by its own creation alone: it gets this one, or nothing.
-        self.after.wake(waiter.waker.take());
-        waiter.granted = self.clock.coarse_now();
-        waiter.outcome = Outcome::Resource {
-            slot: narrow(index),
-            fresh: true,
-        };
-        self.slots.at(index).set(Phase::Reserved, false);
-        self.state.reserved += 1;
-        self.start_patience();
+        match never_queued {
+            // Served by its own creation alone: it gets this one, or nothing.
+            Some(key) => self.reserve(index, key, true),
+            None => self.pass_on(index, true),
+        }
         self.settle();
         self.check();
     }

@@ -5,11 +5,11 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::Turn;
+use super::{Turn, narrow};
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Outcome, Position, WaiterKey};
+use crate::waiters::{Newcomer, Outcome, Position, Waiter, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,12 +28,32 @@ pub(crate) struct Arrival {
     pub(crate) serial: Option<u32>,
 }
 
+impl Arrival {
+    fn newcomer(&self) -> Newcomer {
+        Newcomer {
+            deadline: self.deadline,
+            serial: self.serial,
+            waker: None,
+            counted: false,
+            probe: None,
+        }
+    }
+}
+
 /// The waker of an acquire that looks. Cloning one is its executor's code, so the
 /// clone, where one is needed, is made before the lock is taken.
 #[derive(Debug)]
 pub(crate) struct Offered<'a> {
-    pub(crate) theirs: &'a Waker,
-    pub(crate) owned: Option<Waker>,
+    theirs: &'a Waker,
+    owned: Option<Waker>,
+}
+
+impl<'a> Offered<'a> {
+    /// With a clone of its own, if it will be left.
+    pub(crate) fn new(theirs: &'a Waker, cloned: bool) -> Self {
+        let owned = cloned.then(|| theirs.clone());
+        Offered { theirs, owned }
+    }
 }
 
 /// How far an acquire goes for a resource.
@@ -111,17 +131,17 @@ impl<T, F> Turn<'_, T, F> {
                 return Looked::Exhausted;
             }
         }
-        let key = self.admit_waiter(arrival);
-        let Some(waiter) = self.state.waiters.get_mut(key) else {
-            return Looked::Closed;
+        let newcomer = Newcomer {
+            waker: waker.owned.take(),
+            probe: probe.and_then(NonZeroU64::new),
+            ..arrival.newcomer()
         };
-        waiter.probe = probe.and_then(NonZeroU64::new);
-        waiter.waker = waker.owned.take();
+        let key = self.admit_waiter(arrival.deadline, newcomer);
         if arrival.patience == Patience::Create {
-            waiter.only_own_job = true;
             let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
-                waiter.place = Some(place);
+                waiter.only_own_job = true;
+                waiter.give_place(place);
             }
         } else {
             self.queue(key, Position::Back);
@@ -139,17 +159,18 @@ impl<T, F> Turn<'_, T, F> {
         if self.state.closed || self.state.breaker.state() == BreakerState::Inactive {
             return None;
         }
-        let key = self.admit_waiter(arrival);
-        if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.waker = waker.take();
-        }
+        let newcomer = Newcomer {
+            waker: waker.take(),
+            ..arrival.newcomer()
+        };
+        let key = self.admit_waiter(arrival.deadline, newcomer);
         self.queue_again(key, arrival.serial.is_some());
         Some(key)
     }
 
     /// Makes an entry for an acquire whose hook waits, for its deadline alone.
     pub(crate) fn admit_checking(&mut self, arrival: &Arrival) -> WaiterKey {
-        let key = self.admit_waiter(arrival);
+        let key = self.admit_waiter(arrival.deadline, arrival.newcomer());
         if let Some(waiter) = self.state.waiters.get_mut(key) {
             waiter.checking = true;
         }
@@ -157,10 +178,9 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Makes an entry for an acquire that needs one; it is not queued yet.
-    fn admit_waiter(&mut self, arrival: &Arrival) -> WaiterKey {
-        let waiters = &mut self.state.waiters;
-        let key = waiters.insert(arrival.deadline, arrival.serial);
-        if let Some(deadline) = arrival.deadline {
+    fn admit_waiter(&mut self, deadline: Option<Instant>, newcomer: Newcomer) -> WaiterKey {
+        let key = self.state.waiters.insert(newcomer);
+        if let Some(deadline) = deadline {
             self.call_keeper(deadline);
         }
         key
@@ -225,9 +245,9 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
         };
-        if let Some(place) = waiter.place.take() {
+        if let Some(place) = waiter.take_place() {
             waiter.job = true;
-            return Looked::Create(key, place as usize);
+            return Looked::Create(key, place);
         }
         let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
             Outcome::Waiting
@@ -273,7 +293,7 @@ impl<T, F> Turn<'_, T, F> {
         looked
     }
 
-    /// A waiter takes what is reserved for it.
+    /// A waiter takes what is reserved for it, and could not without the lock.
     fn collect(
         &mut self,
         key: WaiterKey,
@@ -282,7 +302,8 @@ impl<T, F> Turn<'_, T, F> {
         caller: &'static Location<'static>,
         waker: &mut Offered<'_>,
     ) -> Looked<F> {
-        self.state.reserved -= 1;
+        self.state.metas[slot].reserved_for = None;
+        self.state.waiters.retract(key);
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
@@ -332,20 +353,20 @@ impl<T, F> Turn<'_, T, F> {
     /// Takes the reservation of the waiter that arrived last, and later than
     /// `than`; that one is back in the queue.
     pub(super) fn unreserve_youngest(&mut self, than: Option<WaiterKey>) -> Option<(usize, bool)> {
-        if self.state.reserved == 0 {
+        if self.uncollected() == 0 {
             return None;
         }
-        let key = self.state.waiters.youngest_reserved(than)?;
-        let waiter = self.state.waiters.get_mut(key)?;
-        let Outcome::Resource { slot, fresh } = waiter.outcome else {
-            return None;
-        };
-        if waiter.only_own_job {
-            return None;
+        loop {
+            let key = self.state.waiters.youngest_reserved(than)?;
+            if self.state.waiters.get(key)?.only_own_job {
+                return None;
+            }
+            // If it collects at this very moment, its entry is gone: look again.
+            if let Some(reserved) = self.take_back(key) {
+                self.relink(key);
+                return Some(reserved);
+            }
         }
-        self.state.reserved -= 1;
-        self.relink(key);
-        Some((slot as usize, fresh))
     }
 
     /// Puts a waiter that lost what it was given back into the queue, where it
@@ -371,24 +392,24 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        let outcome = std::mem::replace(&mut waiter.outcome, Outcome::Waiting);
         let (place, probe) = (
-            waiter.place.take(),
+            waiter.take_place(),
             waiter.probe.take().map(NonZeroU64::get),
         );
         self.after.discard(waiter.waker.take());
-        self.state.waiters.remove(key);
+        let outcome = self.state.waiters.remove(key);
         self.end_probe(probe, None);
         match outcome {
             Outcome::Resource { slot, fresh } => {
-                self.state.reserved -= 1;
+                // Reserved for the one that leaves, so nobody else can take it.
+                self.state.metas[slot as usize].reserved_for = None;
                 self.pass_on(slot as usize, fresh);
             }
             Outcome::Failed(_) => self.after.rare().uncollected.push(outcome),
             _ => {}
         }
         if let Some(place) = place {
-            self.unclaim(place as usize);
+            self.unclaim(place);
         }
         self.settle();
         self.check();
@@ -414,6 +435,7 @@ impl<T, F> Turn<'_, T, F> {
             return;
         }
         self.state.patience_over = None;
+        self.uncollected();
         let mut next: Option<Duration> = None;
         let mut kept = false;
         let coarse = self.clock.coarse_now();
@@ -424,36 +446,21 @@ impl<T, F> Turn<'_, T, F> {
             // By the coarse clock, which a hand-over can afford to read.
             let granted_for = Duration::from_nanos(coarse.saturating_sub(waiter.granted));
             let left = PATIENCE.saturating_sub(granted_for);
-            let reserved = match waiter.outcome {
-                Outcome::Resource { slot, fresh } => Some((slot, fresh)),
-                _ => None,
-            };
-            match (reserved, waiter.place) {
-                (None, None) => {}
+            let reserved = matches!(waiter.outcome, Outcome::Resource { .. });
+            match (reserved, waiter.has_place()) {
+                (false, false) => {}
                 _ if !left.is_zero() => next = Some(next.map_or(left, |next| next.min(left))),
                 // Not in the queue: nothing else could serve it.
                 _ if waiter.only_own_job => {}
-                (Some((slot, fresh)), _) if self.state.waiters.waiting() > 0 => {
-                    self.state.reserved -= 1;
-                    self.pass_on(slot as usize, fresh);
-                    self.relink(key);
-                    self.summon_for_the_queue();
-                }
-                (_, Some(place)) => {
-                    // To the next who could use it; if there is none, it stays.
-                    if let Some(other) = self.state.waiters.first_without_creation() {
-                        if let Some(waiter) = self.state.waiters.get_mut(key) {
-                            waiter.place = None;
-                        }
-                        if let Some(other) = self.state.waiters.get_mut(other) {
-                            other.place = Some(place);
-                            other.granted = self.clock.coarse_now();
-                            self.after.wake(other.waker.take());
-                        }
-                    } else {
-                        kept = true;
+                (true, _) if self.state.waiters.waiting() > 0 => {
+                    if let Some((slot, fresh)) = self.take_back(key) {
+                        self.pass_on(slot, fresh);
+                        self.relink(key);
+                        self.summon_for_the_queue();
                     }
                 }
+                // To the next who could use it; if there is none, it stays.
+                (_, true) => kept |= !self.move_place(key),
                 _ => kept = true,
             }
         }
@@ -471,6 +478,24 @@ impl<T, F> Turn<'_, T, F> {
         self.check();
     }
 
+    /// Moves the place that one waiter was given and did not collect to the next
+    /// who could use it; `false` if there is none.
+    fn move_place(&mut self, from: WaiterKey) -> bool {
+        let waiters = &mut self.state.waiters;
+        let Some(to) = waiters.first_without_creation() else {
+            return false;
+        };
+        let place = waiters.get_mut(from).and_then(Waiter::take_place);
+        if let Some(place) = place
+            && let Some(to) = waiters.get_mut(to)
+        {
+            to.give_place(narrow(place));
+            to.granted = self.clock.coarse_now();
+            self.after.wake(to.waker.take());
+        }
+        true
+    }
+
     /// Fails every waiter whose deadline has passed.
     pub(crate) fn expire(&mut self) {
         while let Some(key) = self.state.waiters.pop_expired(self.clock.now()) {
@@ -482,11 +507,11 @@ impl<T, F> Turn<'_, T, F> {
                 continue;
             }
             waiter.outcome = Outcome::TimedOut;
-            let place = waiter.place.take();
+            let place = waiter.take_place();
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
             if let Some(place) = place {
-                self.unclaim(place as usize);
+                self.unclaim(place);
             }
         }
         self.settle();
@@ -497,28 +522,23 @@ impl<T, F> Turn<'_, T, F> {
     pub(super) fn fail_all(&mut self, outcome: impl Fn() -> Outcome<F>) {
         let mut back = Vec::new();
         for key in self.state.waiters.keys() {
+            back.extend(self.take_back(key));
+            // Gone, if it has collected what it was given: it has its lease.
             let Some(waiter) = self.state.waiters.get_mut(key) else {
                 continue;
             };
-            if waiter.checking {
+            if waiter.checking || !matches!(waiter.outcome, Outcome::Waiting) {
                 continue;
             }
-            if !matches!(waiter.outcome, Outcome::Waiting | Outcome::Resource { .. }) {
-                continue;
-            }
-            let had = std::mem::replace(&mut waiter.outcome, outcome());
-            let place = waiter.place.take();
+            waiter.outcome = outcome();
+            let place = waiter.take_place();
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
-            if let Outcome::Resource { slot, fresh } = had {
-                back.push((slot as usize, fresh));
-            }
             if let Some(place) = place {
-                self.unclaim(place as usize);
+                self.unclaim(place);
             }
         }
         for (index, fresh) in back {
-            self.state.reserved -= 1;
             self.pass_on(index, fresh);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::State;
 use crate::events::{DestroyReason, Event};
 use crate::runtime::Runtime;
-use crate::slot::{Phase, Slots};
+use crate::slot::Slots;
 use crate::waiters::Outcome;
 
 /// The state, for as long as somebody holds its lock.
@@ -15,7 +15,7 @@ pub(crate) struct Turn<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
     pub(crate) clock: Clock<'a>,
-    pub(crate) after: Aftermath<F>,
+    pub(crate) after: &'a mut Aftermath<F>,
 }
 
 /// The time, the same for the whole of a turn, and read only if it is asked for:
@@ -82,6 +82,7 @@ impl<F> Default for Aftermath<F> {
 
 impl<F> Aftermath<F> {
     /// Notes that somebody is to be woken.
+    #[inline]
     pub(crate) fn wake(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.waker.is_some() => self.rare().wakers.push(waker),
@@ -124,6 +125,7 @@ pub(crate) enum KeeperCall {
 }
 
 impl<T, F> Turn<'_, T, F> {
+    #[inline]
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
             self.after.rare().events.push(event());
@@ -184,40 +186,8 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
-    /// Asserts the invariants, in debug builds. Not under loom, where every look
-    /// at a slot multiplies the schedules.
+    /// Asserts the invariants, in debug builds.
     pub(crate) fn check(&self) {
-        if !cfg!(debug_assertions) || cfg!(loom) {
-            return;
-        }
-        let (mut total, mut creating, mut reserved) = (0, 0, 0);
-        for (index, slot) in self.slots.iter() {
-            let word = slot.word();
-            match word.phase() {
-                Phase::Vacant => continue,
-                Phase::Creating => creating += 1,
-                Phase::Reserved => reserved += 1,
-                Phase::Idle => {
-                    debug_assert!(
-                        self.state.waiters.waiting() == 0,
-                        "I2: slot {index} is idle"
-                    );
-                    debug_assert!(!self.state.closed, "I5: slot {index} is idle");
-                    debug_assert!(!self.state.watched() || word.summoned(), "I4: slot {index}");
-                }
-                Phase::Leased => debug_assert!(
-                    word.summoned() || !(self.state.watched() || self.state.waiters.waiting() > 0),
-                    "I2, I4: slot {index} is leased without a flag"
-                ),
-            }
-            total += 1;
-        }
-        debug_assert_eq!(total, self.state.total, "I1");
-        debug_assert_eq!(creating, self.state.creating, "I1");
-        debug_assert_eq!(reserved, self.state.reserved, "I1");
-        debug_assert!(
-            !self.state.closed || self.state.waiters.waiting() == 0,
-            "I5"
-        );
+        self.state.check(self.slots);
     }
 }

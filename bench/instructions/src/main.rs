@@ -1,7 +1,8 @@
 //! So many checkouts of one case, and nothing else: for counting instructions
-//! under callgrind. Nothing waits here, so every future is polled once by hand
-//! and there is no runtime, whose timing would make the counts vary.
+//! under callgrind. Every future is polled by hand, and there is no runtime, whose
+//! timing would make the counts vary.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::hint::black_box;
@@ -11,7 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use cenote_pool::{Manager, Pool, Verdict};
 
-const CASES: &str = "one-borrowed one-owned one-hooks deadpool-one";
+const CASES: &str = "one-borrowed one-owned one-hooks queued deadpool-one deadpool-queued";
+
+/// How many wait in the cases with a queue.
+const QUEUE: usize = 8;
 
 /// One for each case, by the number: with one for all, what the compiler inlines
 /// in one case would depend on the others.
@@ -99,6 +103,15 @@ fn main() -> ExitCode {
             let pool = Pool::builder(Hooked).build().expect("valid");
             repeat(count, || use_it(&mut now(pool.acquire()).expect("idle")));
         }
+        "queued" => {
+            let pool = Pool::builder(Plain::<3>).max(1).build().expect("valid");
+            queue(count, || pool.acquire());
+        }
+        "deadpool-queued" => {
+            let pool = deadpool::managed::Pool::<Plain<2>>::builder(Plain).max_size(1);
+            let pool = pool.build().expect("valid");
+            queue(count, || pool.get());
+        }
         "deadpool-one" => {
             let pool = deadpool::managed::Pool::<Plain<2>>::builder(Plain).build();
             let pool = pool.expect("valid");
@@ -118,6 +131,36 @@ fn usage() -> ExitCode {
 fn repeat(count: u64, mut checkout: impl FnMut()) {
     for _ in 0..count {
         checkout();
+    }
+}
+
+/// A queue that never ends: what comes back goes to the first, who uses it, gives
+/// it back, and another one joins.
+fn queue<L, E: std::fmt::Debug, F: Future<Output = Result<L, E>>>(
+    count: u64,
+    acquire: impl Fn() -> F,
+) where
+    L: std::ops::DerefMut<Target = u64>,
+{
+    let mut context = Context::from_waker(Waker::noop());
+    let mut lease = now(acquire()).expect("idle");
+    let mut waiting = VecDeque::new();
+    for _ in 0..QUEUE {
+        let mut waiter = Box::pin(acquire());
+        assert!(waiter.as_mut().poll(&mut context).is_pending());
+        waiting.push_back(waiter);
+    }
+    for _ in 0..count {
+        use_it(&mut lease);
+        drop(lease);
+        let mut first = waiting.pop_front().expect("a queue");
+        let Poll::Ready(served) = first.as_mut().poll(&mut context) else {
+            panic!("the first in the queue is not served");
+        };
+        lease = served.expect("a resource");
+        first.set(acquire());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        waiting.push_back(first);
     }
 }
 
