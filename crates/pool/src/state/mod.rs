@@ -5,6 +5,7 @@
 //! drops no resource: what is to be done after unlocking is noted in an
 //! [`Aftermath`]. What a turn can do stands in three files: `queue` (those who
 //! wait), `places` (resources come and go), `changes` (close, resize, breaker).
+//! Two that a crowd takes over and over have a short cut each, in `crowd.rs`.
 //!
 //! # Invariants
 //!
