@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use cenote::{Db, Error, Kind, Result, TransactionOptions};
+use cenote::{Db, Error, Kind, Result, Transaction, TransactionOptions};
 use fastrand::Rng;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ enum Habit {
     ChangesMind,
     Panics,
     DropsTransaction,
-    LeaksTransaction,
+    CarriesOffTransaction,
     IsAborted,
     IsCutOff,
     CutsOffStatement,
@@ -50,7 +50,7 @@ const HABITS: [(Habit, u32); 11] = [
     (Habit::ChangesMind, 50),
     (Habit::Panics, 30),
     (Habit::DropsTransaction, 25),
-    (Habit::LeaksTransaction, 25),
+    (Habit::CarriesOffTransaction, 25),
     (Habit::IsAborted, 30),
     (Habit::IsCutOff, 25),
     (Habit::CutsOffStatement, 15),
@@ -87,18 +87,19 @@ async fn live(town: Arc<Town>, mut rng: Rng) {
         let attempt = Attempt::new(&town.tally);
         let mut visit = Visit(cenote::spawn(visit(town.db.clone(), plan, attempt)));
         // A visit that was aborted or has panicked was counted where it ended.
-        if let Ok(Served::Badly) = visit.end(abort_after).await {
+        let visited = visit.end(abort_after).await;
+        if visited.is_ok_and(|visited| !visited.as_planned) {
             pause(RECOVERS).await;
         }
     }
 }
 
 /// A visit, which does not outlive its client.
-struct Visit(JoinHandle<Served>);
+struct Visit(JoinHandle<Visited>);
 
 impl Visit {
     /// Waits for its end, and hastens it when the time is over.
-    async fn end(&mut self, abort_after: Option<Duration>) -> Result<Served, JoinError> {
+    async fn end(&mut self, abort_after: Option<Duration>) -> Result<Visited, JoinError> {
         if let Some(patience) = abort_after {
             match timeout(patience, &mut self.0).await {
                 Ok(ended) => return ended,
@@ -115,10 +116,12 @@ impl Drop for Visit {
     }
 }
 
-/// Whether there was a failure that nobody had planned.
-enum Served {
-    Well,
-    Badly,
+/// What comes of a visit that has ended by itself.
+struct Visited {
+    /// There was no failure but those that were planned.
+    as_planned: bool,
+    /// What should have stayed inside.
+    _carried_off: Option<Transaction<'static>>,
 }
 
 /// What one visit is about.
@@ -166,7 +169,8 @@ fn pick_order(rng: &mut Rng, accounts: usize) -> Order {
     }
 }
 
-async fn visit(db: Db, plan: Plan, attempt: Attempt) -> Served {
+async fn visit(db: Db, plan: Plan, attempt: Attempt) -> Visited {
+    let mut carried_off = None;
     let Plan { orders, polls, .. } = plan;
     let [order, ..] = orders;
     let result = match plan.habit {
@@ -177,7 +181,9 @@ async fn visit(db: Db, plan: Plan, attempt: Attempt) -> Served {
         Habit::ChangesMind => changes_mind(&db, order, &attempt).await,
         Habit::Panics => panics(&db, order, plan.statements, &attempt).await,
         Habit::DropsTransaction => drops_transaction(&db, order, &attempt).await,
-        Habit::LeaksTransaction => leaks_transaction(&db, order, &attempt).await,
+        Habit::CarriesOffTransaction => carries_off_transaction(&db, order, &attempt)
+            .await
+            .map(|transaction| carried_off = Some(transaction)),
         Habit::CutsOffStatement => cuts_off_statement(&db, order, &attempt).await,
         Habit::IsCutOff => match give_up_after(polls, closure(&db, order, &attempt)).await {
             Some(result) => result,
@@ -189,9 +195,10 @@ async fn visit(db: Db, plan: Plan, attempt: Attempt) -> Served {
         },
     };
     attempt.ended(&result);
-    match result {
-        Err(error) if !matches!(error.kind(), Kind::Other | Kind::Doomed) => Served::Badly,
-        _ => Served::Well,
+    let planned = |error: Error| matches!(error.kind(), Kind::Other | Kind::Doomed);
+    Visited {
+        as_planned: result.err().is_none_or(planned),
+        _carried_off: carried_off,
     }
 }
 
@@ -298,14 +305,18 @@ async fn drops_transaction(db: &Db, order: Order, attempt: &Attempt) -> Result<(
     bank::balance(db, order.from).await.map(drop)
 }
 
-/// Loses its transaction: not even a destructor runs. The end of the coroutine finds it.
-async fn leaks_transaction(db: &Db, order: Order, attempt: &Attempt) -> Result<()> {
+/// Carries its transaction out of the coroutine, which rolls it back at its end all the
+/// same.
+async fn carries_off_transaction(
+    db: &Db,
+    order: Order,
+    attempt: &Attempt,
+) -> Result<Transaction<'static>> {
     let transaction = db.begin().await?;
     attempt.begun();
-    std::mem::forget(transaction);
     bank::withdraw(db, order.from, order.cents).await?;
     attempt.forgot();
-    Ok(())
+    Ok(transaction)
 }
 
 /// Drops a statement that is on its way, takes no notice and commits. If that were let

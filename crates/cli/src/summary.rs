@@ -224,7 +224,7 @@ pub(crate) fn described(cause: Outcome) -> (&'static str, &'static str) {
         Outcome::Error => ("error", "changed their mind, or had not enough"),
         Outcome::Panic => ("panic", "in the middle of the transaction"),
         Outcome::Cancel => ("cancel", "aborted, or cut off half-way"),
-        Outcome::Forgotten => ("forgotten", "never committed: guard dropped or leaked"),
+        Outcome::Forgotten => ("forgotten", "never committed: dropped or carried off"),
         Outcome::Database => ("database", "refused by the database"),
         _ => ("", ""),
     }

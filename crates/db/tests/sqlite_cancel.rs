@@ -303,6 +303,8 @@ async fn a_dropped_prepare_savepoint_ping_or_set_leaves_nothing() {
         db.settle().await.unwrap();
         poll_times(db.set("cache_size", &Value::Int(100)), polls);
         db.settle().await.unwrap();
+        poll_times(db.reset(), polls);
+        db.settle().await.unwrap();
         assert_sane(&mut db, Status::InTransaction).await;
     }
 }

@@ -202,6 +202,9 @@ async fn a_shared_database_in_memory_can_be_pooled() {
             1,
             "{shared}"
         );
+        // Two of these names are one database: it must be gone before the next.
+        first.close().await.unwrap();
+        second.close().await.unwrap();
     }
     assert!(!std::path::Path::new("pooled-3").exists());
 }

@@ -220,6 +220,9 @@ pub(crate) struct Waiters<F> {
     /// The first of the free entries, which are linked by `next`.
     free: u32,
     linked: usize,
+    /// Creations under way whose starter was served by another, or has left: what
+    /// comes of them serves the queue.
+    orphans: usize,
     /// Entries that are not free.
     live: usize,
     entries: Vec<Waiter<F>>,
@@ -239,6 +242,7 @@ impl<F> Waiters<F> {
             serial: 0,
             free: NIL,
             linked: 0,
+            orphans: 0,
             live: 0,
             entries: Vec::new(),
             deadlines: BinaryHeap::new(),
@@ -341,10 +345,11 @@ impl<F> Waiters<F> {
         let entry = self.raw_mut(index);
         entry.live = false;
         entry.next = next;
-        entry.job = false;
+        let orphan = std::mem::replace(&mut entry.job, false);
         entry.only_own_job = false;
         entry.checking = false;
         entry.place = NIL;
+        self.orphans += usize::from(orphan);
         self.live -= 1;
         if self.deadlines.len() > 2 * self.live + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
@@ -402,6 +407,8 @@ impl<F> Waiters<F> {
         std::mem::forget(before);
         entry.granted = granted;
         let waker = entry.waker.take();
+        let orphan = std::mem::replace(&mut entry.job, false);
+        self.orphans += usize::from(orphan);
         self.grants.write(key.index, grant.into_word());
         waker
     }
@@ -489,16 +496,36 @@ impl<F> Waiters<F> {
         }
     }
 
-    /// The first in the queue that has neither a creation nor a place.
+    /// The creation that this waiter started has ended.
+    pub(crate) fn job_ended(&mut self, starter: WaiterKey) {
+        let of_its_own = match self.get_mut(starter) {
+            Some(waiter) => std::mem::replace(&mut waiter.job, false),
+            None => false,
+        };
+        if !of_its_own {
+            debug_assert!(
+                self.orphans > 0,
+                "its starter has gone, so it was an orphan"
+            );
+            self.orphans = self.orphans.saturating_sub(1);
+        }
+    }
+
+    /// The first in the queue for which nothing is being created: it has neither a creation
+    /// nor a place of its own, and the orphans are for those before it.
     ///
     /// Those before it have one each, so this looks at no more entries than
     /// there are places.
     pub(crate) fn first_without_creation(&self) -> Option<WaiterKey> {
+        let mut orphans = self.orphans;
         let mut index = self.head;
         while index != NIL {
             let entry = self.entries.get(index as usize)?;
             if !entry.job && !entry.has_place() {
-                return self.key_at(index);
+                if orphans == 0 {
+                    return self.key_at(index);
+                }
+                orphans -= 1;
             }
             index = entry.next;
         }

@@ -1,4 +1,7 @@
 #![doc = include_str!("../README.md")]
+#![doc = "\n## A complete driver\n\n```"]
+#![doc = include_str!("../examples/notes.rs")]
+#![doc = "```"]
 #![forbid(unsafe_code)]
 
 mod fake;

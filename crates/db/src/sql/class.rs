@@ -101,7 +101,8 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, executable_comment: bool) -> Class {
+    /// The end of the text.
+    pub(super) fn finish(&mut self, executable_comment: bool) -> Class {
         self.end_statement();
         let several = self.statements == Statements::Several;
         let alone = self.verdict.filter(|_| !several);

@@ -132,6 +132,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
     }
 
     /// The text to send, and its placeholders.
+    #[inline]
     pub(super) fn finish(self) -> (Cow<'a, str>, Placeholders<'a>) {
         let placeholders = match self.writing {
             None => Placeholders::None,

@@ -21,7 +21,7 @@ const HEAD: usize = 5;
 #[derive(Clone, Copy)]
 pub(super) struct Notes {
     /// The first tokens, without EXPLAIN, its options and opening parentheses.
-    head: [Head; HEAD],
+    head: [Noted; HEAD],
     pub(super) head_len: usize,
     /// The next token is of interest, whatever it is.
     watching: bool,
@@ -29,8 +29,9 @@ pub(super) struct Notes {
     pub(super) explained: bool,
     /// Open parentheses.
     depth: u32,
-    /// The last token, if it was a word or had quotes.
-    name: Token,
+    /// The last token that was a word or had quotes: a name, if a parenthesis follows.
+    name: Noted,
+    /// Nothing has come after it yet.
     name_is_last: bool,
     /// The last two words, if they are keywords.
     last_word: Option<Keyword>,
@@ -88,32 +89,70 @@ enum Argument {
     Other,
 }
 
-/// One of the first tokens, and the keyword that it is.
+/// A token that has been noted.
+///
+/// It has a length where a token has an end: a plain copy of start and end, in one piece and
+/// right after they were written, would have to wait for that, and cost a quarter of
+/// the time of a scan.
 #[derive(Clone, Copy)]
-pub(super) struct Head {
-    pub(super) token: Token,
+pub(super) struct Noted {
+    pub(super) kind: Kind,
+    symbol: u8,
     keyword: Option<Keyword>,
+    start: usize,
+    len: usize,
 }
 
-impl Head {
-    const NONE: Head = Head {
-        token: Token::NONE,
+impl Noted {
+    const NONE: Noted = Noted {
+        kind: Kind::Symbol,
+        symbol: 0,
         keyword: None,
+        start: 0,
+        len: 0,
     };
+
+    fn new(token: &Token, keyword: Option<Keyword>) -> Self {
+        Noted {
+            kind: token.kind,
+            symbol: token.symbol,
+            keyword,
+            start: token.start,
+            len: token.end - token.start,
+        }
+    }
 
     pub(super) fn is(&self, keyword: Keyword) -> bool {
         self.keyword == Some(keyword)
+    }
+
+    pub(super) fn is_symbol(&self, symbol: u8) -> bool {
+        self.symbol == symbol
+    }
+
+    /// It is one of these words.
+    pub(super) fn is_one_of(&self, words: &[&str], sql: &str) -> bool {
+        self.kind == Kind::Word && is_one_of(self.name(sql), words)
+    }
+
+    /// Its text, without quotes.
+    pub(super) fn name<'a>(&self, sql: &'a str) -> &'a str {
+        let text = &sql[self.start..self.start + self.len];
+        match self.kind {
+            Kind::Quoted | Kind::Text => text.get(1..self.len - 1).unwrap_or_default(),
+            _ => text,
+        }
     }
 }
 
 impl Notes {
     const BLANK: Notes = Notes {
-        head: [Head::NONE; HEAD],
+        head: [Noted::NONE; HEAD],
         head_len: 0,
         watching: true,
         explained: false,
         depth: 0,
-        name: Token::NONE,
+        name: Noted::NONE,
         name_is_last: false,
         last_word: None,
         word_before: None,
@@ -152,15 +191,6 @@ pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// A name without its quotes.
-pub(super) fn unquoted<'a>(token: &Token, sql: &'a str) -> &'a str {
-    let text = token.text(sql);
-    match token.kind {
-        Kind::Quoted | Kind::Text => text.get(1..text.len() - 1).unwrap_or_default(),
-        _ => text,
-    }
-}
-
 fn is_temporary_schema(name: &[u8]) -> bool {
     matches!(name, [b'p' | b'P', ..])
         && matches!(name.get(..7), Some(start) if start.eq_ignore_ascii_case(b"pg_temp"))
@@ -185,7 +215,7 @@ impl<'a> Statement<'a> {
     }
 
     /// The n-th of the first tokens.
-    pub(super) fn head(&self, n: usize) -> &Head {
+    pub(super) fn head(&self, n: usize) -> &Noted {
         &self.notes.head[n]
     }
 
@@ -280,27 +310,27 @@ impl<'a> Statement<'a> {
         notes.ends_trigger = keyword == Some(Keyword::End) && notes.after_semicolon;
         notes.word_before = notes.last_word;
         notes.last_word = keyword;
-        notes.name = *token;
+        notes.name = Noted::new(token, keyword);
         notes.name_is_last = true;
         keyword
     }
 
     /// SQLite takes names even in the quotes of a string.
     fn quoted(&mut self, token: &Token) {
-        let name = unquoted(token, self.sql);
         let notes = &mut self.notes;
-        match keyword(name.as_bytes()) {
+        let noted = Noted::new(token, None);
+        let name = noted.name(self.sql).as_bytes();
+        match keyword(name) {
             Some(Keyword::Temp | Keyword::Temporary) => notes.temporary = true,
             Some(Keyword::PgSettings) => notes.settings_view = true,
             _ => {}
         }
         if token.kind == Kind::Quoted {
-            notes.side_door |= is_temporary_schema(name.as_bytes());
             // In U&"…" any name can hide behind escapes.
             let before = &self.sql[notes.name.start..token.start];
-            notes.side_door |= before.eq_ignore_ascii_case("u&");
+            notes.side_door |= is_temporary_schema(name) || before.eq_ignore_ascii_case("u&");
         }
-        notes.name = *token;
+        notes.name = noted;
         notes.name_is_last = true;
     }
 
@@ -324,7 +354,7 @@ impl<'a> Statement<'a> {
 
     /// A parenthesis opens behind a name.
     fn call(&mut self) {
-        let name = unquoted(&self.notes.name, self.sql);
+        let name = self.notes.name.name(self.sql);
         let known = self
             .dialect
             .session_functions
@@ -352,7 +382,7 @@ impl<'a> Statement<'a> {
         }
         let nothing_before = match self.notes.head_len {
             2 => true,
-            4 => self.head(2).token.is_symbol(b'.'),
+            4 => self.head(2).is_symbol(b'.'),
             _ => false,
         };
         let selects = matches!(self.verb(), Some(Keyword::Select | Keyword::Do));
@@ -418,13 +448,7 @@ impl<'a> Statement<'a> {
                 return;
             }
         }
-        // Piece by piece: a copy in one piece has to wait until the pieces are written.
-        let head = &mut notes.head[notes.head_len];
-        head.token.kind = token.kind;
-        head.token.symbol = token.symbol;
-        head.token.start = token.start;
-        head.token.end = token.end;
-        head.keyword = keyword;
+        notes.head[notes.head_len] = Noted::new(token, keyword);
         notes.head_len += 1;
     }
 }

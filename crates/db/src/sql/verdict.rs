@@ -2,7 +2,7 @@
 
 use super::class::TransactionVerb;
 use super::lexer::Kind;
-use super::statement::{Alone, Statement, is_one_of, unquoted};
+use super::statement::{Alone, Statement, is_one_of};
 use super::words::Keyword;
 
 /// What came of a statement.
@@ -114,8 +114,7 @@ impl Statement<'_> {
 
     /// The n-th token is one of these words.
     fn head_is_one_of(&self, n: usize, words: &[&str]) -> bool {
-        let token = self.head(n).token;
-        token.kind == Kind::Word && is_one_of(token.text(self.sql), words)
+        self.head(n).is_one_of(words, self.sql)
     }
 
     /// It is on the list of what leaves the session alone, side doors apart.
@@ -205,7 +204,7 @@ impl Statement<'_> {
         let next = self.head(2);
         self.dialect.transaction_settings
             && self.head_is_one_of(1, TRANSACTION_SETS)
-            && matches!(next.token.kind, Kind::Word | Kind::Quoted)
+            && matches!(next.kind, Kind::Word | Kind::Quoted)
             && !next.is(Keyword::To)
     }
 
@@ -227,7 +226,7 @@ impl Statement<'_> {
             Keyword::Set => !notes.global && !self.head_is_one_of(1, OTHER_SETS),
             Keyword::Reset => self.dialect.transaction_settings,
             Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
-            Keyword::Load => self.head(1).token.kind == Kind::Text,
+            Keyword::Load => self.head(1).kind == Kind::Text,
             Keyword::Lock | Keyword::Unlock => self.head_is_one_of(1, &["tables", "instance"]),
             Keyword::Declare => notes.with_hold,
             Keyword::Create => self.creates_temporary(),
@@ -251,13 +250,9 @@ impl Statement<'_> {
     }
 
     fn sets_session_pragma(&self) -> bool {
-        let n = if self.head(2).token.is_symbol(b'.') {
-            3
-        } else {
-            1
-        };
-        let name = unquoted(&self.head(n).token, self.sql);
-        let value = self.head(n + 1).token;
+        let n = if self.head(2).is_symbol(b'.') { 3 } else { 1 };
+        let name = self.head(n).name(self.sql);
+        let value = self.head(n + 1);
         is_one_of(name, SESSION_PRAGMAS) && (value.is_symbol(b'=') || value.is_symbol(b'('))
     }
 }

@@ -152,8 +152,13 @@ impl Config {
         self.place == Place::SharedMemory
     }
 
+    /// There is one for each connection, which goes with it.
+    pub(super) fn is_private(&self) -> bool {
+        self.place == Place::Private
+    }
+
     fn check_poolable(&self) -> Result<()> {
-        if self.place != Place::Private {
+        if !self.is_private() {
             return Ok(());
         }
         let message = "a private in-memory or temporary SQLite database cannot be pooled: every \
@@ -331,11 +336,17 @@ pub(super) struct Blueprint {
 impl SqliteTemplate {
     pub(super) fn new(config: Config, functions: Functions) -> Self {
         SqliteTemplate {
-            blueprint: Arc::new(Blueprint {
-                config,
-                functions,
-                anchor: Mutex::new(None),
-            }),
+            blueprint: Arc::new(Blueprint::new(config, functions)),
+        }
+    }
+}
+
+impl Blueprint {
+    pub(super) fn new(config: Config, functions: Functions) -> Self {
+        Blueprint {
+            config,
+            functions,
+            anchor: Mutex::new(None),
         }
     }
 }
@@ -351,10 +362,6 @@ impl Template for SqliteTemplate {
 
     fn check_poolable(&self) -> Result<()> {
         self.blueprint.config.check_poolable()
-    }
-
-    fn one_writer(&self) -> bool {
-        true
     }
 
     /// SQLite has no users: the credentials are not looked at.

@@ -8,6 +8,7 @@ use rusqlite::types::Value as SqlValue;
 use super::config::{Blueprint, Config, JournalMode};
 use super::control::Control;
 use super::error;
+use super::reset::Origin;
 use super::session::Session;
 use super::worker::Worker;
 use crate::{Error, Kind, Result};
@@ -57,18 +58,25 @@ fn open_session(
     }
     let mut db = open(config)?;
     control.interrupt_with(db.get_interrupt_handle());
-    let waits = Arc::clone(&control);
-    // SQLite's own handler cannot be cancelled.
-    let wait = move |turn: i32| usize::try_from(turn).is_ok_and(|turn| waits.wait_for_lock(turn));
-    db.busy_handler(Some(wait)).map_err(error::from_sqlite)?;
+    let asks = Arc::clone(&control);
+    db.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || asks.is_cancelled()))
+        .map_err(error::from_sqlite)?;
     let alarm = blueprint
         .functions
         .register(&db)
         .map_err(error::from_sqlite)?;
-    let session = Session::new(db, control, alarm, statement_cache);
+    let mut session = Session::new(db, control, alarm, statement_cache);
+    session.wait_for_locks(config.busy_timeout)?;
     configure(&session, config)?;
+    if config.is_private() {
+        let origin = Origin::of(&session, config)?;
+        session.set_origin(origin);
+    }
     Ok(session)
 }
+
+/// Of SQLite's virtual machine, which takes some ten microseconds for them.
+const STEPS_BETWEEN_LOOKS: i32 = 1000;
 
 fn open(config: &Config) -> Result<rusqlite::Connection> {
     let Config { target, flags, .. } = config;
@@ -117,4 +125,31 @@ fn set_journal_mode(session: &Session, mode: &str, acceptable: &[i32]) -> Result
             false => Err(error),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{Dsn, Options};
+    use crate::sqlite::functions::Functions;
+
+    #[test]
+    fn a_cancelled_statement_ends_even_if_sqlite_forgets_the_interrupt() {
+        let dsn: Dsn = "sqlite::memory:".parse().unwrap();
+        let config = Config::read(&dsn, &Options::new()).unwrap();
+        let control = Arc::new(Control::new(config.busy_timeout));
+        let blueprint = Blueprint::new(config, Functions::default());
+        let session = open_session(&blueprint, Arc::clone(&control), 0).unwrap();
+        // From now on interrupts go to another connection.
+        let other = rusqlite::Connection::open_in_memory().unwrap();
+        control.interrupt_with(other.get_interrupt_handle());
+        control.begin(2);
+        std::thread::scope(|threads| {
+            let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                           SELECT count(*) FROM n";
+            let running = threads.spawn(move || session.command(endless));
+            control.cancel(2);
+            assert!(running.join().unwrap().is_err());
+        });
+    }
 }

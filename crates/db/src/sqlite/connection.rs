@@ -295,8 +295,15 @@ impl Connection for SqliteConnection {
     }
 
     /// SQLite cannot bring a session back: temporary tables, attached databases and pragmas stay.
+    /// So the connection has to be replaced, except where it is itself the database: there the
+    /// driver undoes all of these one by one.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
-        Box::pin(async { Ok(Reset::Replace) })
+        Box::pin(async move {
+            if self.worker.session().is_some_and(|s| !s.can_be_reset()) {
+                return Ok(Reset::Replace);
+            }
+            self.call(|session| session.reset()).await
+        })
     }
 
     /// Sets a pragma.

@@ -84,8 +84,8 @@ impl Control {
     /// Cancels a call, if it has not ended: one that is only sent is not begun, one
     /// that runs is interrupted.
     ///
-    /// SQLite forgets an interrupt that comes just before a statement's first step, so
-    /// it is worth saying again for as long as the call has not ended.
+    /// SQLite forgets an interrupt that comes just before a statement's first step; the
+    /// progress handler, which asks [`is_cancelled`](Control::is_cancelled), does not.
     pub(super) fn cancel(&self, call: u64) {
         let mut state = self.state();
         state.cancelled = state.cancelled.max(call);
@@ -98,10 +98,15 @@ impl Control {
         self.cancelled.notify_all();
     }
 
+    /// The running call has been cancelled.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.state().is_cancelled()
+    }
+
     /// Stops here if the running call has been cancelled: for between two statements,
     /// where SQLite has nothing to interrupt.
     pub(super) fn check(&self) -> Result<()> {
-        if self.state().is_cancelled() {
+        if self.is_cancelled() {
             return Err(error::cancelled());
         }
         Ok(())

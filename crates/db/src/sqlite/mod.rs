@@ -10,8 +10,9 @@
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `worker`, `control` | a thread for each connection, and how a call on it is cancelled |
-//! | `session` | what runs on that thread |
+//! | `session`, `statement` | what runs on that thread |
 //! | `stream` | rows on their way from the thread |
+//! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
 //! | `functions` | functions, aggregates and collations of the application |
 //! | `error` | what SQLite says, as errors of this crate |
@@ -23,7 +24,9 @@ mod control;
 mod error;
 mod functions;
 mod insert;
+mod reset;
 mod session;
+mod statement;
 mod stream;
 mod types;
 mod worker;
@@ -82,7 +85,8 @@ use self::functions::{Functions, Steps};
 /// # Databases in memory
 ///
 /// A private one (`:memory:`, an empty path, `mode=memory` alone) exists once for each
-/// connection, so it cannot be pooled. With `cache=shared` and a name it can:
+/// connection, so it cannot be pooled. When its session is reset, temporary tables, attached
+/// databases and changed pragmas go, and the database stays. With `cache=shared` and a name it can:
 /// `sqlite:file:NAME?mode=memory&cache=shared`. It lives as long as the handle does, also while
 /// the pool has no connection.
 ///

@@ -3,21 +3,22 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::{Value as SqlValue, ValueRef};
-use rusqlite::{CachedStatement, Row, Statement, StatementStatus};
+use rusqlite::{Row, Statement, StatementStatus};
 
 use super::control::Control;
 use super::error;
 use super::functions::Alarm;
 use super::insert::{self, Insert};
+use super::reset::Origin;
+use super::statement::{Runnable, check_count, is_nothing, literal, quoted};
 use super::stream::Outlet;
 use super::types::{columns_of, push_row};
-use crate::driver::{BatchBuilder, Begin, CommitOutcome, Outcome, Prepared};
+use crate::driver::{BatchBuilder, Begin, CommitOutcome, Outcome, Prepared, Reset};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -25,6 +26,8 @@ pub(super) struct Session {
     db: rusqlite::Connection,
     control: Arc<Control>,
     alarm: Alarm,
+    /// What it was after connecting, if it can be made that again.
+    origin: Option<Origin>,
     /// Statements are kept.
     caches: bool,
     /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
@@ -56,11 +59,38 @@ impl Session {
             db,
             control,
             alarm,
+            origin: None,
             caches: statement_cache > 0,
             query_only_before: Cell::new(None),
             broken: Cell::new(false),
             compiled: Cell::new(0),
         }
+    }
+
+    /// Waits so long for locks of others, in a way that can be cancelled: SQLite's own cannot.
+    pub(super) fn wait_for_locks(&mut self, timeout: Duration) -> Result<()> {
+        self.control.set_busy_timeout(timeout);
+        let control = Arc::clone(&self.control);
+        let wait = move |turn| usize::try_from(turn).is_ok_and(|turn| control.wait_for_lock(turn));
+        self.db.busy_handler(Some(wait)).map_err(error::from_sqlite)
+    }
+
+    /// It can be brought back to this by [`reset`](Session::reset).
+    pub(super) fn set_origin(&mut self, origin: Origin) {
+        self.origin = Some(origin);
+    }
+
+    pub(super) fn can_be_reset(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    pub(super) fn reset(&mut self) -> Result<Reset> {
+        let Some(origin) = self.origin.take() else {
+            return Ok(Reset::Replace);
+        };
+        let restored = origin.restore(self);
+        self.origin = Some(origin);
+        restored.map(|()| Reset::Done)
     }
 
     pub(super) fn in_transaction(&self) -> bool {
@@ -329,6 +359,15 @@ impl Session {
         }
     }
 
+    /// The first column of all rows, which are texts.
+    pub(super) fn names(&self, sql: &str) -> Result<Vec<String>> {
+        self.patiently(|| {
+            let mut statement = self.db.prepare(sql)?;
+            let names = statement.query_map([], |row| row.get(0))?;
+            names.collect()
+        })
+    }
+
     fn any_row(&self, sql: &str, param: &str) -> Result<bool> {
         self.patiently(|| self.db.prepare(sql)?.exists([param]))
     }
@@ -492,68 +531,10 @@ impl fmt::Debug for Session {
     }
 }
 
-/// A statement that goes back to the cache, or one that does not.
-enum Runnable<'s> {
-    Kept(CachedStatement<'s>),
-    Once(Statement<'s>),
-}
-
-impl<'s> Deref for Runnable<'s> {
-    type Target = Statement<'s>;
-
-    fn deref(&self) -> &Statement<'s> {
-        match self {
-            Runnable::Kept(statement) => statement,
-            Runnable::Once(statement) => statement,
-        }
-    }
-}
-
-impl<'s> DerefMut for Runnable<'s> {
-    fn deref_mut(&mut self) -> &mut Statement<'s> {
-        match self {
-            Runnable::Kept(statement) => statement,
-            Runnable::Once(statement) => statement,
-        }
-    }
-}
-
-/// There is no SQL in it, only blanks and comments.
-fn is_nothing(statement: &Statement<'_>) -> bool {
-    statement.column_count() == 0
-        && statement.parameter_count() == 0
-        && statement.readonly()
-        && statement.expanded_sql().is_none()
-}
-
-fn check_count(statement: &Statement<'_>, given: usize) -> Result<()> {
-    let wanted = statement.parameter_count();
-    if wanted == given {
-        return Ok(());
-    }
-    let message = format!("the SQL takes {wanted} parameters, and {given} were given");
-    Err(Error::new(Kind::Parameters, message))
-}
-
 fn in_set(n: usize, sets: usize, error: Error) -> Error {
     let message = format!("set {} of {sets}: {}", n + 1, error.message());
     let kind = error.kind();
     error.wrapped(kind, message)
-}
-
-/// A name as SQL takes it, whatever is in it.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A value as it can stand in a PRAGMA, which takes no parameters.
-fn literal(value: &SqlValue) -> Option<String> {
-    match value {
-        SqlValue::Integer(number) => Some(number.to_string()),
-        SqlValue::Real(number) => Some(format!("{number:?}")),
-        SqlValue::Text(text) => Some(format!("'{}'", text.replace('\'', "''"))),
-        SqlValue::Null | SqlValue::Blob(_) => None,
-    }
 }
 
 fn as_milliseconds(value: &SqlValue) -> Option<Duration> {

@@ -128,8 +128,12 @@ fn eight(bytes: &[u8]) -> Result<[u8; 8]> {
 /// What the rows of a statement look like. After its first step this is certain: until
 /// then SQLite may still find that the schema has changed.
 pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
-    let columns = statement.column_names().map(Column::new).collect();
-    Columns::new(columns, &Cells)
+    let columns = statement.columns().map(|column| Column {
+        name: column.name().to_owned(),
+        type_name: column.decl_type().map(str::to_owned),
+        type_id: 0,
+    });
+    Columns::new(columns.collect(), &Cells)
 }
 
 /// Adds a row to the others.

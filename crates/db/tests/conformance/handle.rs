@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Link, Result};
+use cenote::{Connections, Db, Error, Kind, Result, Setup};
 use tokio::sync::Barrier;
 
 use crate::support::{
@@ -234,10 +234,9 @@ async fn ping_makes_a_round_trip_and_says_when_nobody_answers() -> Result<()> {
 async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<()> {
     static RAN: AtomicUsize = AtomicUsize::new(0);
     let shop = shop_with(|builder| {
-        builder.min(1).max(2).on_connect(async |conn: &mut Link| {
+        builder.min(1).max(2).on_connect(async |conn: &mut Setup| {
             RAN.fetch_add(1, Ordering::SeqCst);
-            conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word")
-                .await
+            conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word").await
         })
     })
     .await;
@@ -246,9 +245,7 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
     let other = shop.connection().await?;
     assert_eq!(RAN.load(Ordering::SeqCst), 2);
     for connection in [one, other] {
-        let word: String = connection
-            .query_as_one("SELECT word FROM greeting", ())
-            .await?;
+        let word: String = connection.query_as_one("SELECT word FROM greeting", ()).await?;
         assert_eq!(word, "hello");
     }
     Ok(())
@@ -258,12 +255,12 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
 async fn an_on_connect_that_fails_is_the_error_of_the_caller_and_keeps_no_place() -> Result<()> {
     static FAILS: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
-        builder
-            .max(1)
-            .on_connect(async |_: &mut Link| match FAILS.swap(0, Ordering::SeqCst) {
+        builder.max(1).on_connect(async |_: &mut Setup| {
+            match FAILS.swap(0, Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => Err(Error::other("not today")),
-            })
+            }
+        })
     })
     .await;
     let error = shop.exec("SELECT 1", ()).await.unwrap_err();
@@ -311,19 +308,13 @@ async fn a_persistent_connection_is_reset_between_handles() -> Result<()> {
     let place = Place::new();
     let open = || place.builder().unpooled().persistent(true).open();
     let db = open().await?;
-    let usual: i64 = db
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
+    let usual: i64 = db.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
     db.set_default("cache_size", 77);
-    let set: i64 = db
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
+    let set: i64 = db.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
     assert_eq!(set, 77);
     drop(db);
     let next = open().await?;
-    let found: i64 = next
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
+    let found: i64 = next.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
     assert_eq!(found, usual, "a default of the handle before");
     next.close().await
 }
@@ -404,8 +395,7 @@ async fn an_unpooled_private_database_in_memory_keeps_what_is_in_it() -> Result<
 #[tokio::test]
 async fn a_script_does_not_empty_an_unpooled_private_database_in_memory() -> Result<()> {
     let db = Db::builder("sqlite::memory:").unpooled().open().await?;
-    db.exec("CREATE TABLE t (n); INSERT INTO t VALUES (1)", ())
-        .await?;
+    db.exec("CREATE TABLE t (n); INSERT INTO t VALUES (1)", ()).await?;
     quiet(&db).await;
     let numbers: Vec<i64> = db.query_as("SELECT n FROM t", ()).await?;
     assert_eq!(numbers, [1]);
@@ -427,9 +417,7 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
     ];
     assert_eq!(shop.status().total, 4);
     for connection in connections {
-        let size: i64 = connection
-            .query_as_one("SELECT * FROM pragma_cache_size", ())
-            .await?;
+        let size: i64 = connection.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
         assert_eq!(size, 321);
     }
     Ok(())
@@ -441,9 +429,7 @@ async fn a_default_survives_the_reset_of_a_session() -> Result<()> {
     shop.set_default("cache_size", 55);
     cenote::scope(async { shop.exec("PRAGMA cache_size = 66", ()).await }).await?;
     quiet(&shop).await;
-    let size: i64 = shop
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
+    let size: i64 = shop.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
     assert_eq!(size, 55);
     Ok(())
 }
@@ -463,10 +449,7 @@ async fn the_health_check_keeps_nothing_alive() -> Result<()> {
     let place = Place::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
     let builder = place.builder_with(driver).min(2);
-    let db = builder
-        .healthcheck_interval(Duration::from_millis(1))
-        .open()
-        .await?;
+    let db = builder.healthcheck_interval(Duration::from_millis(1)).open().await?;
     assert_eq!(wire.alive(), 2);
     drop(db);
     until("the connections are closed", || wire.alive() == 0).await;

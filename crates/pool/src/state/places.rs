@@ -302,10 +302,12 @@ impl<T, F> Turn<'_, T, F> {
             self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }
         let mut never_queued = None;
+        if let Some(key) = starter {
+            self.state.waiters.job_ended(key);
+        }
         if let Some(key) = starter
             && let Some(waiter) = self.state.waiters.get_mut(key)
         {
-            waiter.job = false;
             if waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting) {
                 never_queued = Some(key);
             }
@@ -329,19 +331,17 @@ impl<T, F> Turn<'_, T, F> {
     ) -> Option<Box<F>> {
         self.unclaim(index);
         self.state.counters.create_failed += 1;
+        if let Some(key) = starter {
+            self.state.waiters.job_ended(key);
+        }
         let waiter = starter.and_then(|key| self.state.waiters.get_mut(key));
         let undelivered = match waiter {
             Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) && !waiter.checking => {
-                waiter.job = false;
                 waiter.outcome = Outcome::Failed(failure);
                 self.after.wake(waiter.waker.take());
                 None
             }
-            Some(waiter) => {
-                waiter.job = false;
-                Some(failure)
-            }
-            None => Some(failure),
+            _ => Some(failure),
         };
         if undelivered.is_none()
             && let Some(key) = starter

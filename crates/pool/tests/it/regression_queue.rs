@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use cenote_pool::{FnManager, FnPool, Lease, Order, OwnedLease, Runtime, Task, with};
+use cenote_pool::{FnManager, FnPool, Lease, Order, OwnedLease, Pool, Runtime, Task, with};
 
 use crate::tools::*;
 
@@ -269,4 +269,85 @@ fn a_lease_that_comes_back_during_a_resize_leaves_nobody_waiting() {
     };
     drop(served.unwrap());
     assert_eq!(counts(&pool), (1, 1, 0));
+}
+
+/// Creations that ended in another order than they began cost a third one: whoever was served
+/// by another's creation left its own behind, and nobody counted on that.
+#[test]
+fn two_waiters_cause_two_creations_in_whatever_order_these_end() {
+    let manual = Manual::new();
+    let made = Arc::new(AtomicUsize::new(0));
+    let pool = Pool::from_fn({
+        let (manual, made) = (manual.clone(), Arc::clone(&made));
+        move || {
+            let n = made.fetch_add(1, Ordering::Relaxed) + 1;
+            let manual = manual.clone();
+            async move {
+                manual.sleep_for(millis(if n == 1 { 200 } else { 100 })).await;
+                Ok::<usize, Oops>(n)
+            }
+        }
+    })
+    .max(5)
+    .runtime(manual.clone())
+    .build()
+    .unwrap();
+    let mut first = hand(pool.acquire());
+    let mut second = hand(pool.acquire());
+    first.waits();
+    second.waits();
+    manual.advance_millis(150);
+    let Poll::Ready(Ok(lease)) = first.poll() else {
+        panic!("the first to come is served by the first to be made");
+    };
+    assert_eq!(*lease, 2);
+    second.waits();
+    manual.advance_millis(100);
+    let Poll::Ready(Ok(lease)) = second.poll() else {
+        panic!("what the first left behind serves the second");
+    };
+    assert_eq!(*lease, 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+}
+
+/// The creation that a served waiter left behind may fail: the next in the queue, which
+/// counted on it, gets one of its own.
+#[test]
+fn a_failed_creation_that_was_left_behind_is_made_up_for() {
+    let manual = Manual::new();
+    let made = Arc::new(AtomicUsize::new(0));
+    let pool = Pool::from_fn({
+        let (manual, made) = (manual.clone(), Arc::clone(&made));
+        move || {
+            let n = made.fetch_add(1, Ordering::Relaxed) + 1;
+            let manual = manual.clone();
+            async move {
+                manual.sleep_for(millis(if n == 1 { 200 } else { 100 })).await;
+                if n == 1 { Err(Oops("no")) } else { Ok(n) }
+            }
+        }
+    })
+    .max(5)
+    .no_backoff()
+    .runtime(manual.clone())
+    .build()
+    .unwrap();
+    let mut first = hand(pool.acquire());
+    let mut second = hand(pool.acquire());
+    first.waits();
+    second.waits();
+    manual.advance_millis(150);
+    let _lease = match first.poll() {
+        Poll::Ready(lease) => lease.unwrap(),
+        Poll::Pending => panic!("the first to come is served by the first to be made"),
+    };
+    second.waits();
+    for _ in 0..50 {
+        manual.advance_millis(50);
+        if let Poll::Ready(lease) = second.poll() {
+            assert_eq!(*lease.unwrap(), 3);
+            return;
+        }
+    }
+    panic!("it was never served: {}", pool.status());
 }

@@ -6,7 +6,7 @@ use cenote::driver::{Begin, Request, Savepoint, Status};
 use super::client::{Client, at_every_poll, is_answered, row};
 use super::status::failing;
 use super::{Lack, Subject};
-use crate::poll::drop_after;
+use crate::poll::{Hand, drop_after, yield_now};
 
 /// Keys that differ with the number of polls.
 fn key(polls: usize) -> i64 {
@@ -326,6 +326,40 @@ pub async fn a_dropped_connect_is_no_hindrance(subject: &Subject) {
     .await;
 }
 
+/// A connection whose close was dropped is gone all the same, with its transaction and its locks.
+pub async fn a_dropped_close_closes_all_the_same(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    at_every_poll(async |polls| {
+        let mut leaver = Client::another(subject).await;
+        leaver.begin().await;
+        leaver.add(key(polls)).await;
+        let answered = is_answered(polls, leaver.connection.close()).await;
+        client.add(key(polls)).await;
+        answered
+    })
+    .await;
+}
+
+/// A connection that is dropped in the middle of a call is gone, with its transaction and its locks.
+pub async fn dropping_a_connection_in_the_middle_of_a_call_rolls_back(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    let insert = client.text(&subject.sql.insert).into_owned();
+    at_every_poll(async |polls| {
+        let mut leaver = Client::another(subject).await;
+        leaver.begin().await;
+        leaver.add(1).await;
+        let params = row(2);
+        let run = leaver.connection.run(Request::new(&insert, &params));
+        let answered = is_answered(polls, run).await;
+        drop(leaver);
+        client.add(1).await;
+        client.add(2).await;
+        client.must(&subject.sql.delete).await;
+        answered
+    })
+    .await;
+}
+
 /// Settling a connection on which nothing was dropped changes nothing.
 pub async fn settling_nothing_is_fine(subject: &Subject) {
     let mut client = Client::first(subject).await;
@@ -348,16 +382,31 @@ pub async fn settling_cancels_what_still_runs(subject: &Subject) {
     };
     let mut client = Client::another(subject).await;
     for polls in 1..=3 {
-        let run = client.connection.run(Request::new(endless, &[]));
-        // It is woken by nothing, so one poll may be all that it ever gets.
-        let mut run = crate::poll::Hand::new(run);
-        for _ in 0..polls {
-            assert!(run.poll().is_pending(), "it has no end");
-            crate::poll::yield_now().await;
-        }
-        drop(run);
+        begin_endless(&mut client, endless, polls).await;
         client.settle().await;
         assert_eq!(client.status(), Status::Idle);
         client.is_usable().await;
+    }
+}
+
+/// Closing does not wait for a statement that never ends: it is cancelled.
+pub async fn closing_cancels_what_still_runs(subject: &Subject) {
+    let Some(endless) = &subject.sql.endless else {
+        return;
+    };
+    for polls in 1..=3 {
+        let mut client = Client::another(subject).await;
+        begin_endless(&mut client, endless, polls).await;
+        client.close().await;
+    }
+}
+
+async fn begin_endless(client: &mut Client<'_>, endless: &str, polls: usize) {
+    let run = client.connection.run(Request::new(endless, &[]));
+    // Nothing wakes it, so it is polled without being asked.
+    let mut run = Hand::new(run);
+    for _ in 0..polls {
+        assert!(run.poll().is_pending(), "it has no end");
+        yield_now().await;
     }
 }

@@ -1,7 +1,7 @@
 //! The suite that every driver has to pass.
 //!
-//! Each function is one promise of the contract in [`cenote::driver`], and panics where it is broken. All
-//! of them as tests of a driver:
+//! Each function is one promise of the contract in [`cenote::driver`], and panics where it is broken;
+//! dropped, it drops its connections. All of them as tests of a driver:
 //!
 //! ```
 //! use cenote_testkit::{Fake, driver_suite, suite::Subject};
@@ -12,7 +12,6 @@
 //!     Subject::new(fake.driver(), "fake:").expect("the DSN is right")
 //! }
 //!
-//! # #[cfg(test)]
 //! driver_suite!(subject);
 //! # fn main() {}
 //! ```
@@ -115,8 +114,11 @@ macro_rules! __for_each_promise {
             a_dropped_settle_can_be_done_again
             a_dropped_ping_leaves_a_usable_connection
             a_dropped_connect_is_no_hindrance
+            a_dropped_close_closes_all_the_same
+            dropping_a_connection_in_the_middle_of_a_call_rolls_back
             settling_nothing_is_fine
             settling_cancels_what_still_runs
+            closing_cancels_what_still_runs
 
             a_broken_key_is_a_unique_violation
             a_missing_value_is_a_not_null_violation

@@ -7,7 +7,7 @@ use super::client::{Client, record, records};
 use super::status::failing;
 
 /// So many rows of the suite's table are more than any driver should keep ready.
-const MANY: i64 = 3000;
+const MANY: i64 = 2000;
 
 async fn start(client: &mut Client<'_>) -> usize {
     let request = Request::new(&client.subject.sql.select, &[]);

@@ -155,6 +155,27 @@ impl Default for Types {
     }
 }
 
+impl Types {
+    /// No types at all: a database without columns of any type.
+    pub fn none() -> Self {
+        Types {
+            bool: None,
+            int: None,
+            uint: None,
+            float: None,
+            decimal: None,
+            text: None,
+            bytes: None,
+            date: None,
+            time: None,
+            date_time: None,
+            timestamp: None,
+            uuid: None,
+            json: None,
+        }
+    }
+}
+
 impl Subject {
     /// A driver, and where it finds an empty database. Connects to nothing yet.
     ///

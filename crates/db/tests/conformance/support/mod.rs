@@ -16,11 +16,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use cenote::sqlite::Sqlite;
-use cenote::{Builder, Db, Executed, Link, Result};
+use cenote::{Builder, Db, Executed, Result, Setup};
 use tempfile::TempDir;
 
 pub(crate) use clock::Clock;
-pub(crate) use gate::{ENDLESS, GATED, Gate};
+pub(crate) use gate::{ENDLESS, Gate, GATED};
 pub(crate) use plain::{block_on_plain_thread, run_in};
 pub(crate) use probe::{Fault, Probe, Step, Wire};
 
@@ -58,10 +58,9 @@ impl Place {
 /// Gives every connection a number, in a temporary table of its own.
 pub(crate) fn numbered(builder: Builder) -> Builder {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    builder.on_connect(async |conn: &mut Link| {
+    builder.on_connect(async |conn: &mut Setup| {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let sql =
-            format!("CREATE TEMP TABLE connection (id); INSERT INTO connection VALUES ({id})");
+        let sql = format!("CREATE TEMP TABLE connection (id); INSERT INTO connection VALUES ({id})");
         conn.exec(&sql).await
     })
 }

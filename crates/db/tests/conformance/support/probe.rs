@@ -41,10 +41,7 @@ pub(crate) enum Fault {
     /// The database says no.
     Refused(Error),
     /// It waits until it is notified.
-    Held {
-        reached: Arc<Notify>,
-        go_on: Arc<Notify>,
-    },
+    Held { reached: Arc<Notify>, go_on: Arc<Notify> },
 }
 
 /// The test's end of the wire.
@@ -269,11 +266,7 @@ impl End {
     }
 
     fn after<T>(&mut self, is_lost: bool, done: Result<T>) -> Result<T> {
-        let compiled = match self
-            .connection()
-            .as_any()
-            .downcast_mut::<SqliteConnection>()
-        {
+        let compiled = match self.connection().as_any().downcast_mut::<SqliteConnection>() {
             Some(connection) => connection.compiled_statements(),
             None => self.compiled,
         };
@@ -323,9 +316,7 @@ impl Connection for End {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            let is_lost = self
-                .before(Step::Run, format!("stream {}", request.sql))
-                .await?;
+            let is_lost = self.before(Step::Run, format!("stream {}", request.sql)).await?;
             let done = self.connection().start_stream(request).await;
             self.after(is_lost, done)
         })
