@@ -47,6 +47,7 @@ pub struct Builder {
     provider: Option<CredentialProvider>,
     on_connect: Vec<Box<dyn OnConnect>>,
     runtime: Option<Arc<dyn Runtime>>,
+    histograms: bool,
     breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
 }
 
@@ -71,6 +72,7 @@ impl Builder {
             provider: None,
             on_connect: Vec::new(),
             runtime: None,
+            histograms: false,
             breaker: None,
         }
     }
@@ -232,6 +234,13 @@ impl Builder {
         self
     }
 
+    /// Measures how long waiting, connecting, checking and using take: see
+    /// [`Pool::timings`](cenote_pool::Pool::timings). Default: no.
+    pub fn histograms(mut self) -> Self {
+        self.histograms = true;
+        self
+    }
+
     /// The executor it lives on. Default: Tokio.
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
@@ -315,6 +324,9 @@ impl Builder {
             handle_gone: Arc::new(AtomicBool::new(false)),
         };
         let mut pool = pool_builder(connections, &config, runtime);
+        if self.histograms {
+            pool = pool.histograms();
+        }
         if let Some(breaker) = self.breaker {
             pool = breaker(pool);
         }
@@ -381,7 +393,7 @@ fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
     let drivers = compiled_in();
     let known: Vec<_> = drivers.iter().map(|driver| driver.name()).collect();
     let message = format!(
-        "there is no driver for {name}: in the DSN (this program has: {})",
+        "the DSN asks for the driver {name:?}, which this program does not have; it has: {}",
         known.join(", ")
     );
     drivers

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, PinGuard, PinKind, Position};
-use crate::coroutine::{Frame, Seen};
+use crate::coroutine::{Bind, Frame, Seen};
 use crate::driver::{Batch, Outcome, Param, Request};
 use crate::handle::Handle;
-use crate::op::RunBatch;
+use crate::op::{Op, RunBatch};
 use crate::params::Params;
-use crate::place::{self, Place};
+use crate::place::{self, Expected, Place};
 use crate::row::Row;
 use crate::shared::Shared;
-use crate::sql::{self, Class, Plan, Statements};
+use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
 
 /// What came of a statement that was executed.
@@ -249,19 +249,38 @@ impl<'a> Call<'a> {
             self.check_open(handle, pin.bound())?;
             return Ok(pin);
         }
+        let pin = self.taken(handle, kind).await?;
+        match self.keeper() {
+            Some(frame) => self.bind(pin, frame),
+            None => Ok(pin),
+        }
+    }
+
+    /// Takes a connection, whatever is bound, and pins it.
+    pub(crate) async fn taken(&self, handle: &Handle, kind: PinKind) -> Result<PinGuard> {
         let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
-        let bound = Bound::new(&handle.shared, lease);
-        let pin = PinGuard::new(&bound, kind);
-        let Some(frame) = self.keeper() else {
-            return Ok(pin);
-        };
-        while !bound.bind_to(frame) {
-            // Another branch was faster: its connection is the coroutine's.
-            if let Some(faster) = self.pin_found(kind)? {
-                return Ok(faster);
+        Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
+    }
+
+    /// Binds a connection that was taken for this call to a frame; or pins the one that another
+    /// branch of the coroutine was faster with.
+    pub(crate) fn bind(&self, pin: PinGuard, frame: &Arc<Frame>) -> Result<PinGuard> {
+        loop {
+            match pin.bound().bind_to(frame) {
+                Bind::Done => return Ok(pin),
+                Bind::Taken => {
+                    if let Some(faster) = self.pin_found(pin.kind())? {
+                        return Ok(faster);
+                    }
+                }
+                Bind::Ended => return Err(self.too_late()),
             }
         }
-        Ok(pin)
+    }
+
+    pub(crate) fn too_late(&self) -> Error {
+        let message = "the coroutine or transaction that this call was made in has ended";
+        Error::new(Kind::TransactionEnded, message).at(self.site)
     }
 
     /// Pins the connection that is bound for this call, if there is one.
@@ -286,9 +305,16 @@ impl<'a> Call<'a> {
 
     /// A closure whose transaction was ended by somebody else runs nothing more.
     fn check_in_transaction(&self) -> Result<()> {
-        let db = self.shared().id;
-        let ended = self.seen.frame().is_some_and(|frame| frame.has_lost(db));
-        if ended && !matches!(self.target, Target::Bound(..)) {
+        if matches!(self.target, Target::Bound(..)) {
+            return Ok(());
+        }
+        let Some(frame) = self.seen.frame() else {
+            return Ok(());
+        };
+        if frame.is_over() {
+            return Err(self.too_late());
+        }
+        if frame.has_lost(self.shared().id) {
             let message = "the transaction around this one was ended while this one was open";
             return Err(Error::new(Kind::TransactionEnded, message).at(self.site));
         }
@@ -316,9 +342,7 @@ impl<'a> Call<'a> {
         let mut place = self.place(text.class()).await?;
         let mut expected = place.expect(text.class());
         let mut done = place.run(request, self.site).await;
-        if let (Place::Alone(_), Err(error)) = (&place, &done)
-            && error.was_never_sent()
-        {
+        if place.was_never_reached(&done) {
             // The connection had died in the pool, and the server has seen nothing: once
             // more, on another.
             drop(place);
@@ -329,13 +353,38 @@ impl<'a> Call<'a> {
         place.finish(expected, self.site, done).await
     }
 
-    /// A lost or doomed transaction that a statement's text began is ended by such a text, too.
+    /// Takes a place and makes a call there that a BEGIN cannot travel with.
+    pub(crate) async fn fly<O: Op>(
+        &self,
+        class: &Class,
+        op: &O,
+    ) -> Result<(Place, Expected, Result<O::Out>)> {
+        let mut again = true;
+        loop {
+            let mut place = self.place(class).await?;
+            place.begin_now(self.site).await?;
+            let expected = place.expect(class);
+            let done = place.fly(op, self.site).await;
+            if again && place.was_never_reached(&done) {
+                again = false;
+                continue;
+            }
+            return Ok((place, expected, done));
+        }
+    }
+
+    /// A lost or doomed transaction that a statement's text began is ended by such a text: a
+    /// ROLLBACK has done its work, a COMMIT has failed.
     fn end_bad(&self, class: &Class) -> Option<Result<Outcome>> {
-        let verb = class.transaction?;
-        let lost = self.lookup()?.end_bad_raw(verb)?;
-        Some(match verb {
-            sql::TransactionVerb::Rollback => Ok(Outcome::default()),
-            _ => Err(lost),
+        let commits = match class.transaction? {
+            TransactionVerb::Commit => true,
+            TransactionVerb::Rollback => false,
+            _ => return None,
+        };
+        let wrong = self.lookup()?.end_bad_raw()?;
+        Some(match commits {
+            true => Err(wrong),
+            false => Ok(Outcome::default()),
         })
     }
 
@@ -363,14 +412,11 @@ impl<'a> Call<'a> {
             .into_iter()
             .map(|params| params.bind(&placeholders))
             .collect::<Result<_>>()?;
-        let mut place = self.place(&plan.class).await?;
-        place.begin_now(self.site).await?;
-        let expected = place.expect(&plan.class);
         let batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,
         };
-        let done = place.fly(&batch, self.site).await;
+        let (place, expected, done) = self.fly(&plan.class, &batch).await?;
         place.finish(expected, self.site, done).await
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::coroutine::Frame;
-use crate::shared::Shared;
 use crate::{Error, Kind};
 
 #[derive(Default)]
@@ -44,10 +43,10 @@ impl Contention {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction of this frame holds a place.
+    /// The transaction of a closure, which has this frame for itself, holds a place. (A guard
+    /// shares its frame with code beside it, so that nobody can tell who is inside.)
     pub(crate) fn hold(
-        &self,
-        shared: &Arc<Shared>,
+        self: &Arc<Self>,
         frame: &Arc<Frame>,
         site: &'static Location<'static>,
     ) -> Holding {
@@ -55,39 +54,42 @@ impl Contention {
         let key = entry.key;
         self.known().holders.push(entry);
         Holding {
-            contention: Arc::clone(&shared.contention),
+            contention: Arc::clone(self),
             key,
         }
     }
 
-    /// Code in this frame is about to wait for a place.
+    /// Code in this frame is about to wait for a place. `None` if it is inside of no
+    /// transaction that holds one: then it cannot be in anybody's way.
     pub(crate) fn wait(
         self: &Arc<Self>,
         frame: &Arc<Frame>,
         site: &'static Location<'static>,
-    ) -> WaitingInside {
+    ) -> Option<WaitingInside> {
+        let mut known = self.known();
+        let mut holders = known.holders.iter();
+        if !holders.any(|holder| frame.is_within(&holder.frame)) {
+            return None;
+        }
         let entry = Entry::new(frame, site);
         let key = entry.key;
-        self.known().waiters.push(entry);
-        WaitingInside {
+        known.waiters.push(entry);
+        Some(WaitingInside {
             contention: Arc::clone(self),
             key,
-        }
+        })
     }
 
     /// If so many places are all held by transactions with a waiter inside them: the
     /// error that tells of them.
     pub(crate) fn deadlock(&self, places: usize) -> Option<Error> {
         let known = self.known();
-        let stuck: Vec<(&Entry, &Entry)> = known
-            .holders
-            .iter()
-            .filter_map(|holder| {
-                let mut waiters = known.waiters.iter();
-                let inside = waiters.find(|waiter| waiter.frame.is_within(&holder.frame))?;
-                Some((holder, inside))
-            })
-            .collect();
+        let stuck = known.holders.iter().filter_map(|holder| {
+            let mut waiters = known.waiters.iter();
+            let inside = waiters.find(|waiter| waiter.frame.is_within(&holder.frame))?;
+            Some((holder.site, inside.site))
+        });
+        let stuck: Vec<_> = stuck.collect();
         if stuck.len() < places {
             return None;
         }
@@ -97,8 +99,8 @@ impl Contention {
              connections, or end the transaction first"
         );
         let mut error = Error::new(Kind::SelfDeadlock, message);
-        for (holder, waiter) in stuck {
-            error = error.at(holder.site).at(waiter.site);
+        for (holds, waits) in stuck {
+            error = error.at(holds).at(waits);
         }
         Some(error)
     }

@@ -312,7 +312,8 @@ impl Db {
         };
         async move {
             outside.check_here()?;
-            Ok(Connection::new(outside.pinned(PinKind::Explicit).await?))
+            let pin = outside.taken(&self.handle, PinKind::Explicit).await?;
+            Ok(Connection::new(pin))
         }
     }
 
@@ -375,10 +376,7 @@ impl Db {
             call.check_here()?;
             // Does to a connection what an empty text does: nothing.
             let nothing = sql::plan(call.shared().dialect, "")?;
-            let mut place = call.place(&nothing.class).await?;
-            let expected = place.expect(&nothing.class);
-            place.link().harmless();
-            let answer = place.fly(&Ping, call.site).await;
+            let (place, expected, answer) = call.fly(&nothing.class, &Ping).await?;
             place.finish(expected, call.site, answer).await
         }
     }

@@ -164,10 +164,16 @@ impl Link {
             self.connection.settle().await?;
             self.in_flight = None;
             self.harmless = false;
+            // Settling ends a stream as well.
+            self.streaming = false;
             self.note_answer();
         }
         if self.streaming {
+            self.harmless = true;
+            self.in_flight = Some(Location::caller());
             self.connection.end_stream().await?;
+            self.in_flight = None;
+            self.harmless = false;
             self.streaming = false;
             self.note_answer();
         }

@@ -15,6 +15,10 @@ use crate::{Error, Kind, Result};
 /// A call to a driver's connection.
 pub(crate) trait Op: Send + Sync {
     type Out: Send;
+
+    /// Nothing that matters is changed by it, answered or not: dropped, it dooms no transaction.
+    const HARMLESS: bool = false;
+
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
 }
 
@@ -32,6 +36,9 @@ pub(crate) async fn fly<O: Op>(
 ) -> Result<O::Out> {
     if limit.is_none() {
         return fly_unlimited(link, op, site).await;
+    }
+    if O::HARMLESS {
+        link.harmless();
     }
     let mut flight = link.depart(site);
     let answer = runtime.within(limit, op.start(flight.connection())).await;
@@ -57,6 +64,9 @@ pub(crate) async fn fly_unlimited<O: Op>(
     op: &O,
     site: &'static Location<'static>,
 ) -> Result<O::Out> {
+    if O::HARMLESS {
+        link.harmless();
+    }
     let mut flight = link.depart(site);
     let answer = op.start(flight.connection()).await;
     flight.land();
@@ -90,6 +100,8 @@ pub(crate) struct Prepare<'a>(pub(crate) &'a str);
 
 impl Op for Prepare<'_> {
     type Out = Prepared;
+
+    const HARMLESS: bool = true;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Prepared>> {
         on.prepare(self.0)
@@ -153,6 +165,8 @@ pub(crate) struct Ping;
 
 impl Op for Ping {
     type Out = ();
+
+    const HARMLESS: bool = true;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.ping()

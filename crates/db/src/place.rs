@@ -10,7 +10,7 @@ use std::time::Duration;
 use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
-use crate::coroutine::Frame;
+use crate::coroutine::{Bind, Frame};
 use crate::driver::{Outcome, Request, Status, Violation};
 use crate::handle::Handle;
 use crate::link::Link;
@@ -48,16 +48,19 @@ pub(crate) async fn acquire(
 ) -> Result<Lease> {
     let shared = &handle.shared;
     let mut acquiring = pin!(handle.pool.acquire_owned_as(site));
+    // Where it waits, once that has been seen to.
     let mut waiting = None;
     std::future::poll_fn(|cx| {
         let polled = acquiring.as_mut().poll(cx);
         if polled.is_ready() || waiting.is_some() {
             return polled.map(|acquired| acquired.map_err(from_pool));
         }
-        let Some(inside) = inside else {
+        let inside = inside.and_then(|inside| shared.contention.wait(inside, site));
+        let is_inside = inside.is_some();
+        waiting = Some(inside);
+        if !is_inside {
             return Poll::Pending;
-        };
-        waiting = Some(shared.contention.wait(inside, site));
+        }
         let status = handle.pool.status();
         if status.active < status.max {
             return Poll::Pending;
@@ -195,6 +198,12 @@ impl Place {
         Error::new(Kind::TransactionTimeout, message).at(site)
     }
 
+    /// The connection had died in the pool, and the server has seen nothing of the call, on
+    /// which nothing else depends: it may be made once more, on another.
+    pub(crate) fn was_never_reached<T>(&self, done: &Result<T>) -> bool {
+        matches!((self, done), (Place::Alone(_), Err(error)) if error.was_never_sent())
+    }
+
     /// A text of this class is about to be sent. What it may do to the session is noted first: if
     /// the call is dropped, it may have done it.
     pub(crate) fn expect(&mut self, class: &Class) -> Expected {
@@ -274,14 +283,14 @@ impl Alone {
         if self.lease.is_broken() || self.lease.is_unsettled() {
             return result;
         }
-        let open = self.lease.status() != Status::Idle;
+        // Unknown is for the pool's hook to find out.
+        let open = matches!(self.lease.status(), Status::InTransaction | Status::Failed);
         if !open && !self.lease.is_touched() {
             return result;
         }
         if let Some(frame) = &self.frame {
             let bound = Bound::new(&self.shared, self.lease);
-            let kept = bound.bind_to(frame);
-            if kept {
+            if bound.bind_to(frame) == Bind::Done {
                 bound.keep(open.then(|| Level::raw(&self.shared, Some(Arc::clone(frame)), site)));
                 return result;
             }

@@ -40,15 +40,24 @@ impl Call<'_> {
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
         self.check_here()?;
         let plan = crate::sql::plan(self.shared().dialect, sql)?;
-        let pin = self.pinned(PinKind::Statement).await?;
-        // A cancel from here on drops the pin, and with it the connection if it was
-        // taken for this.
-        let mut place = Place::turn(pin.bound().turn(&self.position(), self.site).await?);
-        place.begin_now(self.site).await?;
-        place.link().harmless();
-        let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
-        // Preparing does nothing of what the statement will do.
-        drop(place);
+        let mut again = true;
+        let (pin, prepared) = loop {
+            let pin = self.pinned(PinKind::Statement).await?;
+            // A cancel from here on drops the pin, and with it the connection if it was
+            // taken for this.
+            let turn = pin.bound().turn(&self.position(), self.site).await?;
+            let mut place = Place::turn(turn);
+            place.begin_now(self.site).await?;
+            let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
+            drop(place);
+            // The connection had died in the pool: once more, on another.
+            match &prepared {
+                Err(error) if again && error.was_never_sent() && pin.bound().is_gone() => {
+                    again = false;
+                }
+                _ => break (pin, prepared),
+            }
+        };
         Ok(Statement {
             pin,
             position: match &self.target {

@@ -13,7 +13,6 @@ use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::methods::sql_methods;
 use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
-use crate::place;
 use crate::{Error, Kind, Result};
 
 /// How a transaction is to be run.
@@ -92,7 +91,13 @@ where
         let opened = open(call, &inside, options.begin, false).await;
         call.note(&opened);
         let guard = opened?;
-        match body().await {
+        let result = body().await;
+        if inside.is_over() {
+            // It was carried out of its coroutine, and that has ended.
+            let _ = guard.roll_back(call.site).await;
+            return Err(call.too_late().into());
+        }
+        match result {
             Ok(value) => {
                 let committed = guard.commit(call.site).await;
                 call.note(&committed);
@@ -157,6 +162,21 @@ async fn open(
     begin: Begin,
     guarded: bool,
 ) -> Result<LevelGuard> {
+    match try_open(call, frame, begin, guarded).await {
+        // The connection had died in the pool, and nothing is bound: once more, on another.
+        Err(error) if error.was_never_sent() && call.lookup().is_none() => {
+            try_open(call, frame, begin, guarded).await
+        }
+        opened => opened,
+    }
+}
+
+async fn try_open(
+    call: &Call<'_>,
+    frame: &Arc<Frame>,
+    begin: Begin,
+    guarded: bool,
+) -> Result<LevelGuard> {
     let site = call.site;
     let bound = pin_for_level(call, frame, begin).await?;
     let (position, level_frame) = match &call.target {
@@ -184,7 +204,6 @@ async fn open(
         }
         level.note_age(turn.bound().shared());
         if !guarded {
-            // A guard shares its frame with code beside it, which may well wait.
             level.hold(turn.bound().shared());
         }
     }
@@ -220,16 +239,8 @@ async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Res
     if !begin.read_only {
         call.check_writer()?;
     }
-    let lease = place::acquire(handle, call.seen.frame(), call.site).await?;
-    let bound = Bound::new(&handle.shared, lease);
-    let pin = PinGuard::new(&bound, PinKind::Explicit);
-    while !bound.bind_to(frame) {
-        // Another branch was faster: its connection is the coroutine's.
-        if let Some(faster) = call.pin_found(PinKind::Explicit)? {
-            return Ok(faster);
-        }
-    }
-    Ok(pin)
+    let pin = call.taken(handle, PinKind::Explicit).await?;
+    call.bind(pin, frame)
 }
 
 async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Result<()> {

@@ -293,6 +293,8 @@ impl<M: Manager> Pool<M> {
         loop {
             let place = core.turn(|turn| {
                 let lacking = turn.state.total() < turn.state.min;
+                // Until then the keeper makes none beside us.
+                turn.state.warming = lacking;
                 lacking.then(|| turn.claim() as usize)
             });
             let Some(index) = place else { break };

@@ -13,11 +13,10 @@ use super::state::{After, PinKind, Seat, State};
 use super::turn::{Position, doomed};
 use crate::Error;
 use crate::connections::Connections;
-use crate::coroutine::Frame;
+use crate::coroutine::{Bind, Frame};
 use crate::db::Binding;
 use crate::driver::{Begin, Status};
 use crate::shared::{DbId, Shared};
-use crate::sql::TransactionVerb;
 
 pub(crate) type Lease = OwnedLease<Connections>;
 
@@ -60,6 +59,10 @@ impl PinGuard {
     pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }
+
+    pub(crate) fn kind(&self) -> PinKind {
+        self.kind
+    }
 }
 
 impl Drop for PinGuard {
@@ -87,13 +90,13 @@ impl Bound {
     }
 
     /// Binds it to a frame, unless that has one already.
-    pub(crate) fn bind_to(self: &Arc<Self>, frame: &Arc<Frame>) -> bool {
+    pub(crate) fn bind_to(self: &Arc<Self>, frame: &Arc<Frame>) -> Bind {
         self.state().owner = Some(Arc::downgrade(frame));
-        let bound = frame.bind(self.shared.id, self);
-        if !bound {
+        let answer = frame.bind(self.shared.id, self);
+        if answer != Bind::Done {
             self.state().owner = None;
         }
-        bound
+        answer
     }
 
     /// Ends a pin; the last one gives the connection back.
@@ -210,20 +213,14 @@ impl Bound {
         }
     }
 
-    /// Ends a lost or doomed transaction that the text of a statement began, if this is how it
-    /// is ended; gives back what was wrong with it.
-    pub(crate) fn end_bad_raw(self: &Arc<Self>, verb: TransactionVerb) -> Option<Error> {
-        if !matches!(verb, TransactionVerb::Commit | TransactionVerb::Rollback) {
-            return None;
-        }
+    /// Ends a lost or doomed transaction that the text of a statement began; gives back what
+    /// was wrong with it.
+    pub(crate) fn end_bad_raw(self: &Arc<Self>) -> Option<Error> {
         let mut state = self.state();
-        let [level] = state.levels.as_slice() else {
-            return None;
+        let doomed_by = match state.levels.as_slice() {
+            [level] if level.raw => level.doomed_by,
+            _ => return None,
         };
-        if !level.raw {
-            return None;
-        }
-        let doomed_by = level.doomed_by;
         let wrong = state.lost.take().or_else(|| doomed_by.map(doomed))?;
         let mut after = After::default();
         state.end_levels(0, &mut after);
@@ -334,7 +331,7 @@ impl Bound {
         // statements' texts.
         state.move_levels(ended, outer);
         // Under the lock, so that it does not go back between the two.
-        outer.bind(db, self)
+        outer.bind(db, self) == Bind::Done
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -393,7 +390,7 @@ impl Bound {
         let state = self.state();
         state.level_around(frame)?;
         let first = state.levels.first()?;
-        (!first.begin.read_only).then_some(first.site)
+        (!first.begin.read_only && state.lost.is_none()).then_some(first.site)
     }
 
     /// Takes a level off the stack that has been ended in order.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::limits::Watch;
 use crate::contention::Holding;
 use crate::coroutine::Frame;
 use crate::driver::Begin;
@@ -33,6 +34,8 @@ pub(crate) struct Level {
     pub(crate) ending: Option<&'static Location<'static>>,
     /// Tells of the place in the pool that it holds.
     pub(crate) holding: Option<Holding>,
+    /// Ends the watch over its limits with it.
+    pub(crate) watch: Option<Watch>,
     /// When it began, if its age is limited.
     pub(crate) since: Option<Instant>,
     /// When it was last used, if idling is limited.
@@ -57,6 +60,7 @@ impl Level {
             doomed_by: None,
             ending: None,
             holding: None,
+            watch: None,
             since: None,
             idle_since: None,
             after_commit: Vec::new(),
@@ -81,7 +85,7 @@ impl Level {
     /// From now on it holds a place in the pool, for the code in its frame and nobody else.
     pub(crate) fn hold(&mut self, shared: &Arc<Shared>) {
         if let Some(frame) = &self.frame {
-            self.holding = Some(shared.contention.hold(shared, frame, self.site));
+            self.holding = Some(shared.contention.hold(frame, self.site));
         }
     }
 
@@ -129,4 +133,6 @@ pub(crate) struct Undo {
     pub(crate) depth: usize,
     /// Back to this savepoint; the whole transaction if none.
     pub(crate) savepoint: Option<String>,
+    /// It was sent, and nobody saw the answer.
+    pub(crate) sent: bool,
 }

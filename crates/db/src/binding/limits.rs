@@ -1,11 +1,25 @@
 //! Limits on transactions: how old they may grow, and how long they may idle.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
 
 use super::bound::Bound;
 use super::state::{After, Seat};
 use crate::{Error, Kind};
+
+/// How long a call whose time is over may take to come to its end before it is looked at again.
+const ABOUT_TO_END: Duration = Duration::from_millis(500);
+
+/// Ends the watch over a transaction when it is dropped, with the transaction's level.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    _end: oneshot::Sender<()>,
+}
 
 /// Watches a transaction, if there is a limit to watch: one that idles beyond it is
 /// rolled back and its place freed, though its holder is not there to do it. A statement that is
@@ -15,11 +29,22 @@ pub(crate) fn watch(bound: &Arc<Bound>, serial: u64) {
     if shared.max_transaction_age.is_none() && shared.idle_in_transaction.is_none() {
         return;
     }
+    let (end, mut ended) = oneshot::channel();
+    if !bound.set_watch(serial, Watch { _end: end }) {
+        return;
+    }
     let runtime = shared.runtime.clone();
     let bound = Arc::downgrade(bound);
     shared.runtime.0.spawn(Box::pin(async move {
         while let Some(until) = next_look(&bound, serial) {
-            runtime.0.sleep(until).await;
+            let mut sleep = runtime.0.sleep(until);
+            let is_over = poll_fn(|cx| match Pin::new(&mut ended).poll(cx) {
+                Poll::Ready(_) => Poll::Ready(true),
+                Poll::Pending => sleep.as_mut().poll(cx).map(|()| false),
+            });
+            if is_over.await {
+                return;
+            }
             let Some(bound) = bound.upgrade() else { return };
             bound.expire(serial);
         }
@@ -32,6 +57,16 @@ fn next_look(bound: &Weak<Bound>, serial: u64) -> Option<Instant> {
 }
 
 impl Bound {
+    /// Gives the watch to the level that it is for; `false` if that is over.
+    fn set_watch(&self, serial: u64, watch: Watch) -> bool {
+        let mut state = self.state();
+        let Some(depth) = state.depth_of(serial) else {
+            return false;
+        };
+        state.levels[depth].watch = Some(watch);
+        true
+    }
+
     /// When this transaction has to be looked at again; `None` if it is over.
     fn next_expiry(&self, serial: u64) -> Option<Instant> {
         let now = self.shared.runtime.0.now();
@@ -61,12 +96,15 @@ impl Bound {
         );
         let idle = most_idle.zip(idle_since);
         let idle = idle.and_then(|(most, since)| since.checked_add(most));
+        let next = old.into_iter().chain(idle).min();
         match state.seat {
-            // The call has a deadline; what is left of it is seen to when it is over.
+            // A call that is under way has a deadline of its own; when that has passed, it is
+            // about to end.
             Seat::Lent { .. } if !streaming => {
-                idle.or_else(|| now.checked_add(self.shared.cleanup_timeout))
+                let next = next.filter(|next| *next > now);
+                next.or_else(|| now.checked_add(ABOUT_TO_END))
             }
-            _ => old.into_iter().chain(idle).min(),
+            _ => next,
         }
     }
 
@@ -86,7 +124,9 @@ impl Bound {
         ) {
             return;
         }
-        let Some(first) = state.levels.first() else {
+        // It may have ended since, and another begun.
+        let first = state.levels.first();
+        let Some(first) = first.filter(|first| first.serial == serial) else {
             return;
         };
         let site = first.site;

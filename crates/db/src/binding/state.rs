@@ -177,6 +177,7 @@ impl State {
             self.undo.push(Undo {
                 depth,
                 savepoint: outermost.savepoint.clone(),
+                sent: false,
             });
             after.clean_up = true;
         }

@@ -319,12 +319,17 @@ impl Turn {
                 // The server has ended it already.
                 _ if self.link().status() == Status::Idle => {}
                 None => self.fly_undo(&Rollback, site).await?,
+                // The savepoint may be gone or not: only the whole transaction can be undone.
+                Some(_) if next.sent => self.bound.state().doom(site),
                 Some(name) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
+                    self.mark_undo_sent();
                     self.fly_undo(&back, site).await?;
                 }
             }
-            self.bound.state().undo.retain(|undo| *undo != next);
+            let mut state = self.bound.state();
+            let depth = next.depth;
+            state.undo.retain(|undo| undo.depth != depth);
         }
         self.observe(None, None);
         Ok(())
@@ -339,6 +344,12 @@ impl Turn {
     ) -> Result<O::Out> {
         self.link().harmless();
         self.fly(op, site, None).await
+    }
+
+    fn mark_undo_sent(&self) {
+        if let Some(undo) = self.bound.state().undo.last_mut() {
+            undo.sent = true;
+        }
     }
 
     fn next_undo(&self) -> Option<Undo> {

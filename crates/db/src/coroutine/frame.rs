@@ -33,6 +33,16 @@ impl fmt::Display for CoroutineId {
     }
 }
 
+/// What binding a connection to a frame comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bind {
+    Done,
+    /// The frame has a connection of that `Db` already.
+    Taken,
+    /// The frame has ended.
+    Ended,
+}
+
 /// A coroutine, or a transaction closure inside one. It owns the bindings made in it.
 pub(crate) struct Frame {
     coroutine: CoroutineId,
@@ -45,14 +55,16 @@ pub(crate) struct Frame {
     has_errors: AtomicBool,
     /// There is something in `lost`.
     has_lost: AtomicBool,
+    /// It takes no more bindings. Written under the lock.
+    ended: AtomicBool,
     state: Mutex<FrameState>,
 }
 
 #[derive(Default)]
 struct FrameState {
-    /// A frame that has ended takes no more bindings.
-    ended: bool,
     bindings: Vec<(DbId, Arc<Bound>)>,
+    /// The frames inside: they end with it at the latest.
+    inner: Vec<Weak<Frame>>,
     /// Connections on which guards opened levels in this frame.
     levels_on: Vec<Weak<Bound>>,
     /// The `Db`s whose transaction in this frame was ended by somebody else.
@@ -73,14 +85,19 @@ impl Frame {
 
     /// A frame inside this one, or a new coroutine's if there is none.
     pub(crate) fn inside(outer: Option<&Arc<Self>>, outside_of: Option<DbId>) -> Arc<Self> {
-        Arc::new(Frame {
+        let frame = Arc::new(Frame {
             coroutine: outer.map_or_else(CoroutineId::next, |outer| outer.coroutine),
             parent: outer.map(Arc::clone),
             outside_of,
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             state: Mutex::default(),
-        })
+        });
+        if let Some(outer) = outer {
+            outer.state().inner.push(Arc::downgrade(&frame));
+        }
+        frame
     }
 
     pub(crate) fn coroutine(&self) -> CoroutineId {
@@ -130,13 +147,23 @@ impl Frame {
     }
 
     /// Binds a connection here, unless this frame has ended or has one already.
-    pub(crate) fn bind(&self, db: DbId, bound: &Arc<Bound>) -> bool {
+    pub(crate) fn bind(self: &Arc<Self>, db: DbId, bound: &Arc<Bound>) -> Bind {
         let mut state = self.state();
-        if state.ended || state.bindings.iter().any(|(of, _)| *of == db) {
-            return false;
+        if self.is_over() {
+            return Bind::Ended;
+        }
+        if state.bindings.iter().any(|(of, _)| *of == db) {
+            return Bind::Taken;
         }
         state.bindings.push((db, Arc::clone(bound)));
-        true
+        Bind::Done
+    }
+
+    /// This frame has ended, or one around it: its code is where it does not belong.
+    pub(crate) fn is_over(self: &Arc<Self>) -> bool {
+        // Acquire pairs with the release in `end`.
+        self.outwards()
+            .any(|frame| frame.ended.load(Ordering::Acquire))
     }
 
     pub(crate) fn unbind(&self, bound: &Arc<Bound>) {
@@ -179,8 +206,9 @@ impl Frame {
 
     /// Registers what is to run when the coroutine has ended.
     pub(crate) fn on_end(self: &Arc<Self>, callback: Callback) {
-        let mut state = self.root_of().state();
-        if state.ended {
+        let root = self.root_of();
+        let mut state = root.state();
+        if root.ended.load(Ordering::Acquire) {
             drop(state);
             run(callback);
         } else {
@@ -192,13 +220,22 @@ impl Frame {
     /// live as long as the coroutine.
     pub(crate) fn end(self: &Arc<Self>) {
         let mut state = self.state();
-        state.ended = true;
+        self.ended.store(true, Ordering::Release);
         let bindings = std::mem::take(&mut state.bindings);
         let callbacks = std::mem::take(&mut state.callbacks);
         let levels_on = std::mem::take(&mut state.levels_on);
         let errors = std::mem::take(&mut state.last_errors);
+        let inner = std::mem::take(&mut state.inner);
         drop(state);
         drop(errors);
+        // Closures that were carried out of it go no further.
+        for frame in inner.iter().filter_map(Weak::upgrade) {
+            frame.end();
+        }
+        if let Some(outer) = &self.parent {
+            let own = Arc::as_ptr(self);
+            outer.state().inner.retain(|inner| inner.as_ptr() != own);
+        }
         if let Some(outer) = &self.parent {
             // Guards may live on outside: what they hold open is the outer frame's then.
             for bound in levels_on.iter().filter_map(Weak::upgrade) {

@@ -22,7 +22,7 @@ mod scope;
 pub use self::current::current;
 pub(crate) use self::current::{Seen, seen};
 pub use self::frame::CoroutineId;
-pub(crate) use self::frame::Frame;
+pub(crate) use self::frame::{Bind, Frame};
 pub use self::host::Coroutine;
 pub(crate) use self::scope::InFrame;
 pub use self::scope::{Detached, Scope, detached, scope, spawn};

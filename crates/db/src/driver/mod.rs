@@ -121,7 +121,8 @@ impl ConnectSettings {
 
 /// An open connection. See the [module](self) for the rules.
 pub trait Connection: fmt::Debug + Send + 'static {
-    /// Runs one statement, or a script of several if there are no parameters.
+    /// Runs one statement, or a script of several if there are no parameters. The outcome of a
+    /// script is its last statement's.
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>>;
 
     /// Runs one statement with many sets of parameters, in as few round trips as
@@ -143,7 +144,8 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// number is ever kept ready.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>>;
 
-    /// Ends a stream before its last row. In a transaction it never aborts it.
+    /// Ends a stream before its last row. In a transaction it never aborts it. Fine if there is
+    /// none.
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>>;
 
     /// Begins a transaction, with its first statement if there is one: in one round
@@ -194,7 +196,9 @@ pub trait Connection: fmt::Debug + Send + 'static {
     fn probe(&mut self) {}
 
     /// After a dropped future: cancels what still runs, waits for it to be over and
-    /// throws away what comes of it. Fine if there is nothing.
+    /// throws away what comes of it; a stream that is open ends with it. Fine if there is
+    /// nothing. What changes nothing that matters (a savepoint being set, a ping, a prepare) had
+    /// better be waited for than cancelled, where cancelling would fail the transaction.
     fn settle(&mut self) -> BoxFuture<'_, Result<()>>;
 
     /// A round trip.
@@ -215,7 +219,7 @@ pub trait Connection: fmt::Debug + Send + 'static {
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
     }
 
-    /// Says goodbye. What it cannot do within its deadline, dropping it must do.
+    /// Says goodbye, also after a dropped future. What it cannot do within its deadline, dropping it must do.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 
     /// What only this driver has.
@@ -356,7 +360,8 @@ pub enum Status {
     InTransaction,
     /// One is, and has failed: it can only be rolled back.
     Failed,
-    /// It cannot be told just now.
+    /// It cannot be told just now. After an answered call that is only for databases that
+    /// never tell: their connections are rolled back whenever they come back.
     Unknown,
 }
 

@@ -364,6 +364,10 @@ impl Template for SqliteTemplate {
         self.blueprint.config.check_poolable()
     }
 
+    fn one_writer(&self) -> bool {
+        true
+    }
+
     /// SQLite has no users: the credentials are not looked at.
     fn connect<'t>(
         &'t self,

@@ -96,7 +96,10 @@ async fn all_statements_of_a_task_run_on_one_connection() -> Result<()> {
     cenote::scope(async {
         let one = shop.prepare(WHO).await?;
         let other = shop.prepare("SELECT id + 0 FROM connection").await?;
-        let ids = (one.query_as::<i64>(()).await?, other.query_as::<i64>(()).await?);
+        let ids = (
+            one.query_as::<i64>(()).await?,
+            other.query_as::<i64>(()).await?,
+        );
         assert_eq!(ids.0, ids.1);
         let insert = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
         let select = shop.prepare("SELECT n FROM t").await?;
@@ -365,13 +368,17 @@ async fn a_rolled_back_closure_still_pins_the_session_that_it_touched() -> Resul
             })
             .await;
         failed.unwrap_err();
-        let size: i64 = shop.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+        let size: i64 = shop
+            .query_as_one("SELECT * FROM pragma_cache_size", ())
+            .await?;
         assert_eq!(size, 99);
         Ok::<(), Error>(())
     })
     .await?;
     quiet(&shop).await;
-    let size: i64 = shop.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+    let size: i64 = shop
+        .query_as_one("SELECT * FROM pragma_cache_size", ())
+        .await?;
     assert_ne!(size, 99);
     Ok(())
 }
@@ -403,7 +410,10 @@ async fn branches_that_prepare_at_once_share_the_connection_of_the_coroutine() -
     cenote::scope(async {
         let (one, other) = tokio::join!(shop.prepare(WHO), shop.prepare(WHO));
         let (one, other) = (one?, other?);
-        let ids = (one.query_as::<i64>(()).await?, other.query_as::<i64>(()).await?);
+        let ids = (
+            one.query_as::<i64>(()).await?,
+            other.query_as::<i64>(()).await?,
+        );
         assert_eq!(ids.0, ids.1);
         assert_eq!(shop.status().active, 1);
         Ok(())
@@ -457,7 +467,8 @@ fn coroutines_work_without_any_runtime() -> Result<()> {
     let place = Place::new();
     block_on_plain_thread(async {
         let db = Db::builder(&place.dsn()).max(1).open().await?;
-        db.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)", ()).await?;
+        db.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)", ())
+            .await?;
         cenote::scope(async {
             let tx = db.begin().await?;
             insert(&db, 1).await?;
@@ -482,7 +493,9 @@ fn a_statement_made_outside_of_a_runtime_gives_its_connection_back_once_inside_o
     let shop = block_on_plain_thread(shop(1));
     let statement = block_on_plain_thread(cenote::scope(async { shop.prepare(WHO).await }));
     let statement = statement.unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.unwrap().block_on(async {
         statement.query(()).await.unwrap();
         drop(statement);

@@ -103,8 +103,14 @@ async fn close_wakes_everybody_who_waits() -> Result<()> {
     begins_to_wait(one.as_mut()).await;
     begins_to_wait(other.as_mut()).await;
     shop.close().await?;
-    assert_eq!(soon("it is woken", one).await.unwrap_err().kind(), Kind::Closed);
-    assert_eq!(soon("it is woken", other).await.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(
+        soon("it is woken", one).await.unwrap_err().kind(),
+        Kind::Closed
+    );
+    assert_eq!(
+        soon("it is woken", other).await.unwrap_err().kind(),
+        Kind::Closed
+    );
     // The holder was left alone.
     holder.exec("SELECT 1", ()).await?;
     Ok(())
@@ -116,7 +122,10 @@ async fn close_and_drain_waits_for_the_holders() -> Result<()> {
     let holder = shop.connection().await?;
     let mut draining = pin!(shop.close_and_drain(Duration::from_secs(3600)));
     begins_to_wait(draining.as_mut()).await;
-    assert_eq!(shop.exec("SELECT 1", ()).await.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(
+        shop.exec("SELECT 1", ()).await.unwrap_err().kind(),
+        Kind::Closed
+    );
     begins_to_wait(draining.as_mut()).await;
     drop(holder);
     soon("it is drained", draining).await?;
@@ -133,7 +142,10 @@ async fn close_and_drain_tells_who_was_left_when_the_time_is_over() -> Result<()
     begins_to_wait(draining.as_mut()).await;
     clock.advance(Duration::from_secs(6));
     let error = soon("the time is over", draining).await.unwrap_err();
-    assert!(error.to_string().contains(&format!("closing.rs:{line}")), "{error}");
+    assert!(
+        error.to_string().contains(&format!("closing.rs:{line}")),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -192,7 +204,10 @@ async fn dropping_the_last_handle_closes_all_connections() -> Result<()> {
 async fn a_handle_that_is_dropped_while_an_error_or_a_panic_passes_masks_neither() {
     async fn fails() -> Result<()> {
         let shop = shop(1).await;
-        let db = Db::builder(&shop.place.dsn()).option("busy_timeout", "4s").open().await?;
+        let db = Db::builder(&shop.place.dsn())
+            .option("busy_timeout", "4s")
+            .open()
+            .await?;
         db.exec("SELECT 1", ()).await?;
         let _statement = db.prepare("SELECT 1").await?;
         Err(Error::other("the first one"))

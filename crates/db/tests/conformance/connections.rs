@@ -3,8 +3,7 @@
 use cenote::{Error, Kind, Result};
 
 use crate::support::{
-    Fault, Step, WHO, connection_id, count, insert, numbers, quiet, shop, shop_with,
-    watched_shop,
+    Fault, Step, WHO, connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop,
 };
 
 #[tokio::test]
@@ -33,9 +32,34 @@ async fn an_explicit_connection_binds_nothing_and_joins_nothing() -> Result<()> 
         insert(&shop, 1).await?;
         let connection = shop.connection().await?;
         assert!(!connection.in_transaction());
-        let n: i64 = connection.query_as_one("SELECT count(*) FROM t", ()).await?;
+        let n: i64 = connection
+            .query_as_one("SELECT count(*) FROM t", ())
+            .await?;
         assert_eq!(n, 0);
         tx.rollback().await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_explicit_connection_is_never_the_one_of_a_transaction() -> Result<()> {
+    let shop = shop(3).await;
+    let read_only = cenote::TransactionOptions::new().read_only();
+    let ask = async || {
+        let own = connection_id(&shop).await?;
+        let connection = shop.connection().await?;
+        assert!(!connection.in_transaction());
+        assert_ne!(connection.query_as_one::<i64>(WHO, ()).await?, own);
+        let connection = shop.outside().connection().await?;
+        assert!(!connection.in_transaction());
+        assert_ne!(connection.query_as_one::<i64>(WHO, ()).await?, own);
+        Ok(())
+    };
+    shop.transaction_with(read_only, ask).await?;
+    shop.outside().transaction_with(read_only, ask).await?;
+    cenote::scope(async {
+        let _pin = shop.pin().await?;
+        ask().await
     })
     .await
 }

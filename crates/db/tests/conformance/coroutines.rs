@@ -334,7 +334,9 @@ fn a_hosts_transaction_goes_on_when_a_runtime_is_started_under_it() {
         insert(&shop, 1).await?;
         Ok::<_, Error>(tx)
     }));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let committed = runtime.unwrap().block_on(run_in(&host, async {
         assert!(shop.in_transaction());
         insert(&shop, 2).await?;

@@ -60,23 +60,64 @@ async fn every_way_to_wait_inside_a_transaction_is_told() -> Result<()> {
     .await
 }
 
+/// A guard and a raw transaction are no frames: what ends them may be beside the waiter.
 #[tokio::test]
-async fn a_guard_and_a_raw_transaction_are_told_as_well() -> Result<()> {
+async fn beside_a_guard_or_a_raw_transaction_a_waiter_waits_until_that_has_ended() -> Result<()> {
     let shop = shop(1).await;
     cenote::scope(async {
-        let tx = shop.begin().await?;
-        let error = shop.outside().exec("SELECT 1", ()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::SelfDeadlock);
-        tx.commit().await?;
-        shop.exec("BEGIN", ()).await?;
-        let error = shop.outside().exec("SELECT 1", ()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::SelfDeadlock);
-        shop.exec("COMMIT", ()).await?;
-        // Over is over.
-        shop.outside().exec("SELECT 1", ()).await
+        for raw in [false, true] {
+            let holds = async {
+                let tx = match raw {
+                    true => shop.exec("BEGIN", ()).await.map(|_| None)?,
+                    false => Some(shop.begin().await?),
+                };
+                while shop.status().waiting == 0 {
+                    tokio::task::yield_now().await;
+                }
+                insert(&shop, 1).await?;
+                match tx {
+                    Some(tx) => tx.commit().await,
+                    None => shop.exec("COMMIT", ()).await.map(drop),
+                }
+            };
+            let waits = async {
+                while !shop.in_transaction() {
+                    tokio::task::yield_now().await;
+                }
+                shop.outside().exec("SELECT 1", ()).await
+            };
+            let (holds, waits) = soon("both end", async { tokio::join!(holds, waits) }).await;
+            holds?;
+            waits?;
+        }
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
+}
+
+#[tokio::test]
+async fn inside_a_guard_or_a_raw_transaction_a_waiter_gets_the_deadline() -> Result<()> {
+    let (shop, clock) = timed_shop(|builder| builder.max(1)).await;
+    cenote::scope(async {
+        for raw in [false, true] {
+            let tx = match raw {
+                true => shop.exec("BEGIN", ()).await.map(|_| None)?,
+                false => Some(shop.begin().await?),
+            };
+            let outside = shop.outside();
+            let mut waiting = pin!(outside.exec("SELECT 1", ()));
+            begins_to_wait(waiting.as_mut()).await;
+            clock.advance(Duration::from_secs(31));
+            let error = soon("the deadline passes", waiting).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Timeout);
+            match tx {
+                Some(tx) => tx.commit().await?,
+                None => shop.exec("COMMIT", ()).await.map(drop)?,
+            }
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -175,7 +216,10 @@ async fn plain_pins_only_get_the_deadline() -> Result<()> {
         clock.advance(Duration::from_secs(31));
         let error = soon("the deadline passes", waiting).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Timeout);
-        assert!(error.to_string().contains("deadlocks.rs"), "it names the holder: {error}");
+        assert!(
+            error.to_string().contains("deadlocks.rs"),
+            "it names the holder: {error}"
+        );
         Ok(())
     })
     .await
@@ -229,8 +273,8 @@ async fn an_outside_write_while_the_coroutine_is_sqlites_writer_is_told_at_once(
 }
 
 #[tokio::test]
-async fn an_outside_transaction_while_the_coroutine_is_sqlites_writer_is_told_at_once()
--> Result<()> {
+async fn an_outside_transaction_while_the_coroutine_is_sqlites_writer_is_told_at_once() -> Result<()>
+{
     let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
     shop.transaction(async || {
         let outside = shop.outside();

@@ -36,14 +36,24 @@ async fn a_dropped_call_dooms_its_transaction_which_names_it() -> Result<()> {
                 let sites: Vec<_> = error.call_sites().iter().map(|site| site.line()).collect();
                 assert_eq!(sites, [line]);
             }
-            assert_eq!(shop.prepare("SELECT 1").await.unwrap_err().kind(), Kind::Doomed);
-            assert_eq!(shop.stream("SELECT 1", ()).await.unwrap_err().kind(), Kind::Doomed);
+            assert_eq!(
+                shop.prepare("SELECT 1").await.unwrap_err().kind(),
+                Kind::Doomed
+            );
+            assert_eq!(
+                shop.stream("SELECT 1", ()).await.unwrap_err().kind(),
+                Kind::Doomed
+            );
             let inner = shop.transaction(async || Ok(())).await;
             assert_eq!(inner.unwrap_err().kind(), Kind::Doomed);
             Ok(())
         })
         .await;
-    assert_eq!(done.unwrap_err().kind(), Kind::Doomed, "its commit fails, too");
+    assert_eq!(
+        done.unwrap_err().kind(),
+        Kind::Doomed,
+        "its commit fails, too"
+    );
     assert_eq!(numbers(&shop).await, []);
     assert_eq!(shop.status().total, 1, "its connection can be used again");
     Ok(())
@@ -76,21 +86,25 @@ async fn a_doomed_guard_can_be_rolled_back_and_then_all_is_well() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_doomed_raw_transaction_can_only_be_rolled_back() -> Result<()> {
+async fn a_doomed_raw_transaction_is_rolled_back_by_the_text_that_ends_it() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
-        shop.exec("BEGIN", ()).await?;
-        insert(&shop, 1).await?;
-        drop_half_way!(gate, shop.exec(ENDLESS, ()));
-        assert_eq!(insert(&shop, 2).await.unwrap_err().kind(), Kind::Doomed);
-        let error = shop.exec("COMMIT", ()).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Doomed);
-        shop.exec("ROLLBACK", ()).await?;
-        insert(&shop, 3).await?;
+        for ending in ["ROLLBACK", "COMMIT"] {
+            shop.exec("BEGIN", ()).await?;
+            insert(&shop, 1).await?;
+            drop_half_way!(gate, shop.exec(ENDLESS, ()));
+            assert_eq!(insert(&shop, 2).await.unwrap_err().kind(), Kind::Doomed);
+            match (ending, shop.exec(ending, ()).await) {
+                ("ROLLBACK", ended) => drop(ended?),
+                (_, ended) => assert_eq!(ended.unwrap_err().kind(), Kind::Doomed),
+            }
+            assert!(!shop.in_transaction());
+            insert(&shop, 3).await?;
+        }
         Ok::<(), Error>(())
     })
     .await?;
-    assert_eq!(numbers(&shop).await, [3]);
+    assert_eq!(numbers(&shop).await, [3, 3]);
     Ok(())
 }
 
@@ -205,7 +219,9 @@ async fn after_a_dropped_query_the_task_simply_goes_on() -> Result<()> {
 async fn a_query_that_cannot_be_cancelled_in_time_costs_its_connection() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| {
         // A function of the application blocks the thread, and nothing can stop that.
-        builder.max(1).cleanup_timeout(std::time::Duration::from_millis(1))
+        builder
+            .max(1)
+            .cleanup_timeout(std::time::Duration::from_millis(1))
     })
     .await;
     drop_half_way!(gate, shop.query(GATED, ()));

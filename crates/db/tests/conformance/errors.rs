@@ -21,7 +21,10 @@ async fn a_refused_statement_tells_sqlstate_native_code_and_message() {
     assert_eq!(error.violation(), Some(Violation::Undefined));
     assert_eq!(error.message(), "no such table: nowhere");
     let shown = error.to_string();
-    assert!(shown.contains("HY000") && shown.contains("code 1"), "{shown}");
+    assert!(
+        shown.contains("HY000") && shown.contains("code 1"),
+        "{shown}"
+    );
     assert_eq!(shop.status().active, 0);
 }
 
@@ -47,7 +50,9 @@ async fn the_error_state_of_a_task_is_never_seen_by_another_on_the_same_connecti
     let shop = shop(1).await;
     let id = cenote::scope(async {
         insert(&shop, 1).await?;
-        shop.exec("INSERT INTO t (id, n) VALUES (1, 1)", ()).await.unwrap_err();
+        shop.exec("INSERT INTO t (id, n) VALUES (1, 1)", ())
+            .await
+            .unwrap_err();
         assert_eq!(shop.last_sql_state(), "23000");
         connection_id(&shop.outside()).await
     })
@@ -116,7 +121,9 @@ async fn every_sort_of_call_leaves_its_error() -> Result<()> {
         shop.stream("SELECT * FROM nowhere", ()).await.unwrap_err();
         is_noted("stream");
         insert(&shop, 1).await?;
-        shop.exec_many("INSERT INTO nowhere VALUES (?)", [(1,)]).await.unwrap_err();
+        shop.exec_many("INSERT INTO nowhere VALUES (?)", [(1,)])
+            .await
+            .unwrap_err();
         is_noted("exec_many");
         insert(&shop, 1).await?;
         shop.exec("SELECT ?", ()).await.unwrap_err();
@@ -165,15 +172,28 @@ async fn constraint_violations_can_be_told_apart() -> Result<()> {
                       id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parent,
                       name TEXT NOT NULL, age INTEGER CHECK (age > 0))";
     shop.exec(script, ()).await?;
-    shop.exec("INSERT INTO child VALUES (1, NULL, 'a', 1)", ()).await?;
+    shop.exec("INSERT INTO child VALUES (1, NULL, 'a', 1)", ())
+        .await?;
     let fails = async |sql| shop.exec(sql, ()).await.unwrap_err();
     let unique = fails("INSERT INTO child VALUES (1, NULL, 'b', 1)").await;
     assert!(unique.is_unique_violation());
     assert_eq!(unique.constraint(), Some("child.id"));
     assert_eq!(unique.sql_state(), Some("23000"));
-    assert!(fails("INSERT INTO child VALUES (2, 9, 'b', 1)").await.is_foreign_key_violation());
-    assert!(fails("INSERT INTO child VALUES (2, NULL, NULL, 1)").await.is_not_null_violation());
-    assert!(fails("INSERT INTO child VALUES (2, NULL, 'b', 0)").await.is_check_violation());
+    assert!(
+        fails("INSERT INTO child VALUES (2, 9, 'b', 1)")
+            .await
+            .is_foreign_key_violation()
+    );
+    assert!(
+        fails("INSERT INTO child VALUES (2, NULL, NULL, 1)")
+            .await
+            .is_not_null_violation()
+    );
+    assert!(
+        fails("INSERT INTO child VALUES (2, NULL, 'b', 0)")
+            .await
+            .is_check_violation()
+    );
     assert_eq!(fails("SELEC 1").await.violation(), Some(Violation::Syntax));
     Ok(())
 }
@@ -199,7 +219,12 @@ async fn an_unknown_driver_is_a_configuration_error_that_names_it_and_what_there
 async fn an_unknown_option_is_an_error_that_names_it() {
     let place = Place::new();
     let pooled = place.builder().option("busy_timout", "5s").open().await;
-    let unpooled = place.builder().unpooled().option("busy_timout", "5s").open().await;
+    let unpooled = place
+        .builder()
+        .unpooled()
+        .option("busy_timout", "5s")
+        .open()
+        .await;
     let in_dsn = Db::open(&format!("{}?busy_timout=5s", place.dsn())).await;
     for opened in [pooled, unpooled, in_dsn] {
         let error = opened.unwrap_err();
@@ -248,16 +273,43 @@ async fn parameters_that_do_not_fit_are_an_error_before_anything_is_sent() {
         assert_eq!(error.kind(), Kind::Parameters, "{error}");
         assert!(error.message().contains(says), "{error}");
     };
-    refused(shop.exec("SELECT ?, ?", (1,)).await.unwrap_err(), "2 placeholders");
+    refused(
+        shop.exec("SELECT ?, ?", (1,)).await.unwrap_err(),
+        "2 placeholders",
+    );
     refused(shop.exec("SELECT ?", (1, 2)).await.unwrap_err(), "2 values");
-    refused(shop.exec("SELECT 1", (1,)).await.unwrap_err(), "no placeholders");
-    refused(shop.exec("SELECT :min", named! { max: 1 }).await.unwrap_err(), ":max");
-    refused(shop.exec("SELECT :min", named! {}).await.unwrap_err(), ":min");
-    refused(shop.exec("SELECT :min", named! { min: 1, x: 2 }).await.unwrap_err(), ":x");
+    refused(
+        shop.exec("SELECT 1", (1,)).await.unwrap_err(),
+        "no placeholders",
+    );
+    refused(
+        shop.exec("SELECT :min", named! { max: 1 })
+            .await
+            .unwrap_err(),
+        ":max",
+    );
+    refused(
+        shop.exec("SELECT :min", named! {}).await.unwrap_err(),
+        ":min",
+    );
+    refused(
+        shop.exec("SELECT :min", named! { min: 1, x: 2 })
+            .await
+            .unwrap_err(),
+        ":x",
+    );
     refused(shop.exec("SELECT :min", (1,)).await.unwrap_err(), ":min");
-    refused(shop.exec("SELECT ?", named! { min: 1 }).await.unwrap_err(), ":min");
-    refused(shop.exec("SELECT ?; SELECT 2", (1,)).await.unwrap_err(), "script");
-    let sets = shop.exec_many("INSERT INTO t (n) VALUES (?)", [vec![1], vec![1, 2]]).await;
+    refused(
+        shop.exec("SELECT ?", named! { min: 1 }).await.unwrap_err(),
+        ":min",
+    );
+    refused(
+        shop.exec("SELECT ?; SELECT 2", (1,)).await.unwrap_err(),
+        "script",
+    );
+    let sets = shop
+        .exec_many("INSERT INTO t (n) VALUES (?)", [vec![1], vec![1, 2]])
+        .await;
     refused(sets.unwrap_err(), "2 values");
     assert_eq!(shop.status().total, 0, "nothing was sent");
 }
@@ -265,7 +317,9 @@ async fn parameters_that_do_not_fit_are_an_error_before_anything_is_sent() {
 #[tokio::test]
 async fn a_wrong_type_and_an_unknown_column_name_the_column() -> Result<()> {
     let shop = shop(1).await;
-    let row = shop.query_one("SELECT 'ada' AS name, NULL AS age", ()).await?;
+    let row = shop
+        .query_one("SELECT 'ada' AS name, NULL AS age", ())
+        .await?;
     let error = row.get::<i64>("name").unwrap_err();
     assert_eq!(error.kind(), Kind::Type);
     assert!(error.message().contains("name"), "{error}");
@@ -287,8 +341,14 @@ async fn too_few_and_too_many_rows_have_kinds_of_their_own() -> Result<()> {
     let error = shop.query_one("SELECT 1 WHERE 0", ()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NoRows);
     let two = "SELECT 1 UNION SELECT 2";
-    assert_eq!(shop.query_one(two, ()).await.unwrap_err().kind(), Kind::TooManyRows);
-    assert_eq!(shop.query_opt(two, ()).await.unwrap_err().kind(), Kind::TooManyRows);
+    assert_eq!(
+        shop.query_one(two, ()).await.unwrap_err().kind(),
+        Kind::TooManyRows
+    );
+    assert_eq!(
+        shop.query_opt(two, ()).await.unwrap_err().kind(),
+        Kind::TooManyRows
+    );
     assert!(shop.query_opt("SELECT 1 WHERE 0", ()).await?.is_none());
     Ok(())
 }
@@ -343,9 +403,17 @@ async fn a_commit_without_a_transaction_says_that_none_is_open() {
     for sql in ["COMMIT", "ROLLBACK"] {
         let error = shop.exec(sql, ()).await.unwrap_err();
         assert_eq!(error.sql_state(), Some("HY000"));
-        assert!(error.message().contains("no transaction is active"), "{error}");
-        let error = cenote::scope(async { shop.exec(sql, ()).await }).await.unwrap_err();
-        assert!(error.message().contains("no transaction is active"), "{error}");
+        assert!(
+            error.message().contains("no transaction is active"),
+            "{error}"
+        );
+        let error = cenote::scope(async { shop.exec(sql, ()).await })
+            .await
+            .unwrap_err();
+        assert!(
+            error.message().contains("no transaction is active"),
+            "{error}"
+        );
     }
     assert_eq!(shop.status().active, 0);
 }

@@ -1,11 +1,15 @@
 //! A call runs where it was made or not at all.
+#![allow(
+    clippy::async_yields_async,
+    reason = "calls are carried away from where they were made"
+)]
 
 use std::future::Future;
 use std::pin::pin;
 
 use cenote::{Db, Error, Kind, Result};
 
-use crate::support::{Place, count, insert, numbers, shop};
+use crate::support::{Place, bare_spawn, count, insert, numbers, shop};
 
 /// A database that lives as long as the program, as futures need it that are spawned.
 async fn eternal() -> (&'static Db, Place) {
@@ -52,12 +56,12 @@ async fn a_future_made_outside_does_not_run_inside_a_transaction() -> Result<()>
 async fn a_future_spawned_from_inside_a_transaction_does_not_run() -> Result<()> {
     let (db, _place) = eternal().await;
     db.transaction(async || {
-        let bare = tokio::task::spawn(db.exec("INSERT INTO t (n) VALUES (1)", ()));
+        let bare = bare_spawn(db.exec("INSERT INTO t (n) VALUES (1)", ()));
         assert_escaped(bare.await.unwrap(), "one given to tokio");
         let own = cenote::spawn(db.exec("INSERT INTO t (n) VALUES (2)", ()));
         assert_escaped(own.await.unwrap(), "one given to cenote::spawn");
         let many = db.exec_many("INSERT INTO t (n) VALUES (?)", [(3,)]);
-        assert_escaped(tokio::task::spawn(many).await.unwrap(), "exec_many");
+        assert_escaped(bare_spawn(many).await.unwrap(), "exec_many");
         Ok(())
     })
     .await?;
@@ -68,7 +72,7 @@ async fn a_future_spawned_from_inside_a_transaction_does_not_run() -> Result<()>
 #[tokio::test]
 async fn a_future_made_outside_of_coroutines_may_be_spawned_outside_of_them() -> Result<()> {
     let (db, _place) = eternal().await;
-    tokio::task::spawn(db.exec("INSERT INTO t (n) VALUES (1)", ()))
+    bare_spawn(db.exec("INSERT INTO t (n) VALUES (1)", ()))
         .await
         .unwrap()?;
     assert_eq!(numbers(db).await, [1]);
@@ -104,7 +108,10 @@ async fn a_future_made_in_one_scope_does_not_run_in_another_nor_in_none() -> Res
     let awaited = cenote::scope(made_in_scope).await;
     assert_escaped(awaited, "a scope's call awaited in another");
     let made_outside = insert();
-    assert_escaped(cenote::scope(made_outside).await, "a call awaited in a scope");
+    assert_escaped(
+        cenote::scope(made_outside).await,
+        "a call awaited in a scope",
+    );
     cenote::scope(async {
         assert_escaped(cenote::detached(insert()).await, "a call awaited detached");
     })
@@ -167,7 +174,12 @@ async fn an_escaped_call_says_what_to_do() {
     let shop = shop(1).await;
     let made = cenote::scope(async { shop.exec("SELECT 1", ()) }).await;
     let error = made.await.unwrap_err();
-    assert!(error.message().contains("make the call where it is awaited"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("make the call where it is awaited"),
+        "{error}"
+    );
 }
 
 /// What belongs to one connection cannot be anywhere else.

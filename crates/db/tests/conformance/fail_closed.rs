@@ -18,7 +18,11 @@ async fn assert_lost(shop: &Shop, first: &str) {
             let _ = shop.exec(first, ()).await;
             for _ in 0..2 {
                 let error = insert(shop, 2).await.unwrap_err();
-                assert_eq!(error.kind(), Kind::TransactionLost, "after {first}: {error}");
+                assert_eq!(
+                    error.kind(),
+                    Kind::TransactionLost,
+                    "after {first}: {error}"
+                );
             }
             let error = shop.query("SELECT 1", ()).await.unwrap_err();
             assert_eq!(error.kind(), Kind::TransactionLost);
@@ -31,7 +35,11 @@ async fn assert_lost(shop: &Shop, first: &str) {
             Ok(())
         })
         .await;
-    assert_eq!(done.unwrap_err().kind(), Kind::TransactionLost, "after {first}");
+    assert_eq!(
+        done.unwrap_err().kind(),
+        Kind::TransactionLost,
+        "after {first}"
+    );
     quiet(shop).await;
 }
 
@@ -221,6 +229,29 @@ async fn a_connection_lost_during_the_commit_is_an_unknown_outcome() -> Result<(
     Ok(())
 }
 
+#[tokio::test]
+async fn a_commit_that_the_server_answers_with_a_rollback_is_an_error() -> Result<()> {
+    let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
+    wire.next(Step::Commit, Fault::RolledBack);
+    let done = shop.transaction(async || insert(&shop, 1).await).await;
+    let error = done.unwrap_err();
+    assert_eq!(error.kind(), Kind::RolledBack);
+    assert!(!error.is_connection_lost());
+    wire.next(Step::Commit, Fault::RolledBack);
+    let done = cenote::scope(async {
+        let tx = shop.begin().await?;
+        insert(&shop, 2).await?;
+        let done = tx.commit().await;
+        assert!(!shop.in_transaction());
+        insert(&shop, 3).await?;
+        done
+    });
+    assert_eq!(done.await.unwrap_err().kind(), Kind::RolledBack);
+    assert_eq!(numbers(&shop).await, [3]);
+    assert_eq!(shop.status().total, 1, "its connection is sound");
+    Ok(())
+}
+
 /// B-030: outside of a transaction the next statement simply gets a fresh connection.
 #[tokio::test]
 async fn without_a_transaction_a_lost_connection_is_replaced_by_the_next_call() -> Result<()> {
@@ -324,7 +355,11 @@ async fn a_savepoint_that_cannot_be_rolled_back_costs_the_transaction() -> Resul
 async fn a_begin_that_fails_leaves_no_transaction_behind() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
-        for fault in [Fault::LostBefore, Fault::LostAfter, Fault::Refused(Error::other("no"))] {
+        for fault in [
+            Fault::LostBefore,
+            Fault::LostAfter,
+            Fault::Refused(Error::other("no")),
+        ] {
             wire.next(Step::Begin, fault);
             shop.begin().await.unwrap_err();
             assert!(!shop.in_transaction());

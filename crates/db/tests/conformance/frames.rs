@@ -8,7 +8,8 @@ use cenote::{Error, Kind, Result, TransactionOptions};
 use tokio::sync::{Barrier, oneshot};
 
 use crate::support::{
-    begins_to_wait, connection_id, count, insert, numbers, poll_once, shop, soon, timed_shop,
+    bare_spawn, begins_to_wait, connection_id, count, insert, numbers, poll_once, shop, soon,
+    timed_shop,
 };
 
 fn read_only() -> TransactionOptions {
@@ -62,8 +63,8 @@ async fn what_a_closure_calls_is_in_the_transaction_without_being_told() -> Resu
 }
 
 #[tokio::test]
-async fn two_closure_transactions_in_one_join_are_two_transactions_on_two_connections()
--> Result<()> {
+async fn two_closure_transactions_in_one_join_are_two_transactions_on_two_connections() -> Result<()>
+{
     let shop = shop(2).await;
     for in_a_scope in [false, true] {
         let barrier = Barrier::new(2);
@@ -163,7 +164,11 @@ async fn in_an_open_transaction_closures_are_savepoints_one_after_the_other() ->
             })
             .await
         };
-        let (a, b, c) = tokio::join!(branch("a", 1, false), branch("b", 2, true), branch("c", 3, false));
+        let (a, b, c) = tokio::join!(
+            branch("a", 1, false),
+            branch("b", 2, true),
+            branch("c", 3, false)
+        );
         a.and(c)?;
         b.unwrap_err();
         let order = ["a in", "a out", "b in", "b out", "c in", "c out"];
@@ -235,9 +240,16 @@ async fn an_outer_call_that_waits_too_long_names_the_call_site_of_the_inner_fram
         clock.advance(Duration::from_secs(5));
         let error = soon("the deadline passes", outer).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Timeout, "{error}");
-        let sites: Vec<_> = error.call_sites().iter().map(|site| (site.file(), site.line())).collect();
+        let sites: Vec<_> = error
+            .call_sites()
+            .iter()
+            .map(|site| (site.file(), site.line()))
+            .collect();
         assert_eq!(sites, [(file!(), line)], "{error}");
-        assert!(error.to_string().contains(&format!("frames.rs:{line}")), "{error}");
+        assert!(
+            error.to_string().contains(&format!("frames.rs:{line}")),
+            "{error}"
+        );
         Ok(())
     })
     .await
@@ -307,7 +319,11 @@ async fn an_outside_transaction_of_one_handle_does_not_leave_the_transaction_of_
         })
         .await;
     failed.unwrap_err();
-    assert_eq!(numbers(&a).await, [], "it ran silently outside of a's transaction");
+    assert_eq!(
+        numbers(&a).await,
+        [],
+        "it ran silently outside of a's transaction"
+    );
     assert_eq!(numbers(&b).await, [2]);
     Ok(())
 }
@@ -325,7 +341,7 @@ async fn a_spawned_task_never_inherits_the_transaction_of_its_parent() -> Result
             });
             spawned.await.unwrap()?;
             let db = shop.db.clone();
-            let bare = tokio::task::spawn(async move {
+            let bare = bare_spawn(async move {
                 assert!(!db.in_transaction());
                 insert(&db, 2).await
             });
@@ -371,7 +387,8 @@ async fn a_transaction_under_a_live_statement_runs_on_its_connection() -> Result
             })
             .await;
         failed.unwrap_err();
-        shop.transaction(async || statement.exec((2,)).await).await?;
+        shop.transaction(async || statement.exec((2,)).await)
+            .await?;
         statement.exec((3,)).await?;
         Ok::<(), Error>(())
     })
@@ -399,7 +416,10 @@ async fn a_second_begin_in_the_same_frame_is_an_error_that_says_how_to_nest() ->
         Ok::<(), Error>(())
     })
     .await?;
-    let error = shop.transaction(async || shop.begin().await.map(drop)).await.unwrap_err();
+    let error = shop
+        .transaction(async || shop.begin().await.map(drop))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::NestedBegin);
     assert_eq!(numbers(&shop).await, [1]);
     Ok(())
@@ -445,8 +465,8 @@ async fn closures_inside_a_raw_transaction_are_savepoints_of_it() -> Result<()> 
 }
 
 #[tokio::test]
-async fn options_of_a_nested_transaction_that_only_the_outermost_can_have_are_refused()
--> Result<()> {
+async fn options_of_a_nested_transaction_that_only_the_outermost_can_have_are_refused() -> Result<()>
+{
     let shop = shop(1).await;
     shop.transaction(async || {
         let inner = shop.transaction_with(read_only(), async || Ok(()));

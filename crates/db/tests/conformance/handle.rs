@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Result, Setup};
+use cenote::{Connections, Db, Error, Kind, Link, Result};
 use tokio::sync::Barrier;
 
 use crate::support::{
@@ -133,6 +133,37 @@ async fn clones_are_one_handle() -> Result<()> {
     .await
 }
 
+#[test]
+fn the_handle_and_what_is_made_from_it_can_go_to_any_thread() {
+    fn is_send_and_sync<T: Send + Sync>() {}
+    fn is_send<T: Send>() {}
+    is_send_and_sync::<Db>();
+    is_send_and_sync::<cenote::Statement>();
+    is_send_and_sync::<cenote::Transaction<'static>>();
+    is_send_and_sync::<cenote::Connection>();
+    is_send_and_sync::<Error>();
+    is_send_and_sync::<cenote::Coroutine>();
+    is_send::<cenote::RowStream>();
+    is_send::<cenote::Pinned>();
+}
+
+#[tokio::test]
+async fn a_breaker_stops_calls_to_a_database_that_is_not_there() -> Result<()> {
+    let breaker = cenote::pool::ConsecutiveFailures::new(2);
+    let (shop, wire) = watched_shop(|builder| builder.max(1).breaker(breaker)).await;
+    for _ in 0..2 {
+        wire.next(Step::Connect, Fault::LostBefore);
+        assert_eq!(insert(&shop, 1).await.unwrap_err().kind(), Kind::Connect);
+    }
+    assert_eq!(
+        insert(&shop, 1).await.unwrap_err().kind(),
+        Kind::Unavailable
+    );
+    shop.pool().expect("it is pooled").activate();
+    insert(&shop, 1).await?;
+    Ok(())
+}
+
 /// D-lite-s015a, B-014
 #[tokio::test]
 async fn observers_never_take_a_connection() {
@@ -234,9 +265,10 @@ async fn ping_makes_a_round_trip_and_says_when_nobody_answers() -> Result<()> {
 async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<()> {
     static RAN: AtomicUsize = AtomicUsize::new(0);
     let shop = shop_with(|builder| {
-        builder.min(1).max(2).on_connect(async |conn: &mut Setup| {
+        builder.min(1).max(2).on_connect(async |conn: &mut Link| {
             RAN.fetch_add(1, Ordering::SeqCst);
-            conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word").await
+            conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word")
+                .await
         })
     })
     .await;
@@ -245,7 +277,9 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
     let other = shop.connection().await?;
     assert_eq!(RAN.load(Ordering::SeqCst), 2);
     for connection in [one, other] {
-        let word: String = connection.query_as_one("SELECT word FROM greeting", ()).await?;
+        let word: String = connection
+            .query_as_one("SELECT word FROM greeting", ())
+            .await?;
         assert_eq!(word, "hello");
     }
     Ok(())
@@ -255,12 +289,12 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
 async fn an_on_connect_that_fails_is_the_error_of_the_caller_and_keeps_no_place() -> Result<()> {
     static FAILS: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
-        builder.max(1).on_connect(async |_: &mut Setup| {
-            match FAILS.swap(0, Ordering::SeqCst) {
+        builder
+            .max(1)
+            .on_connect(async |_: &mut Link| match FAILS.swap(0, Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => Err(Error::other("not today")),
-            }
-        })
+            })
     })
     .await;
     let error = shop.exec("SELECT 1", ()).await.unwrap_err();
@@ -308,13 +342,19 @@ async fn a_persistent_connection_is_reset_between_handles() -> Result<()> {
     let place = Place::new();
     let open = || place.builder().unpooled().persistent(true).open();
     let db = open().await?;
-    let usual: i64 = db.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+    let usual: i64 = db
+        .query_as_one("SELECT * FROM pragma_cache_size", ())
+        .await?;
     db.set_default("cache_size", 77);
-    let set: i64 = db.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+    let set: i64 = db
+        .query_as_one("SELECT * FROM pragma_cache_size", ())
+        .await?;
     assert_eq!(set, 77);
     drop(db);
     let next = open().await?;
-    let found: i64 = next.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+    let found: i64 = next
+        .query_as_one("SELECT * FROM pragma_cache_size", ())
+        .await?;
     assert_eq!(found, usual, "a default of the handle before");
     next.close().await
 }
@@ -395,7 +435,8 @@ async fn an_unpooled_private_database_in_memory_keeps_what_is_in_it() -> Result<
 #[tokio::test]
 async fn a_script_does_not_empty_an_unpooled_private_database_in_memory() -> Result<()> {
     let db = Db::builder("sqlite::memory:").unpooled().open().await?;
-    db.exec("CREATE TABLE t (n); INSERT INTO t VALUES (1)", ()).await?;
+    db.exec("CREATE TABLE t (n); INSERT INTO t VALUES (1)", ())
+        .await?;
     quiet(&db).await;
     let numbers: Vec<i64> = db.query_as("SELECT n FROM t", ()).await?;
     assert_eq!(numbers, [1]);
@@ -417,7 +458,9 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
     ];
     assert_eq!(shop.status().total, 4);
     for connection in connections {
-        let size: i64 = connection.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+        let size: i64 = connection
+            .query_as_one("SELECT * FROM pragma_cache_size", ())
+            .await?;
         assert_eq!(size, 321);
     }
     Ok(())
@@ -429,7 +472,9 @@ async fn a_default_survives_the_reset_of_a_session() -> Result<()> {
     shop.set_default("cache_size", 55);
     cenote::scope(async { shop.exec("PRAGMA cache_size = 66", ()).await }).await?;
     quiet(&shop).await;
-    let size: i64 = shop.query_as_one("SELECT * FROM pragma_cache_size", ()).await?;
+    let size: i64 = shop
+        .query_as_one("SELECT * FROM pragma_cache_size", ())
+        .await?;
     assert_eq!(size, 55);
     Ok(())
 }
@@ -449,7 +494,10 @@ async fn the_health_check_keeps_nothing_alive() -> Result<()> {
     let place = Place::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
     let builder = place.builder_with(driver).min(2);
-    let db = builder.healthcheck_interval(Duration::from_millis(1)).open().await?;
+    let db = builder
+        .healthcheck_interval(Duration::from_millis(1))
+        .open()
+        .await?;
     assert_eq!(wire.alive(), 2);
     drop(db);
     until("the connections are closed", || wire.alive() == 0).await;

@@ -227,7 +227,8 @@ async fn a_statement_of_a_transaction_that_grows_too_old_is_cancelled() -> Resul
 #[tokio::test]
 async fn a_transaction_that_is_too_old_is_rolled_back_under_an_open_stream() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).max_transaction_age(LIMIT)).await;
-    let many = "WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up) SELECT n FROM up";
+    let many =
+        "WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up) SELECT n FROM up";
     let done: Result<()> = shop
         .transaction(async || {
             insert(&shop, 1).await?;
@@ -239,7 +240,10 @@ async fn a_transaction_that_is_too_old_is_rolled_back_under_an_open_stream() -> 
             drop(rows);
             clock.advance(MORE * 200);
             let error = insert(&shop, 2).await.unwrap_err();
-            assert!(error.is_timeout() || error.kind() == Kind::Doomed, "{error}");
+            assert!(
+                error.is_timeout() || error.kind() == Kind::Doomed,
+                "{error}"
+            );
             Ok(())
         })
         .await;
@@ -291,7 +295,10 @@ async fn a_transaction_of_an_explicit_connection_that_idles_too_long_is_rolled_b
     settle().await;
     clock.advance(MORE);
     quiet(&shop).await;
-    let error = tx.exec("INSERT INTO t (n) VALUES (2)", ()).await.unwrap_err();
+    let error = tx
+        .exec("INSERT INTO t (n) VALUES (2)", ())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::TransactionTimeout);
     drop(tx);
     drop(connection);
@@ -332,7 +339,10 @@ async fn waiting_for_a_connection_has_a_deadline_that_tells_who_holds_them() -> 
     clock.advance(MORE);
     let error = soon("the deadline passes", waiting).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
-    assert!(error.message().contains(&format!("limits.rs:{line}")), "{error}");
+    assert!(
+        error.message().contains(&format!("limits.rs:{line}")),
+        "{error}"
+    );
     Ok(())
 }
 

@@ -3,9 +3,7 @@
 
 use cenote::{Db, Error, Kind, ResetPolicy, Result};
 
-use crate::support::{
-    connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop,
-};
+use crate::support::{connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop};
 
 const CACHE_SIZE: &str = "SELECT * FROM pragma_cache_size";
 
@@ -54,7 +52,12 @@ async fn nobody_inherits_a_raw_transaction_or_sees_its_rows() -> Result<()> {
             Ok::<(), Error>(())
         })
     };
-    for sql in ["BEGIN", "BEGIN IMMEDIATE", "SAVEPOINT mine", "/* x */ begin transaction"] {
+    for sql in [
+        "BEGIN",
+        "BEGIN IMMEDIATE",
+        "SAVEPOINT mine",
+        "/* x */ begin transaction",
+    ] {
         task(sql).await.unwrap()?;
         cenote::scope(async {
             assert!(!shop.in_transaction());
@@ -105,14 +108,17 @@ async fn outside_of_coroutines_a_stream_leaves_no_transaction_behind_without_a_w
         let mut rows = shop.stream("BEGIN", ()).await?;
         rows.next().await.map(drop)
     };
-    let error = streamed.await.expect_err("it was rolled back, and nobody was told");
+    let error = streamed
+        .await
+        .expect_err("it was rolled back, and nobody was told");
     assert_eq!(error.kind(), Kind::LeftTransaction);
 }
 
 #[tokio::test]
 async fn outside_of_coroutines_a_whole_transaction_in_one_script_is_fine() -> Result<()> {
     let shop = shop(1).await;
-    shop.exec("BEGIN; INSERT INTO t (n) VALUES (1); COMMIT", ()).await?;
+    shop.exec("BEGIN; INSERT INTO t (n) VALUES (1); COMMIT", ())
+        .await?;
     assert_eq!(numbers(&shop).await, [1]);
     Ok(())
 }
@@ -124,7 +130,11 @@ async fn outside_calls_leave_neither_a_transaction_nor_a_session_behind() {
     cenote::scope(async {
         let error = shop.outside().exec("BEGIN", ()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::LeftTransaction);
-        let error = shop.outside().exec("PRAGMA cache_size = 9", ()).await.unwrap_err();
+        let error = shop
+            .outside()
+            .exec("PRAGMA cache_size = 9", ())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::LeftSession);
         assert!(shop.peek().is_none());
     })
@@ -187,13 +197,19 @@ async fn a_lock_that_the_session_of_a_task_holds_is_free_for_the_next() -> Resul
         shop.exec("PRAGMA locking_mode = EXCLUSIVE", ()).await?;
         insert(&shop, 1).await?;
         let error = insert(&shop.outside(), 2).await.unwrap_err();
-        assert!(matches!(error.kind(), Kind::Database | Kind::Connect), "{error}");
+        assert!(
+            matches!(error.kind(), Kind::Database | Kind::Connect),
+            "{error}"
+        );
         Ok::<(), Error>(())
     })
     .await?;
     quiet(&shop).await;
     insert(&shop, 3).await?;
-    let other = Db::builder(&shop.place.dsn()).option("busy_timeout", "0ms").open().await?;
+    let other = Db::builder(&shop.place.dsn())
+        .option("busy_timeout", "0ms")
+        .open()
+        .await?;
     insert(&other, 4).await?;
     assert_eq!(numbers(&shop).await, [1, 3, 4]);
     Ok(())
@@ -292,7 +308,13 @@ async fn outside_of_coroutines_a_statement_that_only_changes_the_session_is_refu
     ] {
         let error = shop.exec(sql, ()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::LeftSession, "{sql}");
-        for way_out in ["scope", "spawn", "connection()", "set_default", "on_connect"] {
+        for way_out in [
+            "scope",
+            "spawn",
+            "connection()",
+            "set_default",
+            "on_connect",
+        ] {
             assert!(error.message().contains(way_out), "{error}");
         }
     }
@@ -305,8 +327,8 @@ async fn outside_of_coroutines_a_statement_that_only_changes_the_session_is_refu
 }
 
 #[tokio::test]
-async fn outside_of_coroutines_a_script_may_touch_the_session_which_is_reset_after_it()
--> Result<()> {
+async fn outside_of_coroutines_a_script_may_touch_the_session_which_is_reset_after_it() -> Result<()>
+{
     let shop = shop(1).await;
     let usual = cache_size(&shop).await?;
     let script = "CREATE TEMP TABLE scratch AS SELECT 5 AS n;
@@ -388,7 +410,10 @@ async fn two_branches_that_touch_sessions_at_once_are_never_silently_parted_from
         let (one, other) = tokio::join!(touch("one"), touch("other"));
         for (done, table) in [(one, "one"), (other, "other")] {
             if done.is_ok() {
-                assert!(has_table(&shop, table).await?, "said to be made, and it is not: {table}");
+                assert!(
+                    has_table(&shop, table).await?,
+                    "said to be made, and it is not: {table}"
+                );
             }
         }
         Ok(())

@@ -16,7 +16,11 @@ async fn a_statement_knows_its_sql_its_parameters_and_its_columns() -> Result<()
     let sql = "SELECT n AS number, id FROM t WHERE n > :min OR id = :min";
     let statement = shop.prepare(sql).await?;
     assert_eq!(statement.sql(), sql);
-    let names: Vec<_> = statement.columns().iter().map(|column| column.name.clone()).collect();
+    let names: Vec<_> = statement
+        .columns()
+        .iter()
+        .map(|column| column.name.clone())
+        .collect();
     assert_eq!(names, ["number", "id"]);
     assert_eq!(statement.query(named! { min: 0 }).await?.len(), 0);
     drop(statement);
@@ -32,7 +36,9 @@ async fn every_form_of_running_a_statement_works() -> Result<()> {
     assert_eq!(insert.param_count(), 1);
     assert_eq!(insert.exec((1,)).await?.rows_affected, 1);
     assert_eq!(insert.exec_many([(2,), (3,)]).await?.rows_affected, 2);
-    let select = shop.prepare("SELECT n FROM t WHERE n >= ? ORDER BY n").await?;
+    let select = shop
+        .prepare("SELECT n FROM t WHERE n >= ? ORDER BY n")
+        .await?;
     assert_eq!(select.query((1,)).await?.len(), 3);
     assert_eq!(select.query_one((3,)).await?.get::<i64>(0)?, 3);
     assert!(select.query_opt((9,)).await?.is_none());
@@ -41,7 +47,10 @@ async fn every_form_of_running_a_statement_works() -> Result<()> {
     assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 2);
     assert_eq!(select.query((1,)).await.unwrap_err().kind(), Kind::Busy);
     drop(rows);
-    assert_eq!(select.query((1, 2)).await.unwrap_err().kind(), Kind::Parameters);
+    assert_eq!(
+        select.query((1, 2)).await.unwrap_err().kind(),
+        Kind::Parameters
+    );
     Ok(())
 }
 
@@ -50,7 +59,10 @@ async fn outside_of_coroutines_every_statement_has_a_connection_of_its_own() -> 
     let shop = shop(3).await;
     let one = shop.prepare(WHO).await?;
     let other = shop.prepare(WHO).await?;
-    let ids = (one.query_as::<i64>(()).await?, other.query_as::<i64>(()).await?);
+    let ids = (
+        one.query_as::<i64>(()).await?,
+        other.query_as::<i64>(()).await?,
+    );
     assert_ne!(ids.0, ids.1);
     assert_eq!(shop.status().active, 2);
     let third = connection_id(&shop).await?;
@@ -106,7 +118,10 @@ async fn a_statement_of_a_transaction_that_its_coroutine_left_open_refuses_to_ru
         let error = statement.exec((3,)).await.unwrap_err();
         assert_eq!(error.kind(), Kind::TransactionEnded, "{error}");
     }
-    assert_eq!(statement.query(()).await.unwrap_err().kind(), Kind::Parameters);
+    assert_eq!(
+        statement.query(()).await.unwrap_err().kind(),
+        Kind::Parameters
+    );
     drop(statement);
     quiet(&shop).await;
     assert_eq!(numbers(&shop).await, [2]);
@@ -171,7 +186,8 @@ async fn a_statement_carried_out_of_a_transaction_without_a_coroutine_is_its_own
 async fn a_statement_may_outlive_its_handle() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
     let crate::support::Shop { db, place } = shop;
-    let statement = cenote::scope(async { db.prepare("INSERT INTO t (n) VALUES (?)").await }).await?;
+    let statement =
+        cenote::scope(async { db.prepare("INSERT INTO t (n) VALUES (?)").await }).await?;
     let other = db.prepare("SELECT 1").await?;
     drop(db);
     statement.exec((1,)).await?;

@@ -121,7 +121,8 @@ async fn a_read_only_transaction_cannot_write_and_the_next_one_can() -> Result<(
 #[tokio::test]
 async fn a_commit_that_the_database_refuses_is_an_error_and_rolled_back() -> Result<()> {
     let shop = shop(1).await;
-    shop.exec("CREATE TABLE parent (id INTEGER PRIMARY KEY)", ()).await?;
+    shop.exec("CREATE TABLE parent (id INTEGER PRIMARY KEY)", ())
+        .await?;
     let child = "CREATE TABLE child (
                      parent INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED)";
     shop.exec(child, ()).await?;
@@ -159,9 +160,15 @@ async fn a_guard_that_outlives_its_coroutine_says_that_its_transaction_has_ended
         Ok::<_, Error>(tx)
     })
     .await?;
-    let error = tx.exec("INSERT INTO t (n) VALUES (2)", ()).await.unwrap_err();
+    let error = tx
+        .exec("INSERT INTO t (n) VALUES (2)", ())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::TransactionEnded);
-    assert_eq!(tx.commit().await.unwrap_err().kind(), Kind::TransactionEnded);
+    assert_eq!(
+        tx.commit().await.unwrap_err().kind(),
+        Kind::TransactionEnded
+    );
     assert_eq!(numbers(&shop).await, []);
     quiet(&shop).await;
     Ok(())
@@ -192,7 +199,10 @@ async fn a_transaction_that_is_dropped_after_any_number_of_polls_has_not_happene
         drop(transaction);
         let after = soon("the connection comes back", count(&shop)).await;
         // All or nothing; dropped in its commit, nobody knows which.
-        assert!(after == before || after == before + 3, "after {polls} polls");
+        assert!(
+            after == before || after == before + 3,
+            "after {polls} polls"
+        );
         assert!(!finished || after == before + 3);
         quiet(&shop).await;
         assert_eq!(shop.status().total, 1);
@@ -513,7 +523,18 @@ async fn everything_between_begin_and_commit_is_on_the_wire_of_one_connection() 
     let log = wire.take_log();
     let insert = "INSERT INTO t (n) VALUES (?)";
     let who = "SELECT id FROM connection";
-    assert_eq!(log, ["begin", insert, "savepoint", insert, "release", who, "commit"]);
+    assert_eq!(
+        log,
+        [
+            "begin",
+            insert,
+            "savepoint",
+            insert,
+            "release",
+            who,
+            "commit"
+        ]
+    );
     assert_eq!(connection_id(&shop).await?, id);
     assert_eq!(wire.opened(), 1);
     Ok(())

@@ -102,6 +102,8 @@ pub(crate) struct State<F> {
     pub(crate) breaker: Breaker,
     pub(crate) counters: Counters,
     pub(crate) min: usize,
+    /// The pool is being opened: its first resources are made one by one, by the opener.
+    pub(crate) warming: bool,
     creation_limit: usize,
     creating: usize,
     /// Vacant slots, lowest first.
@@ -132,6 +134,7 @@ impl<F> State<F> {
         State {
             max: config.max,
             min: config.min,
+            warming: false,
             order: config.order,
             creation_limit: config.concurrent_creations.unwrap_or(usize::MAX),
             total: 0,
@@ -180,7 +183,7 @@ impl<F> State<F> {
 
     /// Whether one may begin that nobody waits for.
     pub(crate) fn may_refill(&self, now: Instant) -> bool {
-        self.may_create(now) && self.backoff.background_until(now).is_none()
+        !self.warming && self.may_create(now) && self.backoff.background_until(now).is_none()
     }
 
     pub(super) fn nobody_lacks_a_creation(&self) -> bool {
@@ -259,7 +262,7 @@ impl<F> State<F> {
         let may = self.has_room() && self.creating < self.creation_limit;
         let for_waiters = (may && self.waiters.first_without_creation().is_some())
             .then(|| self.backoff.until(now).unwrap_or(now));
-        let for_min = (may && self.total < self.min)
+        let for_min = (may && !self.warming && self.total < self.min)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         [
             self.waiters.next_deadline(),

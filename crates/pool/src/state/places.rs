@@ -307,10 +307,10 @@ impl<T, F> Turn<'_, T, F> {
         }
         if let Some(key) = starter
             && let Some(waiter) = self.state.waiters.get_mut(key)
+            && waiter.only_own_job
+            && matches!(waiter.outcome, Outcome::Waiting)
         {
-            if waiter.only_own_job && matches!(waiter.outcome, Outcome::Waiting) {
-                never_queued = Some(key);
-            }
+            never_queued = Some(key);
         }
         match never_queued {
             // Served by its own creation alone: it gets this one, or nothing.

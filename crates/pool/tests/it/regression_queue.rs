@@ -283,7 +283,9 @@ fn two_waiters_cause_two_creations_in_whatever_order_these_end() {
             let n = made.fetch_add(1, Ordering::Relaxed) + 1;
             let manual = manual.clone();
             async move {
-                manual.sleep_for(millis(if n == 1 { 200 } else { 100 })).await;
+                manual
+                    .sleep_for(millis(if n == 1 { 200 } else { 100 }))
+                    .await;
                 Ok::<usize, Oops>(n)
             }
         }
@@ -322,7 +324,9 @@ fn a_failed_creation_that_was_left_behind_is_made_up_for() {
             let n = made.fetch_add(1, Ordering::Relaxed) + 1;
             let manual = manual.clone();
             async move {
-                manual.sleep_for(millis(if n == 1 { 200 } else { 100 })).await;
+                manual
+                    .sleep_for(millis(if n == 1 { 200 } else { 100 }))
+                    .await;
                 if n == 1 { Err(Oops("no")) } else { Ok(n) }
             }
         }
@@ -350,4 +354,36 @@ fn a_failed_creation_that_was_left_behind_is_made_up_for() {
         }
     }
     panic!("it was never served: {}", pool.status());
+}
+
+/// The keeper, which watches over lifetimes from the first resource on, made the missing ones
+/// beside the opener, who then found them counted and came back before they were there.
+#[test]
+fn a_pool_with_lifetimes_is_open_when_its_first_resources_are_there() {
+    let manual = Manual::new();
+    let made = Arc::new(AtomicUsize::new(0));
+    let builder = Pool::from_fn({
+        let (manual, made) = (manual.clone(), Arc::clone(&made));
+        move || {
+            let manual = manual.clone();
+            let made = Arc::clone(&made);
+            async move {
+                manual.sleep_for(millis(100)).await;
+                Ok::<usize, Oops>(made.fetch_add(1, Ordering::Relaxed))
+            }
+        }
+    });
+    let builder = builder.min(3).max(5).max_lifetime(Duration::from_secs(60));
+    let mut opening = hand(builder.runtime(manual.clone()).open());
+    for _ in 0..50 {
+        if let Poll::Ready(pool) = opening.poll() {
+            let pool = pool.unwrap();
+            let status = pool.status();
+            assert_eq!((status.total, status.idle), (3, 3));
+            assert_eq!(made.load(Ordering::Relaxed), 3);
+            return;
+        }
+        manual.advance_millis(50);
+    }
+    panic!("it never opened");
 }

@@ -54,7 +54,12 @@ impl Clock {
     }
 
     /// Lets time pass, and then everybody else run until this is so.
-    pub(crate) async fn advance_until(&self, time: Duration, what: &str, is_so: impl FnMut() -> bool) {
+    pub(crate) async fn advance_until(
+        &self,
+        time: Duration,
+        what: &str,
+        is_so: impl FnMut() -> bool,
+    ) {
         self.advance(time);
         super::until(what, is_so).await;
     }

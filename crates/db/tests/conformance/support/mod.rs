@@ -16,11 +16,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use cenote::sqlite::Sqlite;
-use cenote::{Builder, Db, Executed, Result, Setup};
+use cenote::{Builder, Db, Executed, Link, Result};
 use tempfile::TempDir;
 
 pub(crate) use clock::Clock;
-pub(crate) use gate::{ENDLESS, Gate, GATED};
+pub(crate) use gate::{ENDLESS, GATED, Gate};
 pub(crate) use plain::{block_on_plain_thread, run_in};
 pub(crate) use probe::{Fault, Probe, Step, Wire};
 
@@ -58,9 +58,10 @@ impl Place {
 /// Gives every connection a number, in a temporary table of its own.
 pub(crate) fn numbered(builder: Builder) -> Builder {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    builder.on_connect(async |conn: &mut Setup| {
+    builder.on_connect(async |conn: &mut Link| {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let sql = format!("CREATE TEMP TABLE connection (id); INSERT INTO connection VALUES ({id})");
+        let sql =
+            format!("CREATE TEMP TABLE connection (id); INSERT INTO connection VALUES ({id})");
         conn.exec(&sql).await
     })
 }
@@ -174,6 +175,18 @@ pub(crate) async fn quiet(db: &Db) {
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(Duration::from_secs(20), future).await;
     done.unwrap_or_else(|_| panic!("it hangs: {what}"))
+}
+
+/// Spawns a task that is no coroutine.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the tasks of users do not go through the pool's runtime"
+)]
+pub(crate) fn bare_spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    tokio::task::spawn(future)
 }
 
 /// Polls a future once, with the waker of the task around it.

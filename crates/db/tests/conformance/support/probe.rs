@@ -38,10 +38,15 @@ pub(crate) enum Fault {
     LostBefore,
     /// The database does it, and the connection is lost before the answer.
     LostAfter,
+    /// The database answers a commit with a rollback.
+    RolledBack,
     /// The database says no.
     Refused(Error),
     /// It waits until it is notified.
-    Held { reached: Arc<Notify>, go_on: Arc<Notify> },
+    Held {
+        reached: Arc<Notify>,
+        go_on: Arc<Notify>,
+    },
 }
 
 /// The test's end of the wire.
@@ -115,6 +120,14 @@ impl Wire {
         Some(faults.remove(at).1)
     }
 
+    /// Whether the next commit is to be answered with a rollback.
+    fn take_rolled_back(&self) -> bool {
+        let mut faults = lock(&self.faults);
+        let is_it = |fault: &(Step, Fault)| matches!(fault, (Step::Commit, Fault::RolledBack));
+        let at = faults.iter().position(is_it);
+        at.map(|at| faults.remove(at)).is_some()
+    }
+
     async fn dawdle(&self) {
         for _ in 0..self.latency.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
@@ -177,6 +190,10 @@ impl Template for Watched {
 
     fn check_poolable(&self) -> Result<()> {
         self.template.check_poolable()
+    }
+
+    fn one_writer(&self) -> bool {
+        self.template.one_writer()
     }
 
     fn connect<'t>(
@@ -246,7 +263,7 @@ impl End {
             return Err(lost());
         }
         match self.wire.take(step) {
-            None => Ok(false),
+            None | Some(Fault::RolledBack) => Ok(false),
             Some(Fault::LostAfter) => Ok(true),
             Some(Fault::Refused(error)) => Err(error),
             Some(Fault::LostBefore) => {
@@ -266,7 +283,11 @@ impl End {
     }
 
     fn after<T>(&mut self, is_lost: bool, done: Result<T>) -> Result<T> {
-        let compiled = match self.connection().as_any().downcast_mut::<SqliteConnection>() {
+        let compiled = match self
+            .connection()
+            .as_any()
+            .downcast_mut::<SqliteConnection>()
+        {
             Some(connection) => connection.compiled_statements(),
             None => self.compiled,
         };
@@ -316,7 +337,9 @@ impl Connection for End {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            let is_lost = self.before(Step::Run, format!("stream {}", request.sql)).await?;
+            let is_lost = self
+                .before(Step::Run, format!("stream {}", request.sql))
+                .await?;
             let done = self.connection().start_stream(request).await;
             self.after(is_lost, done)
         })
@@ -348,6 +371,10 @@ impl Connection for End {
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
         Box::pin(async move {
+            if self.wire.take_rolled_back() {
+                self.connection().rollback().await?;
+                return Ok(CommitOutcome::RolledBack);
+            }
             let is_lost = self.before(Step::Commit, "commit".to_owned()).await?;
             let done = self.connection().commit().await;
             self.after(is_lost, done)
@@ -378,6 +405,16 @@ impl Connection for End {
     fn status(&self) -> Status {
         let connection = self.connection.as_ref();
         connection.map_or(Status::Unknown, |connection| connection.status())
+    }
+
+    fn begins_lazily(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.begins_lazily())
+    }
+
+    fn session_changed(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.session_changed())
     }
 
     fn is_broken(&self) -> bool {

@@ -1,0 +1,112 @@
+//! What one user does to a session never reaches another, and is never lost in silence.
+
+use cenote_testkit::DroppedCalls;
+
+use crate::support::{ONE, World, dropped, ended, started};
+
+/// It was noted with the answer only: the state of a dropped call went to the next user.
+#[test]
+fn the_session_change_of_a_dropped_call_is_reset() {
+    let world = World::new(1);
+    world.dropped_calls(DroppedCalls::Executed);
+    let db = &world.db;
+    world.scope(async {
+        world.hold("SET a = 1");
+        dropped(db.exec("SET a = 1", ())).await;
+    });
+    world.run(db.exec(ONE, ())).unwrap();
+    let reset = world.place_of("reset 1");
+    assert!(world.place_of("run 1 SET a = 1") < reset);
+    assert!(reset < world.place_of(&format!("run 1 {ONE}")));
+}
+
+/// The same for a text inside a transaction, which does not reset anything by its rollback.
+#[test]
+fn the_session_change_of_a_dropped_call_in_a_transaction_is_reset() {
+    let world = World::new(1);
+    world.dropped_calls(DroppedCalls::Executed);
+    let db = &world.db;
+    world.scope(async {
+        let _tx = db.begin().await.unwrap();
+        world.hold("SET a = 1");
+        dropped(db.exec("SET a = 1", ())).await;
+    });
+    world.run(db.exec(ONE, ())).unwrap();
+    let reset = world.place_of("reset 1");
+    assert!(world.place_of("rollback 1") < reset);
+    assert!(reset < world.place_of(&format!("run 1 {ONE}")));
+}
+
+/// The server's word was asked for after calls, and not after streams.
+#[test]
+fn a_session_change_that_the_server_tells_of_with_a_stream_is_reset() {
+    let world = World::new(1);
+    let db = &world.db;
+    world.touch_session_on("batch");
+    world.run(async {
+        let mut stream = db.stream("SELECT * FROM t", ()).await.unwrap();
+        assert!(stream.next().await.unwrap().is_none());
+    });
+    world.run(db.exec(ONE, ())).unwrap();
+    assert!(world.place_of("reset 1") < world.place_of(&format!("run 1 {ONE}")));
+}
+
+/// The same for a stream that is dropped before its last row.
+#[test]
+fn a_session_change_that_the_server_tells_of_with_a_dropped_stream_is_reset() {
+    let world = World::new(1);
+    let db = &world.db;
+    world.touch_session_on("end_stream");
+    world.run(async {
+        let stream = db.stream("SELECT 1", ()).await.unwrap();
+        drop(stream);
+    });
+    world.run(db.exec(ONE, ())).unwrap();
+    assert!(world.place_of("reset 1") < world.place_of(&format!("run 1 {ONE}")));
+}
+
+/// The second of two that changed a session at once lost its connection, and with it what
+/// it had set, with an answer as if all were well.
+#[test]
+fn two_branches_that_change_a_session_at_once_change_the_same() {
+    let world = World::new(3);
+    let db = &world.db;
+    world.hold("connect");
+    world.scope(async {
+        let mut first = started(db.exec("SET a = 1", ())).await;
+        let mut second = started(db.exec("SET b = 1", ())).await;
+        world.release();
+        ended(&mut first).await.unwrap();
+        ended(&mut second).await.unwrap();
+        db.exec(ONE, ()).await.unwrap();
+    });
+    let log = world.log();
+    let runs: Vec<_> = log.iter().filter(|line| line.starts_with("run")).collect();
+    let numbers: Vec<_> = runs
+        .iter()
+        .filter_map(|line| line.split(' ').nth(1))
+        .collect();
+    assert_eq!(numbers.len(), 3, "{log:#?}");
+    assert!(
+        numbers.iter().all(|number| *number == numbers[0]),
+        "{log:#?}"
+    );
+    world.is_whole();
+}
+
+/// A stream had a connection of its own, on which the setting was lost.
+#[test]
+fn a_session_change_by_the_text_of_a_stream_stays_with_the_coroutine() {
+    let world = World::new(2);
+    let db = &world.db;
+    world.scope(async {
+        let mut stream = db.stream("SET a = 1", ()).await.unwrap();
+        while stream.next().await.unwrap().is_some() {}
+        drop(stream);
+        db.exec(ONE, ()).await.unwrap();
+        assert_eq!(world.count("reset"), 0);
+    });
+    assert!(world.place_of("stream 1 SET a = 1") < world.place_of(&format!("run 1 {ONE}")));
+    world.is_whole();
+    assert_eq!(world.count("reset 1"), 1);
+}
