@@ -200,6 +200,7 @@ step "format" cargo fmt --all --check
 step "words" check_pool_words
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
 step "pool without features" cargo check -p cenote-pool --no-default-features
+step "database layer without drivers" cargo check -p cenote --no-default-features
 step "tests" cargo test --workspace --all-features --no-fail-fast
 start_redis
 step "example: redis" cargo run -q -p cenote-pool --example redis -- "redis://127.0.0.1:$redis_port"

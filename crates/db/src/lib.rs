@@ -59,3 +59,8 @@ pub use crate::transaction::{Transaction, TransactionOptions};
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 pub use crate::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
+
+/// The repository's front page, compiled as printed.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

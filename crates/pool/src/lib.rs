@@ -52,8 +52,3 @@ pub use crate::pool::{FnPool, Pool, WeakPool};
 pub use crate::runtime::TokioRuntime;
 pub use crate::runtime::{Runtime, Task, ThreadRuntime};
 pub use crate::status::{Counters, CreationError, Holder, ResourceId, Status};
-
-/// The repository's front page, compiled as printed.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct FrontPage;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use cenote::{Builder, Error, Kind, Result};
 
 use crate::support::{
-    Clock, ENDLESS, GATED, Gate, Place, Shop, begins_to_wait, connection_id, count, insert,
-    numbers, quiet, soon,
+    Clock, ENDLESS, GATED, Gate, Place, Probe, Shop, Step, begins_to_wait, connection_id, count,
+    insert, numbers, quiet, soon,
 };
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -223,6 +223,34 @@ async fn a_statement_of_a_transaction_that_grows_too_old_is_cancelled() -> Resul
     Ok(())
 }
 
+/// Nobody has rolled it back yet; but it has no more time.
+#[tokio::test]
+async fn a_call_in_a_transaction_that_is_too_old_is_not_even_sent() -> Result<()> {
+    let place = Place::new();
+    let clock = Clock::new();
+    let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
+    let builder = place.builder_with(driver).runtime(clock.clone());
+    let shop = Shop::open(place, builder.max(1).max_transaction_age(LIMIT)).await;
+    let done: Result<()> = shop
+        .transaction(async || {
+            insert(&shop, 1).await?;
+            wire.take_log();
+            clock.advance(MORE);
+            let error = insert(&shop, 2).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::TransactionTimeout, "{error}");
+            let sent = wire.take_log();
+            assert!(
+                !sent.iter().any(|what| what.starts_with("INSERT")),
+                "{sent:?}"
+            );
+            Ok(())
+        })
+        .await;
+    assert!(done.is_err());
+    assert_eq!(soon("its place is free", numbers(&shop)).await, []);
+    Ok(())
+}
+
 /// A stream that nobody reads is a call that is never over.
 #[tokio::test]
 async fn a_transaction_that_is_too_old_is_rolled_back_under_an_open_stream() -> Result<()> {
@@ -348,7 +376,6 @@ async fn waiting_for_a_connection_has_a_deadline_that_tells_who_holds_them() -> 
 
 #[tokio::test]
 async fn connecting_has_a_deadline_of_its_own() -> Result<()> {
-    use crate::support::{Probe, Step};
     let place = Place::new();
     let clock = Clock::new();
     let (driver, wire) = Probe::new(cenote::sqlite::Sqlite::new());
