@@ -134,6 +134,10 @@ impl Place {
         }
         let shared = Arc::clone(shared);
         let limit = self.limit(&shared);
+        if limit == Some(Duration::ZERO) {
+            // Not even sent.
+            return Err(too_old(site));
+        }
         let done = op::fly(self.link(), op, site, &shared.runtime, limit).await;
         match done {
             Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
@@ -194,14 +198,17 @@ impl Place {
         if turn.bound().time_left() != Some(Duration::ZERO) {
             return error;
         }
-        let message = "the transaction was older than it may be: the statement was cancelled";
-        Error::new(Kind::TransactionTimeout, message).at(site)
+        too_old(site)
     }
 
     /// The connection had died in the pool, and the server has seen nothing of the call, on
     /// which nothing else depends: it may be made once more, on another.
     pub(crate) fn was_never_reached<T>(&self, done: &Result<T>) -> bool {
-        matches!((self, done), (Place::Alone(_), Err(error)) if error.was_never_sent())
+        let of_its_own = match self {
+            Place::Alone(_) => true,
+            Place::Turn(turn, pin) => pin.is_some() && !turn.bound().in_transaction(),
+        };
+        of_its_own && matches!(done, Err(error) if error.was_never_sent())
     }
 
     /// A text of this class is about to be sent. What it may do to the session is noted first: if
@@ -314,6 +321,11 @@ impl Alone {
             Err(error) => left_open(site).because(error),
         }))
     }
+}
+
+fn too_old(site: &'static Location<'static>) -> Error {
+    let message = "the transaction is older than it may be: nothing more can run in it";
+    Error::new(Kind::TransactionTimeout, message).at(site)
 }
 
 fn left_touched(site: &'static Location<'static>) -> Error {

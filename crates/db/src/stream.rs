@@ -56,13 +56,20 @@ impl Call<'_> {
 
     async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<RowStream> {
         let text = self.text(sql, params)?;
-        let mut place = self.stream_place(text.class()).await?;
-        place.begin_now(self.site).await?;
-        let expected = place.expect(text.class());
-        if let Place::Turn(turn, _) = &mut place {
-            turn.set_streaming();
-        }
-        let started = place.fly(&StartStream(text.request()), self.site).await;
+        let mut again = true;
+        let (mut place, expected, started) = loop {
+            let mut place = self.stream_place(text.class()).await?;
+            place.begin_now(self.site).await?;
+            let expected = place.expect(text.class());
+            if let Place::Turn(turn, _) = &mut place {
+                turn.set_streaming();
+            }
+            let started = place.fly(&StartStream(text.request()), self.site).await;
+            if !again || !place.was_never_reached(&started) {
+                break (place, expected, started);
+            }
+            again = false;
+        };
         match started {
             Ok(columns) => {
                 place.link().set_streaming(true);

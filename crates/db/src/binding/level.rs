@@ -133,6 +133,6 @@ pub(crate) struct Undo {
     pub(crate) depth: usize,
     /// Back to this savepoint; the whole transaction if none.
     pub(crate) savepoint: Option<String>,
-    /// It was sent, and nobody saw the answer.
-    pub(crate) sent: bool,
+    /// It was sent by the call that was made there, and nobody saw the answer.
+    pub(crate) sent: Option<&'static Location<'static>>,
 }

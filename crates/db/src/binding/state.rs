@@ -177,7 +177,7 @@ impl State {
             self.undo.push(Undo {
                 depth,
                 savepoint: outermost.savepoint.clone(),
-                sent: false,
+                sent: None,
             });
             after.clean_up = true;
         }

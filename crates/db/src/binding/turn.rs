@@ -60,6 +60,8 @@ pub(crate) struct Turn {
     bound: Arc<Bound>,
     /// `None` when it has been given up.
     lease: Option<Lease>,
+    /// Where the call was made that it was taken for.
+    site: &'static Location<'static>,
 }
 
 /// What a look at the seat comes to.
@@ -93,6 +95,7 @@ impl Bound {
         let mut turn = Turn {
             bound: Arc::clone(self),
             lease: Some(lease),
+            site,
         };
         if turn.is_untidy() {
             turn.tidy().await?;
@@ -304,7 +307,7 @@ impl Turn {
     }
 
     async fn undo_all(&mut self) -> Result<()> {
-        let site = Location::caller();
+        let site = self.site;
         if self.link().is_unsettled() {
             self.link().settle().await?;
             let nobody_began = self.bound.state().levels.is_empty();
@@ -315,13 +318,13 @@ impl Turn {
         }
         // Taken off the list when it has been done: a cancel leaves it there.
         while let Some(next) = self.next_undo() {
-            match &next.savepoint {
+            match (&next.savepoint, next.sent) {
                 // The server has ended it already.
                 _ if self.link().status() == Status::Idle => {}
-                None => self.fly_undo(&Rollback, site).await?,
+                (None, _) => self.fly_undo(&Rollback, site).await?,
                 // The savepoint may be gone or not: only the whole transaction can be undone.
-                Some(_) if next.sent => self.bound.state().doom(site),
-                Some(name) => {
+                (Some(_), Some(sent)) => self.bound.state().doom(sent),
+                (Some(name), None) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
                     self.mark_undo_sent();
                     self.fly_undo(&back, site).await?;
@@ -348,7 +351,7 @@ impl Turn {
 
     fn mark_undo_sent(&self) {
         if let Some(undo) = self.bound.state().undo.last_mut() {
-            undo.sent = true;
+            undo.sent = Some(self.site);
         }
     }
 
