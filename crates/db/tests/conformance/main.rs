@@ -9,6 +9,7 @@
 mod bindings;
 mod bugs;
 mod cache;
+mod cancel;
 mod chaos;
 mod closing;
 mod connections;

@@ -267,7 +267,7 @@ async fn a_prepare_that_fails_or_is_dropped_pins_nothing() -> Result<()> {
         assert!(shop.peek().is_none());
         let mut prepare = Box::pin(shop.prepare("SELECT 1"));
         // Under way, or done already: SQLite may be quick.
-        let _polled = poll_once(prepare.as_mut()).await;
+        drop(poll_once(prepare.as_mut()).await);
         drop(prepare);
         assert!(shop.peek().is_none());
         soon("the connection is back", insert(&shop, 1)).await

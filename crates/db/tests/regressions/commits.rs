@@ -74,7 +74,7 @@ fn after_commit_is_not_lost_with_an_undo_that_is_still_to_come() {
     world.is_whole();
 }
 
-/// A closure that panicked kept its place.
+/// A panic goes through whoever polls it, and must leave no transaction open on its way.
 #[test]
 fn a_closure_that_panics_is_rolled_back_and_gives_its_place_back() {
     let world = World::new(1);

@@ -129,7 +129,7 @@ fn a_scope_dropped_on_a_plain_thread_gives_everything_back() {
     }
 }
 
-/// Something that a coroutine had left kept its frame alive, and with it everything in it.
+/// Whatever a coroutine has left open must not keep its frame alive, and with it everything in it.
 #[test]
 fn a_dropped_coroutine_lets_go_of_everything() {
     let world = World::new(1);

@@ -80,7 +80,7 @@ fn a_dropped_begin_is_rolled_back_on_a_pinned_connection() {
     }
 }
 
-/// A dropped commit left the transaction open on a pinned connection.
+/// What was not committed is rolled back on a connection that something else pins.
 #[test]
 fn a_dropped_commit_leaves_a_pinned_connection_usable() {
     for (dropped_calls, expected) in [

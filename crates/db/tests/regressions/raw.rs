@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::{Kind, Result};
 
-use crate::support::{ONE, THREE, TWO, World, dropped, kind};
+use crate::support::{ONE, THREE, TWO, World, dropped, ended, kind, started};
 
 /// The status after the text was that of an open transaction, and so the closure went on in
 /// another one than it had begun.
@@ -124,14 +124,13 @@ fn a_lost_raw_transaction_of_a_connection_can_be_ended() {
 fn two_raw_begins_at_once_are_one_transaction_of_the_coroutine() {
     let world = World::new(3);
     let db = &world.db;
+    world.hold("connect");
     world.scope(async {
-        let (first, second) = tokio::join!(db.exec("BEGIN", ()), db.exec("BEGIN", ()));
-        let (failed, begun) = match (first, second) {
-            (Err(failed), Ok(begun)) | (Ok(begun), Err(failed)) => (failed, begun),
-            both => panic!("one of them has begun it: {both:?}"),
-        };
-        assert_eq!(begun.rows_affected, 0);
-        assert_eq!(failed.kind(), Kind::Database, "{failed}");
+        let mut first = started(db.exec("BEGIN", ())).await;
+        let mut second = started(db.exec("BEGIN", ())).await;
+        world.release();
+        ended(&mut first).await.unwrap();
+        assert_eq!(kind(ended(&mut second).await), Kind::Database);
         db.exec(ONE, ()).await.unwrap();
         db.exec("COMMIT", ()).await.unwrap();
     });

@@ -65,7 +65,7 @@ async fn on_sqlite_a_dropped_nest_of_savepoints_leaves_the_outer_transaction_usa
     Ok(())
 }
 
-/// Nobody knows whether it was undone: the transaction went on as if it had been.
+/// Nobody knows whether it was undone, and it cannot be undone twice.
 #[test]
 fn a_rollback_of_a_savepoint_that_was_sent_and_dropped_dooms_the_transaction_around_it() {
     let world = World::new(1);
