@@ -134,9 +134,11 @@ impl Place {
         }
         let shared = Arc::clone(shared);
         let limit = self.limit(&shared);
-        if limit == Some(Duration::ZERO) {
+        if let Place::Turn(turn, _) = self
+            && limit == Some(Duration::ZERO)
+        {
             // Not even sent.
-            return Err(too_old(site));
+            return Err(turn.bound().lose_by_age(site));
         }
         let done = op::fly(self.link(), op, site, &shared.runtime, limit).await;
         match done {
@@ -198,7 +200,7 @@ impl Place {
         if turn.bound().time_left() != Some(Duration::ZERO) {
             return error;
         }
-        too_old(site)
+        turn.bound().lose_by_age(site)
     }
 
     /// The connection had died in the pool, and the server has seen nothing of the call, on
@@ -321,11 +323,6 @@ impl Alone {
             Err(error) => left_open(site).because(error),
         }))
     }
-}
-
-fn too_old(site: &'static Location<'static>) -> Error {
-    let message = "the transaction is older than it may be: nothing more can run in it";
-    Error::new(Kind::TransactionTimeout, message).at(site)
 }
 
 fn left_touched(site: &'static Location<'static>) -> Error {

@@ -292,7 +292,7 @@ impl LevelGuard {
 
     async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
         let mut turn = self.last_turn(site).await?;
-        if let Some(error) = self.bound.why_not_commit() {
+        if let Some(error) = self.bound.why_not_commit(site) {
             self.undo(&mut turn, site).await?;
             return Err(error);
         }

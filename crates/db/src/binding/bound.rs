@@ -11,12 +11,12 @@ use super::level::{AfterCommit, Level};
 use super::limits::watch;
 use super::state::{After, PinKind, Seat, State};
 use super::turn::{Position, doomed};
-use crate::Error;
 use crate::connections::Connections;
 use crate::coroutine::{Bind, Frame};
 use crate::db::Binding;
 use crate::driver::{Begin, Status};
 use crate::shared::{DbId, Shared};
+use crate::{Error, Kind};
 
 pub(crate) type Lease = OwnedLease<Connections>;
 
@@ -194,8 +194,19 @@ impl Bound {
         self.state().lost.clone()
     }
 
+    /// The transaction is older than it may be: nothing more runs in it.
+    pub(crate) fn lose_by_age(&self, site: &'static Location<'static>) -> Error {
+        let message = "the transaction is older than it may be: nothing more can run in it";
+        let error = Error::new(Kind::TransactionTimeout, message).at(site);
+        let mut state = self.state();
+        state.lost.get_or_insert(error).clone()
+    }
+
     /// Why the transaction cannot be committed, if so.
-    pub(crate) fn why_not_commit(&self) -> Option<Error> {
+    pub(crate) fn why_not_commit(&self, site: &'static Location<'static>) -> Option<Error> {
+        if self.time_left() == Some(Duration::ZERO) {
+            return Some(self.lose_by_age(site));
+        }
         let state = self.state();
         let doomed_by = state.levels.iter().find_map(|level| level.doomed_by);
         state.lost.clone().or_else(|| doomed_by.map(doomed))

@@ -309,7 +309,14 @@ impl Turn {
     async fn undo_all(&mut self) -> Result<()> {
         let site = self.site;
         if self.link().is_unsettled() {
+            let dropped = self.link().dropped_call();
             self.link().settle().await?;
+            if let Some(dropped) = dropped
+                && self.link().status() == Status::Idle
+            {
+                // Cancelling it has cost the whole transaction.
+                self.bound.state().doom(dropped);
+            }
             let nobody_began = self.bound.state().levels.is_empty();
             if nobody_began && self.link().status() != Status::Idle {
                 // A dropped BEGIN took effect.
