@@ -108,7 +108,6 @@ pub(crate) const DEEDS: &[Deed] = &[
         is_atomic: false,
         is_free: true,
         nests: true,
-        ..DEED
     },
     Deed {
         name: "query",

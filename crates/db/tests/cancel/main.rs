@@ -11,3 +11,4 @@
 mod closing;
 mod deeds;
 mod fake;
+mod sqlite;
