@@ -296,3 +296,47 @@ fn two_drops_after_each_other_do_no_more_harm_than_one() {
         }
     }
 }
+
+/// The same in a transaction that goes on: it is as whole as it says, or doomed.
+#[test]
+fn two_drops_after_each_other_in_a_transaction_never_cost_more_than_the_transaction() {
+    let deeds = [
+        "transaction",
+        "nested transactions",
+        "stream in a transaction",
+    ];
+    for deed in DEEDS.iter().filter(|deed| deeds.contains(&deed.name)) {
+        for second in 0..10 {
+            let drop_it = |polls, world: &World| {
+                let stage = Stage::new(&world.db);
+                let db = stage.db;
+                let mut done = None;
+                let outer = world.run(db.transaction(async || {
+                    db.exec("INSERT INTO around VALUES (1)", ()).await?;
+                    done = drop_after(polls, (deed.run)(&stage)).await;
+                    let next = db.exec("INSERT INTO around VALUES (2)", ());
+                    let next = drop_after(second, next).await;
+                    db.exec("INSERT INTO around VALUES (3)", ()).await?;
+                    Ok(next.is_some())
+                }));
+                world.runtime.run();
+                let (found, around) = (world.rows("t"), world.rows("around"));
+                let gives = match &done {
+                    Some(Ok(())) => deed.gives,
+                    _ => &[],
+                };
+                let right = match &outer {
+                    Ok(true) => found == gives && around == [1, 2, 3],
+                    Ok(false) => found == gives && around == [1, 3],
+                    Err(error) => {
+                        error.kind() == Kind::Doomed && found.is_empty() && around.is_empty()
+                    }
+                };
+                let is_one = world.fake.connections().len() == 1;
+                let wrong = || format!("outer: {outer:?}, done: {done:?}, {found:?}, {around:?}");
+                (done.is_some(), (!right || !is_one).then(wrong))
+            };
+            sweep(deed.name, drop_it, 1);
+        }
+    }
+}

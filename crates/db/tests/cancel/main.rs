@@ -6,9 +6,11 @@
 //!   ├─ fake:   on a fake database, with every kind of driver and surroundings
 //!   └─ sqlite: on SQLite
 //! closing ── the one deed after which a handle is of no more use
+//! random ── branches of one coroutine that do such things at once, against a model
 //! ```
 
 mod closing;
 mod deeds;
 mod fake;
+mod random;
 mod sqlite;

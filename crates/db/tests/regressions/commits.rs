@@ -93,7 +93,7 @@ fn a_closure_that_panics_is_rolled_back_and_gives_its_place_back() {
     }));
     assert!(done.is_err());
     drop(closure);
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
     let after: Result<_> = world.run(db.exec(ONE, ()));
     after.unwrap();

@@ -30,7 +30,7 @@ fn a_closure_carried_out_of_its_coroutine_ends_with_it() {
     world.runtime.run();
     assert_eq!(db.status().active, 0);
     drop(carried);
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -54,7 +54,7 @@ fn a_closure_that_goes_on_outside_of_its_coroutine_commits_nothing() {
     });
     let done = world.run(async { ended(&mut carried).await });
     done.unwrap_err();
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -124,7 +124,7 @@ fn a_scope_dropped_on_a_plain_thread_gives_everything_back() {
         }
         let dropping = std::thread::spawn(move || drop(scope));
         dropping.join().expect("dropping it does not panic");
-        assert_eq!(world.committed(), []);
+        assert_eq!(world.committed(), [0; 0]);
         world.is_whole();
     }
 }

@@ -19,7 +19,7 @@ fn a_raw_transaction_that_idles_too_long_is_rolled_back() {
         db.exec("BEGIN", ()).await.unwrap();
         db.exec(ONE, ()).await.unwrap();
         world.pass(MINUTE).await;
-        assert_eq!(world.open_transactions(), []);
+        assert_eq!(world.open_transactions(), [0; 0]);
         assert_eq!(db.status().active, 0);
         assert_eq!(kind(db.exec(TWO, ()).await), Kind::TransactionTimeout);
         db.exec("ROLLBACK", ()).await.unwrap();
@@ -37,7 +37,7 @@ fn a_raw_transaction_that_is_too_old_is_rolled_back() {
     world.scope(async {
         db.exec("BEGIN", ()).await.unwrap();
         world.pass(MINUTE).await;
-        assert_eq!(world.open_transactions(), []);
+        assert_eq!(world.open_transactions(), [0; 0]);
         assert_eq!(kind(db.exec("COMMIT", ()).await), Kind::TransactionTimeout);
     });
     world.is_whole();
@@ -91,10 +91,10 @@ fn a_transaction_is_not_older_than_it_may_be_because_a_call_was_under_way() {
         world.release();
         ended(&mut call).await.unwrap();
         world.pass(2 * SECOND).await;
-        assert_eq!(world.open_transactions(), []);
+        assert_eq!(world.open_transactions(), [0; 0]);
         assert_eq!(kind(db.exec(TWO, ()).await), Kind::TransactionTimeout);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 

@@ -145,7 +145,7 @@ fn an_undo_that_was_sent_and_dropped_dooms_the_transaction_and_costs_no_connecti
         let world = World::new(1);
         world.dropped_calls(dropped_calls);
         assert_eq!(drop_twice(&world).kind(), Kind::Doomed);
-        assert_eq!(world.committed(), []);
+        assert_eq!(world.committed(), [0; 0]);
         assert_eq!(world.connections(), [1]);
         world.is_whole();
     }

@@ -104,7 +104,7 @@ impl World {
         let status = self.db.status();
         let counts = (status.active, status.creating, status.total);
         assert_eq!(counts, (0, 0, status.idle), "{status:?}");
-        assert_eq!(self.open_transactions(), []);
+        assert_eq!(self.open_transactions(), [0; 0]);
     }
 
     /// How many lines of the log since it was last taken contain this.

@@ -112,7 +112,7 @@ fn a_transaction_is_rolled_back_when_its_coroutine_ends_though_a_call_of_it_is_s
     world.release();
     world.runtime.run();
     assert!(answered.load(Ordering::SeqCst));
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 

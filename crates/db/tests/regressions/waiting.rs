@@ -33,7 +33,7 @@ fn a_call_carried_out_of_a_closure_while_it_waited_never_runs_outside() {
         let mut second = carried.take().expect("it was carried out");
         assert_eq!(kind(ended(&mut second).await), Kind::TransactionEnded);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -53,7 +53,7 @@ fn a_call_that_waits_in_a_guards_transaction_never_runs_after_its_rollback() {
         ended(&mut back).await.unwrap();
         assert_eq!(kind(ended(&mut second).await), Kind::TransactionEnded);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -74,7 +74,7 @@ fn a_call_that_waits_in_a_savepoint_never_survives_its_rollback() {
         assert_eq!(kind(ended(&mut second).await), Kind::TransactionEnded);
         tx.commit().await.unwrap();
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -95,7 +95,7 @@ fn a_closure_that_waited_to_nest_never_becomes_a_transaction_of_its_own() {
         ended(&mut back).await.unwrap();
         assert_eq!(kind(ended(&mut nested).await), Kind::TransactionEnded);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     assert_eq!(world.count("begin"), 1);
     world.is_whole();
 }
@@ -139,7 +139,7 @@ fn a_closure_whose_outer_transaction_is_dropped_never_runs_outside() {
         go_on.notify_one();
         assert_eq!(kind(ended(&mut closure).await), Kind::TransactionEnded);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
@@ -163,7 +163,7 @@ fn a_closure_whose_outer_commit_gave_up_waiting_never_runs_outside() {
         go_on.notify_one();
         assert_eq!(kind(ended(&mut closure).await), Kind::TransactionEnded);
     });
-    assert_eq!(world.committed(), []);
+    assert_eq!(world.committed(), [0; 0]);
     world.is_whole();
 }
 
