@@ -432,7 +432,7 @@ async fn two_handles_bind_two_connections_in_one_coroutine() -> Result<()> {
         tx.rollback().await
     })
     .await?;
-    assert_eq!(numbers(&one).await, []);
+    assert_eq!(numbers(&one).await, [0; 0]);
     assert_eq!(numbers(&other).await, [2]);
     Ok(())
 }

@@ -88,7 +88,7 @@ async fn completion_callbacks_run_after_the_connections_went_back_when_it_return
         let ends = Ends::default();
         let scope = cenote::scope(async {
             let pin = shop.pin().await?;
-            assert_eq!(ends.seen(), []);
+            assert_eq!(ends.seen(), [0; 0]);
             std::mem::forget(pin);
             match fails {
                 true => Err(Error::other("no")),
@@ -167,7 +167,7 @@ async fn completion_callbacks_run_when_it_is_dropped() -> Result<()> {
         tokio::task::yield_now().await;
     }
     assert!(poll_once(scope.as_mut()).await.is_pending());
-    assert_eq!(ends.seen(), []);
+    assert_eq!(ends.seen(), [0; 0]);
     drop(scope);
     assert_eq!(ends.seen(), [0], "half-way");
     Ok(())
@@ -305,7 +305,7 @@ async fn a_host_supplies_an_identity_and_says_when_it_ends() -> Result<()> {
     // In another piece of it, later: the transaction is still around.
     assert!(host.enter(|| shop.in_transaction()));
     assert_eq!(shop.status().active, 1);
-    assert_eq!(ends.seen(), []);
+    assert_eq!(ends.seen(), [0; 0]);
     host.end();
     assert_eq!(ends.seen().len(), 1);
     assert_eq!(count(&shop).await, 0);

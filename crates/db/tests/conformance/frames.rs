@@ -306,7 +306,7 @@ async fn a_call_finds_its_transaction_through_the_frames_of_another_handle() -> 
         })
         .await;
     failed.unwrap_err();
-    assert_eq!(numbers(&a).await, []);
+    assert_eq!(numbers(&a).await, [0; 0]);
     assert_eq!(numbers(&b).await, [2]);
     Ok(())
 }
@@ -332,7 +332,7 @@ async fn an_outside_transaction_of_one_handle_does_not_leave_the_transaction_of_
     failed.unwrap_err();
     assert_eq!(
         numbers(&a).await,
-        [],
+        [0; 0],
         "it ran silently outside of a's transaction"
     );
     assert_eq!(numbers(&b).await, [2]);
@@ -471,7 +471,7 @@ async fn closures_inside_a_raw_transaction_are_savepoints_of_it() -> Result<()> 
         shop.exec("ROLLBACK", ()).await
     })
     .await?;
-    assert_eq!(numbers(&shop).await, []);
+    assert_eq!(numbers(&shop).await, [0; 0]);
     Ok(())
 }
 

@@ -90,7 +90,7 @@ async fn outside_of_coroutines_a_raw_transaction_is_rolled_back_at_once_and_is_a
             _ => assert_eq!(error.kind(), Kind::LeftTransaction, "{sql}: {error}"),
         }
         quiet(&shop).await;
-        assert_eq!(numbers(&shop).await, []);
+        assert_eq!(numbers(&shop).await, [0; 0]);
     }
     let error = shop.query("BEGIN", ()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::LeftTransaction);
@@ -394,7 +394,7 @@ async fn a_rollback_that_fails_at_the_end_of_a_coroutine_destroys_the_connection
     .await?;
     quiet(&shop).await;
     assert_eq!((shop.status().total, wire.alive()), (0, 0));
-    assert_eq!(numbers(&shop).await, []);
+    assert_eq!(numbers(&shop).await, [0; 0]);
     Ok(())
 }
 

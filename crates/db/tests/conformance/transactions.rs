@@ -135,7 +135,7 @@ async fn a_commit_that_the_database_refuses_is_an_error_and_rolled_back() -> Res
         .await;
     assert!(done.unwrap_err().is_foreign_key_violation());
     assert_eq!(shop.status().active, 0);
-    assert_eq!(numbers(&shop).await, []);
+    assert_eq!(numbers(&shop).await, [0; 0]);
     shop.transaction(async || insert(&shop, 2).await).await?;
     assert_eq!(numbers(&shop).await, [2]);
     Ok(())
@@ -169,7 +169,7 @@ async fn a_guard_that_outlives_its_coroutine_says_that_its_transaction_has_ended
         tx.commit().await.unwrap_err().kind(),
         Kind::TransactionEnded
     );
-    assert_eq!(numbers(&shop).await, []);
+    assert_eq!(numbers(&shop).await, [0; 0]);
     quiet(&shop).await;
     Ok(())
 }
@@ -244,7 +244,7 @@ async fn callbacks_after_the_commit_run_in_order_when_the_outermost_is_committed
             Ok(())
         })
         .await?;
-        assert_eq!(ran.seen(), []);
+        assert_eq!(ran.seen(), [0; 0]);
         shop.after_commit(ran.noting(5));
         Ok(())
     })
@@ -303,7 +303,7 @@ async fn a_transaction_that_is_not_committed_runs_none_of_its_callbacks() -> Res
     wire.next(Step::Commit, Fault::LostAfter);
     let unknown = shop.transaction(register).await;
     assert_eq!(unknown.unwrap_err().kind(), Kind::OutcomeUnknown);
-    assert_eq!(ran.seen(), []);
+    assert_eq!(ran.seen(), [0; 0]);
     Ok(())
 }
 
@@ -376,7 +376,7 @@ async fn callbacks_of_a_raw_transaction_run_when_its_text_commits_it() -> Result
     cenote::scope(async {
         shop.exec("BEGIN", ()).await?;
         shop.after_commit(ran.noting(1));
-        assert_eq!(ran.seen(), []);
+        assert_eq!(ran.seen(), [0; 0]);
         shop.exec("COMMIT", ()).await?;
         assert_eq!(ran.seen(), [1]);
         shop.exec("BEGIN", ()).await?;
