@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -320,6 +320,7 @@ impl Builder {
             on_connect: self.on_connect,
             runtime: runtime.clone(),
             defaults: Defaults::default(),
+            generation: AtomicU64::new(0),
             persistent: persistent.then(|| persistent::Key::new(driver.name(), &config)),
             handle_gone: Arc::new(AtomicBool::new(false)),
         };

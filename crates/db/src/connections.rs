@@ -39,6 +39,8 @@ pub struct Connections {
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
+    /// How often all connections were to be replaced.
+    pub(crate) generation: AtomicU64,
     /// Where its connection is parked when the handle goes, if it is persistent.
     pub(crate) persistent: Option<persistent::Key>,
     /// The last clone of the handle is gone.
@@ -86,12 +88,15 @@ impl Connections {
     ///
     /// Dropped, nothing stays open: the driver's promise.
     async fn connect(&self) -> Result<Link> {
+        // Acquire pairs with the release in `Db::recycle`. Before connecting: one that is asked
+        // for meanwhile is outdated.
+        let generation = self.generation.load(Ordering::Acquire);
         let connecting = async {
             let (connection, set_up) = match self.unpark().await {
                 Some(parked) => (parked.connection, parked.set_up),
                 None => (self.open().await?, false),
             };
-            let mut link = Link::new(connection, self.runtime.coarse_now());
+            let mut link = Link::new(connection, generation, self.runtime.coarse_now());
             if let Some(key) = &self.persistent {
                 link.keep(Kept::new(key, &self.handle_gone));
             }
@@ -140,6 +145,34 @@ impl Connections {
         }
         link.set_defaults(version);
         Ok(())
+    }
+
+    /// Replaces a connection that is older than the last call of `Db::recycle`: the new one is
+    /// opened first. If it cannot be, the old one stays, and its next use tries again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the old one is still there, or the new one.
+    pub(crate) async fn replace_if_outdated(&self, link: &mut Link) {
+        if !self.is_outdated(link) {
+            return;
+        }
+        match self.connect().await {
+            Ok(fresh) => {
+                let old = std::mem::replace(link, fresh);
+                if let Err(error) = old.into_connection().close().await {
+                    tracing::debug!(%error, "closing a replaced connection failed");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be replaced and stays in use");
+            }
+        }
+    }
+
+    pub(crate) fn is_outdated(&self, link: &Link) -> bool {
+        // Acquire pairs with the release in `Db::recycle`.
+        link.generation() != self.generation.load(Ordering::Acquire)
     }
 
     pub(crate) fn resets_always(&self) -> bool {
@@ -201,6 +234,7 @@ impl Manager for Connections {
         if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
             link.connection().probe();
         }
+        self.replace_if_outdated(link).await;
         if link.defaults() != self.defaults.version() {
             self.bring_up_to_date(link).await?;
         }
@@ -209,11 +243,18 @@ impl Manager for Connections {
 
     fn before_release(&self, link: &mut Link) -> Verdict {
         link.note_use(self.runtime.coarse_now());
-        link.verdict(self.reset_always)
+        match link.verdict(self.reset_always) {
+            Verdict::Keep if self.is_outdated(link) => Verdict::Later,
+            verdict => verdict,
+        }
     }
 
     async fn recycle(&self, link: &mut Link) -> Result<bool> {
-        link.clean(self).await
+        let clean = link.clean(self).await?;
+        if clean {
+            self.replace_if_outdated(link).await;
+        }
+        Ok(clean)
     }
 }
 

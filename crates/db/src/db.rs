@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cenote_pool::{CloseError, Pool, Status};
@@ -436,10 +437,19 @@ impl Db {
         drained.map_err(not_closed)
     }
 
-    /// Replaces every connection there is now: at once if it is idle, otherwise when it comes back.
-    /// For servers that have moved and passwords that have changed.
+    /// Replaces every connection there is now, each by opening the new one first: idle ones in
+    /// the background, those in use when they come back. For servers that have moved and
+    /// passwords that have changed. One that cannot be replaced stays, and is tried again at its
+    /// next use.
     pub fn recycle(&self) {
-        self.handle.pool.renew();
+        let pool = &self.handle.pool;
+        let connections = pool.manager();
+        // Release pairs with the acquire in `Connections`.
+        connections.generation.fetch_add(1, Ordering::Release);
+        // Handing one out replaces it; where that takes time, it goes on in the background.
+        let idle = 0..pool.status().idle;
+        let replaced: Vec<_> = idle.filter_map(|_| pool.try_acquire_idle()).collect();
+        drop(replaced);
     }
 }
 

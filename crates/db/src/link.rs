@@ -28,6 +28,8 @@ pub struct Link {
     warnings: u64,
     /// Up to which one the defaults have reached it.
     defaults: u64,
+    /// How often all connections had been replaced when it was opened.
+    generation: u64,
     /// When it was last used, by the coarse clock.
     used: u64,
     /// Its entry among the persistent ones, if it is one.
@@ -35,7 +37,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, now: u64) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, generation: u64, now: u64) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -44,6 +46,7 @@ impl Link {
             touched: false,
             warnings: 0,
             defaults: 0,
+            generation,
             used: now,
             kept: None,
         }
@@ -144,6 +147,10 @@ impl Link {
 
     pub(crate) fn set_defaults(&mut self, reached: u64) {
         self.defaults = reached;
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(crate) fn used(&self) -> u64 {
