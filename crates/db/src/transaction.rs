@@ -536,6 +536,7 @@ async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
     let mut turn = bound.turn(position, call.site).await?;
     let frame = bound.frame_of(serial);
     let mut level = Level::new(frame, call.site);
+    level.borrows = Some(serial);
     set_savepoint(&mut turn, &mut level, Begin::default()).await?;
     let serial = level.serial;
     bound.push(level);

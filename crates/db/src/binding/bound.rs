@@ -385,10 +385,8 @@ impl Bound {
         let Some(depth) = state.depth_of(serial) else {
             return;
         };
-        let frame_of = |level: &Level| level.frame.as_ref().map(Arc::as_ptr);
-        let own = frame_of(&state.levels[depth]);
         let above = state.levels.get(depth + 1);
-        let forgotten = above.filter(|above| frame_of(above) == own);
+        let forgotten = above.filter(|above| above.borrows == Some(serial));
         let forgotten = forgotten.map(|above| above.serial);
         drop(state);
         if let Some(serial) = forgotten {

@@ -23,6 +23,8 @@ pub(crate) struct Level {
     pub(crate) savepoint: Option<String>,
     /// Where it was begun.
     pub(crate) site: &'static Location<'static>,
+    /// The level whose guard its own guard borrows: while that is used, nobody has its own.
+    pub(crate) borrows: Option<u64>,
     /// How it begins, and whether that has been sent.
     pub(crate) begin: Begin,
     pub(crate) begun: bool,
@@ -54,6 +56,7 @@ impl Level {
             frame,
             savepoint: None,
             site,
+            borrows: None,
             begin: Begin::default(),
             begun: false,
             raw: false,

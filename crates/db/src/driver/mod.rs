@@ -177,8 +177,8 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// The transaction, as the server last told.
     fn status(&self) -> Status;
 
-    /// The server told that the last call changed the session. The layer
-    /// looks at the text besides; `false` is no promise.
+    /// The server told that the last call changed the session; of a stream, asked when it has
+    /// ended. The layer looks at the text besides; `false` is no promise.
     fn session_changed(&self) -> bool {
         false
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cenote::Result;
-use cenote_testkit::poll::Hand;
+use cenote_testkit::Fake;
+use cenote_testkit::poll::{Hand, poll_once};
 
 use crate::support::{ONE, World, no};
 
@@ -97,4 +98,28 @@ fn a_closure_that_panics_is_rolled_back_and_gives_its_place_back() {
     world.is_whole();
     let after: Result<_> = world.run(db.exec(ONE, ()));
     after.unwrap();
+}
+
+/// A transaction that was begun inside another database's closure and carried out of it was undone,
+/// without a word, by the commit of the transaction around it.
+#[tokio::test]
+async fn a_commit_never_undoes_a_transaction_inside_it_that_somebody_holds() -> Result<()> {
+    let (one, two) = (Fake::new(), Fake::new());
+    let db = one.builder().max(2).acquire_timeout(None).open().await?;
+    let other = two.builder().max(2).open().await?;
+    cenote::scope(async {
+        let outer = db.begin().await?;
+        let inner = other.transaction(async || db.begin().await).await?;
+        inner.exec("INSERT INTO t VALUES (?)", (1,)).await?;
+        let mut commit = Box::pin(outer.commit());
+        assert!(
+            poll_once(commit.as_mut()).is_pending(),
+            "it waits for the one inside"
+        );
+        inner.commit().await?;
+        commit.await
+    })
+    .await?;
+    assert_eq!(one.rows("t").len(), 1);
+    Ok(())
 }

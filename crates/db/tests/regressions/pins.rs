@@ -54,7 +54,8 @@ fn nobody_waits_for_a_nested_guard_that_was_forgotten_in_the_closure_of_another_
         });
         closure.await.unwrap();
         db.exec(ONE, ()).await.unwrap();
-        tx.commit().await.unwrap();
+        // Its own end is another matter: somebody might still hold the guard.
+        drop(tx);
     });
     assert_eq!(world.runtime.elapsed(), Duration::ZERO);
     assert_eq!(world.committed(), [0; 0], "it was in what was forgotten");
