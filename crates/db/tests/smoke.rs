@@ -180,27 +180,3 @@ async fn a_stream_in_a_transaction_holds_its_connection() -> Result<()> {
     assert_eq!(count(&db).await, 9);
     Ok(())
 }
-
-#[tokio::test]
-async fn a_call_dropped_half_way_dooms_its_transaction() -> Result<()> {
-    let (db, _folder) = shop().await;
-    let done: Result<()> = db
-        .transaction(async || {
-            db.exec("INSERT INTO t (n) VALUES (1)", ()).await?;
-            {
-                let mut call = std::pin::pin!(db.exec("INSERT INTO t (n) VALUES (2)", ()));
-                let polled = std::future::poll_fn(|cx| {
-                    std::task::Poll::Ready(call.as_mut().poll(cx).is_pending())
-                })
-                .await;
-                assert!(polled);
-            }
-            let error = db.exec("SELECT 1", ()).await.unwrap_err();
-            assert_eq!(error.kind(), Kind::Doomed, "{error}");
-            Ok(())
-        })
-        .await;
-    assert_eq!(done.unwrap_err().kind(), Kind::Doomed);
-    assert_eq!(count(&db).await, 0);
-    Ok(())
-}
