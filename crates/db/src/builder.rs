@@ -316,6 +316,7 @@ impl Builder {
             dsn_credentials: dsn.credentials(),
             settings: ConnectSettings::new(config.statement_cache),
             connect_timeout: config.connect_timeout,
+            cleanup_timeout: config.cleanup_timeout,
             reset_always: config.reset == ResetPolicy::Always,
             on_connect: self.on_connect,
             runtime: runtime.clone(),

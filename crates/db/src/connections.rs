@@ -35,6 +35,7 @@ pub struct Connections {
     pub(crate) dsn_credentials: Credentials,
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
+    pub(crate) cleanup_timeout: Duration,
     pub(crate) reset_always: bool,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
@@ -141,7 +142,7 @@ impl Connections {
     async fn bring_up_to_date(&self, link: &mut Link) -> Result<()> {
         let version = self.defaults.version();
         for (name, value) in self.defaults.since(link.defaults()) {
-            link.connection().set(&name, &value).await?;
+            link.driver().set(&name, &value).await?;
         }
         link.set_defaults(version);
         Ok(())
@@ -157,7 +158,12 @@ impl Connections {
         if !self.is_outdated(link) {
             return;
         }
-        match self.connect().await {
+        // Not for as long as connecting may take: whoever waits for this one, or cleans it up,
+        // has a deadline, and the old one is as good as before.
+        let limit = self.connect_timeout.min(self.cleanup_timeout / 2);
+        let connected = self.runtime.within(Some(limit), self.connect()).await;
+        let late = || Error::new(Kind::Timeout, "connecting took too long");
+        match connected.unwrap_or_else(|| Err(late())) {
             Ok(fresh) => {
                 let old = std::mem::replace(link, fresh);
                 if let Err(error) = old.into_connection().close().await {
@@ -220,7 +226,7 @@ impl Manager for Connections {
 
     async fn healthcheck(&self, link: &mut Link) -> Result<bool> {
         let limit = Some(self.connect_timeout);
-        let answered = self.runtime.within(limit, link.connection().ping()).await;
+        let answered = self.runtime.within(limit, link.driver().ping()).await;
         // No answer in time is a no: the connection goes.
         let Some(answer) = answered else {
             return Ok(false);
@@ -232,7 +238,7 @@ impl Manager for Connections {
     async fn before_acquire(&self, link: &mut Link) -> Result<bool> {
         let now = self.runtime.coarse_now();
         if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
-            link.connection().probe();
+            link.driver().probe();
         }
         self.replace_if_outdated(link).await;
         if link.defaults() != self.defaults.version() {

@@ -83,11 +83,6 @@ impl Link {
         Flight { link: self }
     }
 
-    /// The driver's connection, for what is neither awaited nor sent.
-    pub(crate) fn connection(&mut self) -> &mut dyn Connection {
-        &mut *self.connection
-    }
-
     pub(crate) fn status(&self) -> Status {
         match self.in_flight {
             Some(_) => Status::Unknown,

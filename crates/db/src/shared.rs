@@ -19,10 +19,6 @@ impl DbId {
         // Relaxed: it only has to be unique.
         DbId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
-
-    pub(crate) fn spread(self) -> u64 {
-        self.0
-    }
 }
 
 pub(crate) struct Shared {

@@ -136,7 +136,7 @@ impl RowStream {
                 self.place = None;
                 return Poll::Ready(Err(lost));
             }
-            match ready!(place.link().connection().poll_batch(cx)) {
+            match ready!(place.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
                 Ok(None) => self.end(),
                 Err(error) => {

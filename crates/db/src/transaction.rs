@@ -132,7 +132,7 @@ where
                 left -= 1;
                 let runtime = &call.shared().runtime.0;
                 // Half of it fixed, half by chance, so that those who clashed part.
-                let chance = jitter(call.shared().id.spread());
+                let chance = jitter();
                 let until = runtime
                     .now()
                     .checked_add(pause / 2 + pause.mul_f64(chance / 2.0));
@@ -148,10 +148,9 @@ where
 }
 
 /// A number from 0 to 1 that differs from call to call.
-fn jitter(seed: u64) -> f64 {
+fn jitter() -> f64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(seed);
+    let hasher = RandomState::new().build_hasher();
     f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
@@ -197,7 +196,7 @@ async fn try_open(
         set_savepoint(&mut turn, &mut level, begin).await?;
     } else {
         level.begin = begin;
-        level.begun = !turn.link().connection().begins_lazily();
+        level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
             let first = None;
             turn.fly(&BeginWith { begin, first }, site, None).await?;

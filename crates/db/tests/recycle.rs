@@ -1,8 +1,10 @@
 //! Replacing all connections: the new one first, and never at the price of a working one.
 #![allow(clippy::unwrap_used)] // A test may.
 
+use std::time::Duration;
+
 use cenote::{Db, Result};
-use cenote_testkit::Fake;
+use cenote_testkit::{Fake, ManualRuntime};
 
 async fn opened(fake: &Fake, connections: usize) -> Db {
     let db = fake.builder().max(3).open().await.unwrap();
@@ -108,4 +110,32 @@ async fn connections_of_the_new_generation_are_left_alone() -> Result<()> {
         "{log:?}"
     );
     Ok(())
+}
+
+#[test]
+fn a_connection_whose_replacement_hangs_stays() {
+    let runtime = ManualRuntime::new();
+    let fake = Fake::new();
+    let builder = fake.builder().max(1).runtime(runtime.clone());
+    let db = runtime.finish(builder.open()).unwrap();
+    runtime.finish(db.ping()).unwrap();
+    // When it is looked at, and when it goes back.
+    fake.hold("connect");
+    fake.hold("connect");
+    db.recycle();
+    // Longer than both attempts, and longer than cleaning up may take.
+    for _ in 0..30 {
+        runtime.advance(Duration::from_secs(1));
+        runtime.run();
+    }
+    let log = fake.take_log();
+    assert!(
+        !log.iter().any(|line| line == "close 1" || line == "drop 1"),
+        "{log:?}"
+    );
+    assert_eq!((db.status().total, db.status().idle), (1, 1));
+    // Its next use tries again.
+    runtime.finish(db.ping()).unwrap();
+    let log = fake.take_log();
+    assert!(log.iter().any(|line| line == "close 1"), "{log:?}");
 }
