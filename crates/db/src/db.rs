@@ -440,10 +440,13 @@ impl Db {
     /// Replaces every connection there is now, each by opening the new one first: idle ones in
     /// the background, those in use when they come back. For servers that have moved and
     /// passwords that have changed. One that cannot be replaced stays, and is tried again at its
-    /// next use.
+    /// next use. A private in-memory database lives in its one connection, which stays.
     pub fn recycle(&self) {
         let pool = &self.handle.pool;
         let connections = pool.manager();
+        if connections.template.check_poolable().is_err() {
+            return;
+        }
         // Release pairs with the acquire in `Connections`.
         connections.generation.fetch_add(1, Ordering::Release);
         // Handing one out replaces it; where that takes time, it goes on in the background.

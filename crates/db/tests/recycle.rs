@@ -139,3 +139,15 @@ fn a_connection_whose_replacement_hangs_stays() {
     let log = fake.take_log();
     assert!(log.iter().any(|line| line == "close 1"), "{log:?}");
 }
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_private_database_in_memory_is_not_emptied() -> Result<()> {
+    let db = Db::builder("sqlite::memory:").unpooled().open().await?;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await?;
+    db.exec("INSERT INTO t VALUES (?)", (1,)).await?;
+    db.recycle();
+    let n: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
+    assert_eq!(n, 1);
+    Ok(())
+}
