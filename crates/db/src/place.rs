@@ -150,9 +150,10 @@ impl Place {
     /// Runs a statement here; as the first of its transaction, with the BEGIN.
     pub(crate) async fn run(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         site: &'static Location<'static>,
     ) -> Result<Outcome> {
+        request.alone = matches!(self, Place::Alone(_));
         if let Place::Turn(turn, _) = self
             && let Some(begin) = turn.bound().unsent_begin()
         {

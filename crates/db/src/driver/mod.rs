@@ -240,6 +240,9 @@ pub struct Request<'a> {
     pub cache: bool,
     /// Its rows are wanted.
     pub rows: bool,
+    /// Nothing that follows on this connection depends on it: it is a transaction of its own, and
+    /// the connection is for the next who needs one afterwards.
+    pub alone: bool,
 }
 
 impl<'a> Request<'a> {
@@ -251,6 +254,7 @@ impl<'a> Request<'a> {
             script: false,
             cache: true,
             rows: true,
+            alone: false,
         }
     }
 }

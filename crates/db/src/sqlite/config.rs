@@ -14,7 +14,14 @@ use crate::driver::{
 };
 use crate::{Error, Kind, Result};
 
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Switches running in place off for a whole process, where an option cannot be reached: `off`.
+const IN_PLACE_VARIABLE: &str = "CENOTE_SQLITE_IN_PLACE";
+
+fn in_place_by_default() -> bool {
+    std::env::var_os(IN_PLACE_VARIABLE).is_none_or(|value| value != "off")
+}
 
 /// Where the database is and how it is opened.
 #[derive(Clone, Debug)]
@@ -27,6 +34,8 @@ pub(super) struct Config {
     pub(super) vfs: Option<String>,
     place: Place,
     pub(super) busy_timeout: Duration,
+    /// Short statements are run by the task that calls.
+    pub(super) in_place: bool,
     pub(super) journal_mode: JournalMode,
     /// In the order in which they are set.
     pub(super) pragmas: Vec<(String, String)>,
@@ -96,6 +105,9 @@ impl Config {
         let busy_timeout = reader
             .take_duration("busy_timeout", Duration::from_millis(1))?
             .unwrap_or(BUSY_TIMEOUT);
+        let in_place = reader
+            .take_bool("in_place")?
+            .unwrap_or_else(in_place_by_default);
         let journal_mode = reader.take_choice("journal_mode", &same_words(JOURNAL_MODES))?;
         let synchronous = reader.take_choice("synchronous", SYNCHRONOUS)?;
         let foreign_keys = reader.take_bool("foreign_keys")?.unwrap_or(true);
@@ -142,6 +154,7 @@ impl Config {
             vfs,
             place,
             busy_timeout,
+            in_place,
             journal_mode,
             pragmas: settings,
         })

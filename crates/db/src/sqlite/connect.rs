@@ -8,6 +8,7 @@ use rusqlite::types::Value as SqlValue;
 use super::config::{Blueprint, Config, JournalMode};
 use super::control::Control;
 use super::error;
+use super::lane::{Key, Lane};
 use super::reset::Origin;
 use super::session::Session;
 use super::worker::Worker;
@@ -59,11 +60,11 @@ fn open_session(
     let mut db = open(config)?;
     control.interrupt_with(db.get_interrupt_handle());
     let asks = Arc::clone(&control);
-    db.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || asks.is_cancelled()))
+    db.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || asks.must_stop()))
         .map_err(error::from_sqlite)?;
     let alarm = blueprint
         .functions
-        .register(&db)
+        .register(&db, &control)
         .map_err(error::from_sqlite)?;
     let mut session = Session::new(db, control, alarm, statement_cache);
     session.wait_for_locks(config.busy_timeout)?;
@@ -72,7 +73,22 @@ fn open_session(
         let origin = Origin::of(&session, config)?;
         session.set_origin(origin);
     }
+    session.in_place = config.in_place;
+    session.has_functions = !blueprint.functions.is_empty();
+    session.lane = lane_of(&session, config);
     Ok(session)
+}
+
+/// The lane of the database, unless nobody else can be in its way.
+fn lane_of(session: &Session, config: &Config) -> Option<Arc<Lane>> {
+    if config.is_private() {
+        return None;
+    }
+    let path = session.db.path().filter(|path| !path.is_empty());
+    Some(Lane::of(match path {
+        Some(path) if config.vfs.is_none() => Key::of_file(path),
+        _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
+    }))
 }
 
 /// Of SQLite's virtual machine, which takes some ten microseconds for them.

@@ -1,4 +1,4 @@
-//! A connection of the pool: sends programs to its thread.
+//! A connection of the pool: sends programs to its thread, or runs them in place.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -119,6 +119,7 @@ fn order(request: &Request<'_>) -> Result<Order> {
         script: request.script,
         cache: request.cache,
         rows: request.rows,
+        joins: request.alone,
     })
 }
 
@@ -132,7 +133,11 @@ fn status(in_transaction: bool) -> Status {
 impl Connection for SqliteConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            let order = order(&request)?;
+            self.check_not_streaming()?;
+            if let Some(done) = self.worker.run_in_place(&request).await {
+                return done;
+            }
+            let order = Arc::new(order(&request)?);
             self.call(move |session| session.run(&order)).await
         })
     }
@@ -229,7 +234,7 @@ impl Connection for SqliteConnection {
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
             let begin = *begin;
-            let first = first.as_ref().map(order).transpose()?;
+            let first = first.as_ref().map(order).transpose()?.map(Arc::new);
             self.call(move |session| {
                 session.begin(begin)?;
                 first.map_or_else(|| Ok(Outcome::default()), |first| session.run(&first))

@@ -1,4 +1,4 @@
-//! What the two sides of a connection share: which call is running, whether it has
+//! What the two sides of a connection share: which call is running and where, whether it has
 //! been cancelled, and how long it waits for locks.
 //!
 //! Calls are numbered. An interrupt is only ever sent under the lock, and only while the
@@ -6,11 +6,13 @@
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::InterruptHandle;
 
 use super::error;
+use super::lane::Word;
+use super::pace;
 use crate::Result;
 
 /// How long the first, second ... wait for a lock is, in milliseconds: short at first,
@@ -20,8 +22,8 @@ const WAITS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 /// See the [module](self).
 pub(super) struct Control {
     state: Mutex<State>,
-    /// Something was cancelled.
-    cancelled: Condvar,
+    /// Something was cancelled, or there is a word from the lane.
+    news: Condvar,
 }
 
 struct State {
@@ -34,12 +36,39 @@ struct State {
     busy_timeout: Duration,
     /// A lock was not to be had in time.
     gave_up: bool,
+    /// The running call runs in place: nothing may wait, and nothing of the application's may run.
+    in_place: bool,
+    /// The running call is given up then; only ever one that runs in place.
+    until: Option<Instant>,
+    /// The running call, which runs in place, cannot be brought to its end there.
+    to_thread: bool,
+    /// What the lane has said to the call that waits for it.
+    word: Option<Word>,
 }
 
 impl State {
     fn is_cancelled(&self) -> bool {
         self.running != 0 && self.running <= self.cancelled
     }
+
+    fn interrupt(&self) {
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.interrupt();
+        }
+    }
+
+    /// Gives a run in place up. Whatever it still comes to is thrown away.
+    fn send_to_thread(&mut self) {
+        self.to_thread = true;
+        self.interrupt();
+    }
+}
+
+/// What a call that waits for the lane is woken by.
+pub(super) enum News {
+    Word(Word),
+    Cancelled,
+    TimedOut,
 }
 
 impl Control {
@@ -51,8 +80,12 @@ impl Control {
                 interrupt: None,
                 busy_timeout,
                 gave_up: false,
+                in_place: false,
+                until: None,
+                to_thread: false,
+                word: None,
             }),
-            cancelled: Condvar::new(),
+            news: Condvar::new(),
         }
     }
 
@@ -89,13 +122,11 @@ impl Control {
     pub(super) fn cancel(&self, call: u64) {
         let mut state = self.state();
         state.cancelled = state.cancelled.max(call);
-        if state.running == call
-            && let Some(interrupt) = &state.interrupt
-        {
-            interrupt.interrupt();
+        if state.running == call {
+            state.interrupt();
         }
         drop(state);
-        self.cancelled.notify_all();
+        self.news.notify_all();
     }
 
     /// The running call has been cancelled.
@@ -112,6 +143,81 @@ impl Control {
         Ok(())
     }
 
+    /// The call runs from now on, in place: until then if it can be given up and made once more,
+    /// to its end otherwise.
+    pub(super) fn begin_in_place(&self, call: u64, until: Option<Instant>) {
+        let mut state = self.state();
+        state.running = call;
+        state.in_place = true;
+        state.until = until;
+        state.to_thread = false;
+    }
+
+    /// The call that ran in place is over. Whether it has to be made once more, on the thread.
+    pub(super) fn end_in_place(&self) -> bool {
+        let mut state = self.state();
+        state.running = 0;
+        state.in_place = false;
+        state.until = None;
+        std::mem::take(&mut state.to_thread)
+    }
+
+    /// Asked by SQLite every now and then: whether the running call has to stop.
+    pub(super) fn must_stop(&self) -> bool {
+        let mut state = self.state();
+        if state.until.is_some_and(|until| pace::now() >= until) {
+            state.to_thread = true;
+        }
+        state.to_thread || state.is_cancelled()
+    }
+
+    /// Asked by the functions and collations of the application: whether the running call runs in
+    /// place, where they must not. It is given up then.
+    pub(super) fn keeps_off(&self) -> bool {
+        let mut state = self.state();
+        if state.in_place {
+            state.send_to_thread();
+        }
+        state.in_place
+    }
+
+    /// Asked by the watchdog: the call that runs in place and can be given up, or 0. If that is
+    /// the one that it has seen before, it is stopped.
+    pub(super) fn watch(&self, seen_before: u64) -> u64 {
+        let mut state = self.state();
+        if state.until.is_none() {
+            return 0;
+        }
+        if state.running == seen_before {
+            state.send_to_thread();
+        }
+        state.running
+    }
+
+    /// The lane says something to the call that waits for it.
+    pub(super) fn tell(&self, word: Word) {
+        self.state().word = Some(word);
+        self.news.notify_all();
+    }
+
+    /// Waits for a word from the lane: for as long as for a lock, or until it comes.
+    pub(super) fn wait_for_word(&self, patiently: bool) -> News {
+        let mut state = self.state();
+        let limit = match patiently {
+            true => Duration::MAX,
+            false => state.busy_timeout,
+        };
+        let no_news =
+            |state: &mut State| state.word.is_none() && (patiently || !state.is_cancelled());
+        let waited = self.news.wait_timeout_while(state, limit, no_news);
+        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.word.take() {
+            Some(word) => News::Word(word),
+            None if state.is_cancelled() => News::Cancelled,
+            None => News::TimedOut,
+        }
+    }
+
     /// Whether a lock was not to be had in time, since this was last asked.
     pub(super) fn take_gave_up(&self) -> bool {
         std::mem::take(&mut self.state().gave_up)
@@ -122,13 +228,18 @@ impl Control {
     pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
         let mut state = self.state();
         let left = state.busy_timeout.saturating_sub(waited_before(turn));
+        if state.in_place {
+            // The thread can wait.
+            state.to_thread = true;
+            return false;
+        }
         if left.is_zero() || state.is_cancelled() {
             state.gave_up = true;
             return false;
         }
         let wait = left.min(nth_wait(turn));
         let (state, _) = self
-            .cancelled
+            .news
             .wait_timeout_while(state, wait, |state| !state.is_cancelled())
             .unwrap_or_else(PoisonError::into_inner);
         !state.is_cancelled()

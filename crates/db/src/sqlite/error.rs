@@ -35,6 +35,13 @@ pub(super) fn cancelled() -> Error {
     refused(ffi::SQLITE_INTERRUPT, "interrupted".to_owned())
 }
 
+/// Others of this process wrote for too long.
+pub(super) fn lane_is_taken() -> Error {
+    let message = "database is locked: another transaction of this program has been writing for \
+                   longer than the busy timeout";
+    refused(ffi::SQLITE_BUSY, message.to_owned())
+}
+
 /// There is no statement in the SQL.
 pub(super) fn nothing_to_run() -> Error {
     refused(
@@ -80,6 +87,23 @@ pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
 /// Another connection holds a lock on the file.
 pub(super) fn is_busy(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_BUSY)
+}
+
+/// A rule of the schema was broken.
+pub(super) fn is_constraint(error: &Error) -> bool {
+    has_primary(error, ffi::SQLITE_CONSTRAINT)
+}
+
+/// SQLite could not do what it has to with the file: nobody can tell what is on the disk.
+pub(super) fn is_of_the_disk(error: &Error) -> bool {
+    [
+        ffi::SQLITE_IOERR,
+        ffi::SQLITE_FULL,
+        ffi::SQLITE_CORRUPT,
+        ffi::SQLITE_NOTADB,
+    ]
+    .iter()
+    .any(|primary| has_primary(error, *primary))
 }
 
 /// The database, or this connection to it, cannot be written.

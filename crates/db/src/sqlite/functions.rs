@@ -3,11 +3,13 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::Value as SqlValue;
 
+use super::control::Control;
 use super::types::{from_sqlite, value_to_sqlite};
 use crate::value::{FromValue, Value};
 use crate::{Error, Kind, Result};
@@ -114,9 +116,11 @@ impl Functions {
         let arity = arguments.map_or(Arity::Any, Arity::Exactly);
         let function = Arc::new(function);
         let called = name.to_owned();
-        let register: Register = Arc::new(move |db, _| {
+        let register: Register = Arc::new(move |db, alarm| {
             let function = Arc::clone(&function);
+            let alarm = alarm.clone();
             let call = move |context: &Context<'_>| {
+                alarm.check_on_thread()?;
                 let answer = function(&Arguments { context }).map_err(to_sqlite_error)?;
                 to_sqlite_value(answer.into())
             };
@@ -146,12 +150,16 @@ impl Functions {
         let arity = arguments.map_or(Arity::Any, Arity::Exactly);
         let steps = Arc::new(steps);
         let called = name.to_owned();
-        let register: Register = Arc::new(move |db, _| {
+        let register: Register = Arc::new(move |db, alarm| {
+            let aggregate = Shared {
+                steps: Arc::clone(&steps),
+                alarm: alarm.clone(),
+            };
             db.create_aggregate_function(
                 called.as_str(),
                 arity.to_sqlite(),
                 flags(deterministic),
-                Shared(Arc::clone(&steps)),
+                aggregate,
             )
         });
         self.add_function(name, arity, register);
@@ -173,6 +181,9 @@ impl Functions {
             let interrupt = db.get_interrupt_handle();
             let own_name = called.clone();
             db.create_collation(called.as_str(), move |one: &str, other: &str| {
+                if alarm.check_on_thread().is_err() {
+                    return Ordering::Equal;
+                }
                 let ordered = catch_unwind(AssertUnwindSafe(|| compare(one, other)));
                 ordered.unwrap_or_else(|_panic| {
                     // SQLite takes no error from a collation. So the statement is stopped,
@@ -218,9 +229,22 @@ impl Functions {
         self.wrong.clone().map_or(Ok(()), Err)
     }
 
+    /// There are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.functions.is_empty() && self.collations.is_empty()
+    }
+
     /// Makes all of them known to a connection.
-    pub(super) fn register(&self, db: &rusqlite::Connection) -> rusqlite::Result<Alarm> {
-        let alarm = Alarm::default();
+    pub(super) fn register(
+        &self,
+        db: &rusqlite::Connection,
+        control: &Arc<Control>,
+    ) -> rusqlite::Result<Alarm> {
+        let alarm = Alarm {
+            control: Arc::clone(control),
+            used: Arc::default(),
+            collation: Arc::default(),
+        };
         let functions = self.functions.iter().map(|(_, _, register)| register);
         let collations = self.collations.iter().map(|(_, register)| register);
         for register in functions.chain(collations) {
@@ -271,7 +295,10 @@ pub(super) struct Steps<I, S, F> {
 }
 
 /// An aggregate that all connections of a driver share.
-struct Shared<I, S, F>(Arc<Steps<I, S, F>>);
+struct Shared<I, S, F> {
+    steps: Arc<Steps<I, S, F>>,
+    alarm: Alarm,
+}
 
 /// What an aggregate has gathered. After a panic it is dropped and never looked at.
 type Gathered<A> = AssertUnwindSafe<A>;
@@ -284,11 +311,13 @@ where
     R: Into<Value<'static>>,
 {
     fn init(&self, _context: &mut Context<'_>) -> rusqlite::Result<Gathered<A>> {
-        Ok(AssertUnwindSafe((self.0.init)()))
+        self.alarm.check_on_thread()?;
+        Ok(AssertUnwindSafe((self.steps.init)()))
     }
 
     fn step(&self, context: &mut Context<'_>, gathered: &mut Gathered<A>) -> rusqlite::Result<()> {
-        (self.0.step)(gathered, &Arguments { context }).map_err(to_sqlite_error)
+        self.alarm.check_on_thread()?;
+        (self.steps.step)(gathered, &Arguments { context }).map_err(to_sqlite_error)
     }
 
     fn finalize(
@@ -296,20 +325,41 @@ where
         _context: &mut Context<'_>,
         gathered: Option<Gathered<A>>,
     ) -> rusqlite::Result<SqlValue> {
+        self.alarm.check_on_thread()?;
         // Without rows there was no step, and nothing has been gathered.
-        let gathered = gathered.map_or_else(&self.0.init, |gathered| gathered.0);
-        let answer = (self.0.finish)(gathered).map_err(to_sqlite_error)?;
+        let gathered = gathered.map_or_else(&self.steps.init, |gathered| gathered.0);
+        let answer = (self.steps.finish)(gathered).map_err(to_sqlite_error)?;
         to_sqlite_value(answer.into())
     }
 }
 
-/// Whether a collation of this connection has panicked, and which.
-#[derive(Clone, Debug, Default)]
+/// What the session is told by the functions and collations of its connection.
+#[derive(Clone, Debug)]
 pub(super) struct Alarm {
+    control: Arc<Control>,
+    /// One of them was called.
+    used: Arc<AtomicBool>,
+    /// The collation that has panicked.
     collation: Arc<Mutex<Option<String>>>,
 }
 
 impl Alarm {
+    /// The code of the application takes as long as it likes, so it runs on the connection's
+    /// thread only: a call that runs in place is given up here, and made there.
+    fn check_on_thread(&self) -> rusqlite::Result<()> {
+        // Relaxed: it is asked by the thread that runs the call.
+        self.used.store(true, AtomicOrdering::Relaxed);
+        match self.control.keeps_off() {
+            true => Err(to_sqlite_error(Error::new(Kind::Busy, "not in place"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether one was called since this was last asked.
+    pub(super) fn take_used(&self) -> bool {
+        self.used.swap(false, AtomicOrdering::Relaxed)
+    }
+
     fn raise(&self, collation: &str) {
         let mut raised = self
             .collation

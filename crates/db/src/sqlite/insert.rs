@@ -9,6 +9,23 @@ pub(super) fn changes_rows(sql: &str) -> bool {
         .is_some_and(|first| verbs.iter().any(|verb| first.is(verb)))
 }
 
+/// It is a SELECT or VALUES; or a WITH, before either of them.
+pub(super) fn is_query(sql: &str) -> bool {
+    let verbs = ["SELECT", "VALUES", "WITH"];
+    TopWords::of(sql)
+        .next()
+        .is_some_and(|first| verbs.iter().any(|verb| first.is(verb)))
+}
+
+/// It leaves the connection as it is, but for its transaction: no PRAGMA, and no other database is
+/// attached by it.
+pub(super) fn is_plain(sql: &str) -> bool {
+    let others = ["PRAGMA", "ATTACH", "DETACH"];
+    TopWords::of(sql)
+        .next()
+        .is_none_or(|first| !others.iter().any(|verb| first.is(verb)))
+}
+
 /// What can be told of an INSERT or REPLACE from its text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Insert {

@@ -11,6 +11,8 @@
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `worker`, `control` | a thread for each connection, and how a call on it is cancelled |
 //! | `session`, `statement` | what runs on that thread |
+//! | `in_place`, `pace`, `watchdog` | what runs on the calling task instead, because it is known to be short |
+//! | `lane`, `writing` | writing, one after the other, and together where that is the same |
 //! | `stream` | rows on their way from the thread |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
@@ -23,13 +25,18 @@ mod connection;
 mod control;
 mod error;
 mod functions;
+mod in_place;
 mod insert;
+mod lane;
+mod pace;
 mod reset;
 mod session;
 mod statement;
 mod stream;
 mod types;
+mod watchdog;
 mod worker;
+mod writing;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -69,7 +76,8 @@ use self::functions::{Functions, Steps};
 /// | `cache` | `shared`, `private` | `private` |
 /// | `immutable`, `nolock` | a boolean; see SQLite's URIs | off |
 /// | `vfs` | the name of one that SQLite knows | SQLite's |
-/// | `busy_timeout` | how long to wait for another's lock: `250ms`, `5s`; a number is milliseconds | 5 s |
+/// | `busy_timeout` | how long to wait for another's lock, or for the writer lane: `250ms`, `5s`; a number is milliseconds | 30 s |
+/// | `in_place` | a boolean: short statements run on the calling task | on |
 /// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |
 /// | `foreign_keys` | a boolean | on |

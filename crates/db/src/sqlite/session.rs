@@ -1,19 +1,21 @@
 //! An open database, and what can be done with it. Everything here blocks: it runs on the
-//! thread of a [`Worker`](super::worker::Worker).
+//! thread of a [`Worker`](super::worker::Worker), or in place if it is known to be short.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::{Value as SqlValue, ValueRef};
-use rusqlite::{Row, Statement, StatementStatus};
+use rusqlite::{Row, Statement, StatementStatus, ToSql};
 
 use super::control::Control;
 use super::error;
 use super::functions::Alarm;
 use super::insert::{self, Insert};
+use super::lane::{Lane, Pass};
+use super::pace::Paces;
 use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal, quoted};
 use super::stream::Outlet;
@@ -23,9 +25,25 @@ use crate::{Error, Kind, Result};
 
 /// See the [module](self).
 pub(super) struct Session {
-    db: rusqlite::Connection,
-    control: Arc<Control>,
-    alarm: Alarm,
+    pub(super) db: rusqlite::Connection,
+    /// Held while it writes, and for as long as its transaction can write. Given up after the
+    /// database was closed: fields are dropped in this order.
+    pub(super) pass: RefCell<Option<Pass>>,
+    /// Where it queues before it writes; None if no other connection can be in its way.
+    pub(super) lane: Option<Arc<Lane>>,
+    pub(super) control: Arc<Control>,
+    pub(super) alarm: Alarm,
+    /// Statements may be run in place.
+    pub(super) in_place: bool,
+    /// The application has functions or collations of its own.
+    pub(super) has_functions: bool,
+    /// Nothing was run on it but plain statements: it waits for locks as it was told to, no
+    /// other database is attached.
+    pub(super) is_plain: Cell<bool>,
+    pub(super) paces: RefCell<Paces>,
+    /// Of which version of the schema it is known whether every statement is checked at its end,
+    /// and whether it is.
+    pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
     /// What it was after connecting, if it can be made that again.
     origin: Option<Origin>,
     /// Statements are kept.
@@ -33,7 +51,7 @@ pub(super) struct Session {
     /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
     query_only_before: Cell<Option<bool>>,
     /// SQLite said something after which it cannot be relied on.
-    broken: Cell<bool>,
+    pub(super) broken: Cell<bool>,
     compiled: Cell<u64>,
 }
 
@@ -45,6 +63,8 @@ pub(super) struct Order {
     pub(super) script: bool,
     pub(super) cache: bool,
     pub(super) rows: bool,
+    /// Nothing that follows on this connection depends on it: another session may run it.
+    pub(super) joins: bool,
 }
 
 impl Session {
@@ -57,8 +77,15 @@ impl Session {
         db.set_prepared_statement_cache_capacity(statement_cache);
         Session {
             db,
+            pass: RefCell::new(None),
+            lane: None,
             control,
             alarm,
+            in_place: false,
+            has_functions: false,
+            is_plain: Cell::new(true),
+            paces: RefCell::new(Paces::new(statement_cache)),
+            checks_at_once: Cell::new(None),
             origin: None,
             caches: statement_cache > 0,
             query_only_before: Cell::new(None),
@@ -90,6 +117,7 @@ impl Session {
         };
         let restored = origin.restore(self);
         self.origin = Some(origin);
+        self.is_plain.set(restored.is_ok());
         restored.map(|()| Reset::Done)
     }
 
@@ -113,14 +141,18 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn run(&self, order: &Order) -> Result<Outcome> {
+    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
         if order.script {
             return self.run_script(order);
         }
         let mut statement = self.statement(&order.sql, order.cache)?;
         check_count(&statement, order.params.len())?;
-        self.bind(&mut statement, &order.params)?;
-        self.execute(&mut statement, &order.sql, order.rows)
+        if self.may_join(order)
+            && let Some(done) = self.join_lane(order)?
+        {
+            return done;
+        }
+        self.run_timed(&mut statement, order)
     }
 
     /// Statement by statement, to the end or the first error. The outcome is the last one's.
@@ -135,6 +167,7 @@ impl Session {
         while let Some(mut statement) = self.patiently(|| statements.next())? {
             check_count(&statement, 0)?;
             let sql = statement.expanded_sql().unwrap_or_default();
+            self.before_run(&statement, &sql)?;
             outcome = self.execute(&mut statement, &sql, order.rows)?;
         }
         Ok(outcome)
@@ -150,10 +183,10 @@ impl Session {
         if self.in_transaction() {
             return self.run_sets(&mut statement, sql, sets);
         }
-        self.command(match statement.readonly() {
-            true => "BEGIN DEFERRED",
-            false => "BEGIN IMMEDIATE",
-        })?;
+        match statement.readonly() {
+            true => self.command("BEGIN DEFERRED")?,
+            false => self.begin_writing()?,
+        }
         let done = self
             .run_sets(&mut statement, sql, sets)
             .and_then(|outcome| self.command("COMMIT").map(|()| outcome));
@@ -173,7 +206,8 @@ impl Session {
         for (n, set) in sets.iter().enumerate() {
             let outcome = self
                 .bind(statement, set)
-                .and_then(|()| self.execute(statement, sql, false))
+                .and_then(|()| self.before_run(statement, sql))
+                .and_then(|_| self.execute(statement, sql, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
             total.affected += outcome.affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
@@ -200,6 +234,7 @@ impl Session {
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
         self.note_run(&statement);
+        self.before_run(&statement, &order.sql)?;
         // What writes is brought to its end whether or not its rows are wanted: only then is it
         // certain that it was done.
         let writes = !statement.readonly();
@@ -216,7 +251,7 @@ impl Session {
     /// because another was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {
         if !begin.read_only {
-            let begun = self.command("BEGIN IMMEDIATE");
+            let begun = self.begin_writing();
             // Where nothing can be written there is no lock to be had, and none is needed.
             return begun.or_else(|error| match error::is_read_only(&error) {
                 true => self.command("BEGIN DEFERRED"),
@@ -322,6 +357,7 @@ impl Session {
     /// After every program: ends what belonged to a transaction that is over, whoever
     /// ended it.
     pub(super) fn tidy(&self) {
+        self.leave_lane();
         if self.in_transaction() {
             return;
         }
@@ -372,7 +408,7 @@ impl Session {
         self.patiently(|| self.db.prepare(sql)?.exists([param]))
     }
 
-    fn statement(&self, sql: &str, cache: bool) -> Result<Runnable<'_>> {
+    pub(super) fn statement(&self, sql: &str, cache: bool) -> Result<Runnable<'_>> {
         let statement = self.patiently(|| match cache && self.caches {
             true => self.db.prepare_cached(sql).map(Runnable::Kept),
             false => self.db.prepare(sql).map(Runnable::Once),
@@ -383,7 +419,7 @@ impl Session {
         Ok(statement)
     }
 
-    fn bind(&self, statement: &mut Statement<'_>, params: &[SqlValue]) -> Result<()> {
+    pub(super) fn bind(&self, statement: &mut Statement<'_>, params: &[impl ToSql]) -> Result<()> {
         for (n, param) in params.iter().enumerate() {
             statement
                 .raw_bind_parameter(n + 1, param)
@@ -392,7 +428,7 @@ impl Session {
         Ok(())
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         statement: &mut Statement<'_>,
         sql: &str,

@@ -19,8 +19,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rusqlite::types::{Value as SqlValue, ValueRef};
-use rusqlite::{Row, Statement};
+use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
+use rusqlite::{Row, Statement, ToSql};
 
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
 use crate::value::{DateTime, hyphenated};
@@ -37,11 +37,20 @@ const BLOB: u8 = 4;
 ///
 /// [`Kind::Type`] for the first that SQLite has no place for.
 pub(super) fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
-    let convert = |(n, param): (usize, &Param<'_>)| {
+    Ok(bound(params)?.into_iter().map(Bound::into_owned).collect())
+}
+
+/// Parameters as SQLite takes them, where they are.
+///
+/// # Errors
+///
+/// [`Kind::Type`] for the first that SQLite has no place for.
+pub(super) fn bound<'p>(params: &'p [Param<'_>]) -> Result<Vec<Bound<'p>>> {
+    let convert = |(n, param): (usize, &'p Param<'_>)| {
         let converted = match param {
-            Param::Value(value) => value_to_sqlite(value),
+            Param::Value(value) => bound_value(value),
             Param::Native(native) => match native.value.downcast_ref::<SqlValue>() {
-                Some(value) => Ok(value.clone()),
+                Some(value) => Ok(Bound::Here(value.into())),
                 None => Err(format!(
                     "SQLite does not know the type {}",
                     native.type_name
@@ -53,30 +62,68 @@ pub(super) fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
     params.iter().enumerate().map(convert).collect()
 }
 
+/// A value as SQLite takes it: where it is, or made for that.
+#[derive(Debug)]
+pub(super) enum Bound<'p> {
+    Here(ValueRef<'p>),
+    Made(String),
+}
+
+impl Bound<'_> {
+    fn into_owned(self) -> SqlValue {
+        match self {
+            Bound::Here(ValueRef::Null) => SqlValue::Null,
+            Bound::Here(ValueRef::Integer(number)) => SqlValue::Integer(number),
+            Bound::Here(ValueRef::Real(number)) => SqlValue::Real(number),
+            Bound::Here(ValueRef::Text(text)) => {
+                SqlValue::Text(String::from_utf8_lossy(text).into_owned())
+            }
+            Bound::Here(ValueRef::Blob(bytes)) => SqlValue::Blob(bytes.to_vec()),
+            Bound::Made(text) => SqlValue::Text(text),
+        }
+    }
+}
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Bound::Here(value) => *value,
+            Bound::Made(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
 /// One value as SQLite takes it; or what is wrong with it.
 pub(super) fn value_to_sqlite(value: &Value<'_>) -> Result<SqlValue, String> {
-    Ok(match value {
-        Value::Null => SqlValue::Null,
-        Value::Bool(truth) => SqlValue::Integer(i64::from(*truth)),
-        Value::Int(number) => SqlValue::Integer(*number),
+    bound_value(value).map(Bound::into_owned)
+}
+
+fn bound_value<'p>(value: &'p Value<'_>) -> Result<Bound<'p>, String> {
+    let here = match value {
+        Value::Null => ValueRef::Null,
+        Value::Bool(truth) => ValueRef::Integer(i64::from(*truth)),
+        Value::Int(number) => ValueRef::Integer(*number),
         Value::UInt(number) => match i64::try_from(*number) {
-            Ok(number) => SqlValue::Integer(number),
+            Ok(number) => ValueRef::Integer(number),
             Err(_) => return Err(format!("{number} is too large for SQLite's INTEGER")),
         },
         // It would be stored as NULL without a word.
         Value::Float(number) if number.is_nan() => {
             return Err("SQLite has no NaN".to_owned());
         }
-        Value::Float(number) => SqlValue::Real(*number),
+        Value::Float(number) => ValueRef::Real(*number),
         Value::Decimal(text) | Value::Text(text) | Value::Json(text) => {
-            SqlValue::Text(text.to_string())
+            ValueRef::Text(text.as_bytes())
         }
-        Value::Bytes(bytes) => SqlValue::Blob(bytes.to_vec()),
-        Value::Date(date) => SqlValue::Text(date.to_string()),
-        Value::Time(time) => SqlValue::Text(time.to_string()),
-        Value::DateTime(moment) | Value::Timestamp(moment) => SqlValue::Text(with_space(moment)),
-        Value::Uuid(uuid) => SqlValue::Text(hyphenated(*uuid)),
-    })
+        Value::Bytes(bytes) => ValueRef::Blob(bytes),
+        Value::Date(date) => return Ok(Bound::Made(date.to_string())),
+        Value::Time(time) => return Ok(Bound::Made(time.to_string())),
+        Value::DateTime(moment) | Value::Timestamp(moment) => {
+            return Ok(Bound::Made(with_space(moment)));
+        }
+        Value::Uuid(uuid) => return Ok(Bound::Made(hyphenated(*uuid))),
+    };
+    Ok(Bound::Here(here))
 }
 
 /// As SQLite's own functions write it, so that the two can be compared as texts.

@@ -10,14 +10,15 @@
 //! its status can be read, or there. A future that is dropped half-way leaves it there;
 //! [`settle`](Worker::settle) brings it home.
 //!
-//! Everything that runs passes through [`Worker::call`] or [`Worker::send`]. A program
-//! that is known to be short could as well be run right there, on the session at home.
+//! Everything that runs passes through [`Worker::call`] or [`Worker::send`]; or, if it is known
+//! to be short, through [`Worker::here`], on the session at home.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 use super::control::Control;
 use super::error;
 use super::session::Session;
+use super::watchdog::Watchdog;
 use crate::{Error, Kind, Result};
 
 /// What the thread runs on the session.
@@ -51,6 +53,8 @@ pub(super) struct Worker {
     jobs: mpsc::Sender<Job>,
     home: UnboundedReceiver<Box<Session>>,
     control: Arc<Control>,
+    /// Looks after what runs in place. None if nothing may.
+    watchdog: Option<&'static Watchdog>,
     /// The number of the last call.
     call: u64,
     /// The thread has ended, and the session with it.
@@ -86,6 +90,7 @@ impl Worker {
             session: None,
             jobs,
             home,
+            watchdog: Watchdog::over(&control),
             control,
             call: OPENING,
             lost: false,
@@ -137,6 +142,24 @@ impl Worker {
             return Err(error::lost());
         }
         Ok(answered)
+    }
+
+    /// Runs a program right here; until then, if it can be repeated. Also says whether it was given
+    /// up. `None` if the session is not here or nothing may run in place.
+    pub(super) fn here<T>(
+        &mut self,
+        until: Option<Instant>,
+        program: impl FnOnce(&Session) -> T,
+    ) -> Option<(T, bool)> {
+        let session = self.session.as_deref()?;
+        self.watchdog?.attend();
+        self.call += 1;
+        self.control.begin_in_place(self.call, until);
+        let running = InPlace { session };
+        let done = program(session);
+        let given_up = running.end();
+        session.tidy();
+        Some((done, given_up))
     }
 
     /// Waits for the session to come home, and cancels the call it is out for if that
@@ -250,6 +273,28 @@ impl Drop for Worker {
     }
 }
 
+/// A program that runs in place. Dropped before its end, by a panic, nobody can tell what state the
+/// session is in.
+struct InPlace<'s> {
+    session: &'s Session,
+}
+
+impl InPlace<'_> {
+    /// Whether it was given up.
+    fn end(self) -> bool {
+        let given_up = self.session.control.end_in_place();
+        std::mem::forget(self);
+        given_up
+    }
+}
+
+impl Drop for InPlace<'_> {
+    fn drop(&mut self) {
+        self.session.control.end_in_place();
+        self.session.broken.set(true);
+    }
+}
+
 /// Cancels a call when it is dropped, unless it has been called off.
 #[must_use]
 pub(super) struct Recall {
@@ -348,7 +393,7 @@ mod tests {
         let open = move || {
             let db = rusqlite::Connection::open_in_memory().unwrap();
             own.interrupt_with(db.get_interrupt_handle());
-            let alarm = Functions::default().register(&db).unwrap();
+            let alarm = Functions::default().register(&db, &own).unwrap();
             Ok(Session::new(db, own, alarm, 0))
         };
         Worker::start(control, open).await.unwrap()

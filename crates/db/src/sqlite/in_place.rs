@@ -1,0 +1,70 @@
+//! Running a short statement where it is called, without a hop to the connection's thread.
+
+use super::pace::{self, LONG, Pace, Sort};
+use super::session::Session;
+use super::statement::check_count;
+use super::types::bound;
+use super::worker::Worker;
+use crate::Result;
+use crate::driver::{Outcome, Request};
+
+impl Session {
+    /// How a request would be run in place, if it may be: it is known to be short, and waits for
+    /// nobody.
+    fn sort_in_place(&self, request: &Request<'_>) -> Option<Sort> {
+        if !self.in_place || request.script || !request.cache || !self.is_plain.get() {
+            return None;
+        }
+        let pace = self.paces.borrow().of(request.sql);
+        let sort = pace.filter(Pace::is_short)?.sort;
+        let may_be = match sort {
+            Sort::Read => true,
+            // It is never run twice, so nothing may come in between.
+            Sort::Write => !self.has_functions && self.is_writing(),
+            Sort::Other => false,
+        };
+        may_be.then_some(sort)
+    }
+
+    fn run_request(&self, request: &Request<'_>) -> Result<Outcome> {
+        let mut statement = self.statement(request.sql, true)?;
+        check_count(&statement, request.params.len())?;
+        self.bind(&mut statement, &bound(request.params)?)?;
+        self.execute(&mut statement, request.sql, request.rows)
+    }
+}
+
+impl Worker {
+    /// Runs a request in place, if it may be and can be brought to its end there. Otherwise nothing
+    /// has come of it, and it has to be run on the thread.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
+    pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
+        let sort = self.session()?.sort_in_place(request)?;
+        pace::make_room().await;
+        let began = pace::now();
+        let until = (sort == Sort::Read).then_some(began + LONG);
+        let (done, given_up) = self.here(until, |session| session.run_request(request))?;
+        let took = pace::now() - began;
+        pace::note_in_place(took);
+        let is_repeated = given_up && sort == Sort::Read;
+        let session = self.session()?;
+        let calls_out = session.alarm.take_used();
+        session
+            .paces
+            .borrow_mut()
+            .change(request.sql, sort, |pace| {
+                if calls_out {
+                    pace.note_call_out();
+                }
+                if given_up {
+                    pace.note_given_up();
+                } else {
+                    pace.note(took);
+                }
+            });
+        (!is_repeated).then_some(done)
+    }
+}

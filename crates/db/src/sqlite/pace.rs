@@ -1,0 +1,277 @@
+//! Which statements are short enough to be run in place, on the task that calls.
+//!
+//! A hop to the connection's thread costs many times what a short statement does. But nobody can
+//! tell beforehand how long a statement will take. So its runs are timed: the first ones
+//! always go to the thread; when all of the last ones were short, the next is run in place; one
+//! that was long sends the statement back to the thread for a while.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rusqlite::Statement;
+
+use super::insert;
+
+/// All recent runs of a statement that is run in place were at most so long.
+const SHORT: Duration = Duration::from_micros(200);
+
+/// A run in place that takes longer is given up if it can be, and its statement has to prove
+/// itself for longer the next time.
+pub(super) const LONG: Duration = Duration::from_millis(1);
+
+/// So many short runs in a row are asked of a statement at first, and at most.
+const FIRST_PROOF: u32 = 2;
+const LONGEST_PROOF: u32 = 256;
+
+/// After so many short runs in a row, what was is forgotten.
+const FORGOTTEN_AFTER: u32 = 1024;
+
+/// Tasks of a thread that run statements in place let others run after so much time in them.
+const YIELD_AFTER: Duration = Duration::from_micros(250);
+
+/// The time that statements really take, which no clock of a test can stand in for.
+#[allow(clippy::disallowed_methods)] // It measures SQLite, and nothing is scheduled by it.
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// What a statement does, as far as running it in place is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// It reads, by SQLite's own word, and can be given up and run once more.
+    Read,
+    /// It changes rows. Inside of a transaction that holds the lock it waits for nobody.
+    Write,
+    /// Everything else stays on the thread.
+    Other,
+}
+
+/// How long the runs of one statement took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) sort: Sort,
+    /// Short runs in a row, up to now.
+    short: u32,
+    /// How many of them it takes.
+    proof: u32,
+    /// It takes the writer's lock of the database.
+    pub(super) locks: bool,
+    /// It has called a function of the application.
+    calls_out: bool,
+    /// As a transaction of its own it did not take long.
+    joins: bool,
+}
+
+impl Pace {
+    pub(super) fn new(sort: Sort) -> Self {
+        Pace {
+            sort,
+            short: 0,
+            proof: FIRST_PROOF,
+            locks: false,
+            calls_out: false,
+            joins: false,
+        }
+    }
+
+    /// What a statement does: by SQLite's word where it has one.
+    pub(super) fn sort_of(statement: &Statement<'_>, sql: &str) -> Sort {
+        match statement.readonly() {
+            // COMMIT, say, changes nothing by itself, as SQLite sees it.
+            true if statement.column_count() > 0 && insert::is_query(sql) => Sort::Read,
+            false if insert::changes_rows(sql) => Sort::Write,
+            _ => Sort::Other,
+        }
+    }
+
+    /// It has been run.
+    pub(super) fn note(&mut self, took: Duration) {
+        if took <= SHORT {
+            self.short = self.short.saturating_add(1);
+            if self.short >= FORGOTTEN_AFTER {
+                self.proof = FIRST_PROOF;
+            }
+            return;
+        }
+        self.short = 0;
+        if took > LONG {
+            self.proof = (self.proof * 2).min(LONGEST_PROOF);
+        }
+    }
+
+    /// Its run in place had to be given up.
+    pub(super) fn note_given_up(&mut self) {
+        self.note(Duration::MAX);
+    }
+
+    /// It has called a function of the application, which may take as long as it likes.
+    pub(super) fn note_call_out(&mut self) {
+        self.calls_out = true;
+    }
+
+    /// It has been run as a transaction of its own.
+    pub(super) fn note_alone(&mut self, soon: bool) {
+        self.joins = soon;
+    }
+
+    /// It can be expected not to take long, together with others.
+    pub(super) fn joins(self) -> bool {
+        self.joins && self.locks && self.sort == Sort::Write && !self.calls_out
+    }
+
+    /// It can be expected to be short.
+    pub(super) fn is_short(&self) -> bool {
+        !self.calls_out && self.short >= self.proof
+    }
+}
+
+/// What is known of the statements of a connection.
+#[derive(Debug)]
+pub(super) struct Paces {
+    known: HashMap<Box<str>, Pace>,
+    most: usize,
+}
+
+impl Paces {
+    /// For a connection that keeps so many statements; with none, nothing is noted.
+    pub(super) fn new(statement_cache: usize) -> Self {
+        Paces {
+            known: HashMap::new(),
+            most: statement_cache.saturating_mul(4),
+        }
+    }
+
+    pub(super) fn of(&self, sql: &str) -> Option<Pace> {
+        self.known.get(sql).copied()
+    }
+
+    pub(super) fn change(&mut self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
+        if let Some(pace) = self.known.get_mut(sql) {
+            pace.sort = sort;
+            return change(pace);
+        }
+        if self.most == 0 {
+            return;
+        }
+        if self.known.len() >= self.most {
+            // A program with so many texts begins anew; what it uses is soon known again.
+            self.known.clear();
+        }
+        let mut pace = Pace::new(sort);
+        change(&mut pace);
+        self.known.insert(sql.into(), pace);
+    }
+}
+
+thread_local! {
+    /// How long statements have run in place on this thread since it last yielded for that.
+    static RUN_IN_PLACE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// A statement has been run in place.
+pub(super) fn note_in_place(took: Duration) {
+    // A thread that is ending yields no more.
+    let _ = RUN_IN_PLACE.try_with(|run| run.set(run.get().saturating_add(took)));
+}
+
+/// Before every run in place: takes from the task's budget, and lets others run if statements
+/// have kept this thread for long enough.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has happened.
+pub(super) async fn make_room() {
+    tokio::task::consume_budget().await;
+    let is_due = RUN_IN_PLACE.try_with(|run| {
+        let is_due = run.get() >= YIELD_AFTER;
+        if is_due {
+            run.set(Duration::ZERO);
+        }
+        is_due
+    });
+    if is_due.unwrap_or(false) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Duration = Duration::from_micros(5);
+
+    fn after(runs: &[Duration]) -> Pace {
+        let mut pace = Pace::new(Sort::Read);
+        runs.iter().for_each(|took| pace.note(*took));
+        pace
+    }
+
+    #[test]
+    fn the_first_runs_of_a_statement_are_not_in_place() {
+        assert!(!after(&[]).is_short());
+        assert!(!after(&[QUICK]).is_short());
+        assert!(after(&[QUICK; 2]).is_short());
+    }
+
+    #[test]
+    fn one_run_that_is_not_short_is_enough_to_start_over() {
+        let tepid = Duration::from_micros(300);
+        let pace = after(&[QUICK, QUICK, tepid, QUICK]);
+        assert!(!pace.is_short());
+        assert!(after(&[QUICK, QUICK, tepid, QUICK, QUICK]).is_short());
+    }
+
+    #[test]
+    fn after_every_long_run_it_takes_twice_as_many_short_ones() {
+        let long = Duration::from_millis(2);
+        let mut pace = after(&[QUICK, QUICK, long, QUICK, QUICK, QUICK]);
+        assert!(!pace.is_short());
+        pace.note(QUICK);
+        assert!(pace.is_short());
+        for _ in 0..50 {
+            pace.note_given_up();
+        }
+        for _ in 0..LONGEST_PROOF {
+            assert!(!pace.is_short());
+            pace.note(QUICK);
+        }
+        assert!(pace.is_short());
+    }
+
+    #[test]
+    fn long_runs_are_forgotten_in_the_end() {
+        let mut pace = after(&[LONG * 2; 20]);
+        for _ in 0..FORGOTTEN_AFTER {
+            pace.note(QUICK);
+        }
+        pace.note(SHORT * 2);
+        pace.note(QUICK);
+        pace.note(QUICK);
+        assert!(pace.is_short());
+    }
+
+    #[test]
+    fn what_calls_the_application_is_never_in_place() {
+        let mut pace = after(&[QUICK; 100]);
+        pace.note_call_out();
+        assert!(!pace.is_short());
+    }
+
+    #[test]
+    fn a_program_with_many_texts_does_not_fill_the_memory() {
+        let mut paces = Paces::new(2);
+        for n in 0..100 {
+            paces.change(&format!("SELECT {n}"), Sort::Read, |pace| pace.note(QUICK));
+            assert!(paces.known.len() <= 8);
+        }
+        assert!(paces.of("SELECT 99").is_some());
+    }
+
+    #[test]
+    fn without_a_cache_nothing_is_noted() {
+        let mut paces = Paces::new(0);
+        paces.change("SELECT 1", Sort::Read, |pace| pace.note(QUICK));
+        assert!(paces.of("SELECT 1").is_none());
+    }
+}

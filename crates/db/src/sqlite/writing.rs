@@ -1,0 +1,267 @@
+//! How a session writes: in its turn, and together with others where that is the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Statement, TransactionState};
+
+use super::error;
+use super::insert;
+use super::lane::{self, Companion, Turn};
+use super::pace::{self, Pace, Sort};
+use super::session::{Order, Session};
+use super::statement::check_count;
+use crate::driver::Outcome;
+use crate::{Error, Result};
+
+/// So many writes at most are committed at once.
+const MOST_TOGETHER: usize = 64;
+
+/// A write that took longer by itself is not joined with others: they would wait for it, and it
+/// could not be cancelled.
+pub(super) const SOON: Duration = Duration::from_millis(50);
+
+/// What came of writing together.
+enum Together {
+    /// It is committed.
+    Done(Vec<Result<Outcome>>),
+    /// Nobody can tell what is on the disk: the same error for all.
+    Failed(Error),
+    /// Nothing has happened: everybody has to try alone.
+    Apart,
+}
+
+impl Session {
+    /// It has a transaction that holds the writer's lock.
+    pub(super) fn is_writing(&self) -> bool {
+        self.transaction_state() == TransactionState::Write
+    }
+
+    fn transaction_state(&self) -> TransactionState {
+        let state = self.db.transaction_state(None::<&str>);
+        state.unwrap_or(TransactionState::None)
+    }
+
+    /// Begins a transaction that writes, when its turn has come.
+    pub(super) fn begin_writing(&self) -> Result<()> {
+        self.enter_lane()?;
+        self.command("BEGIN IMMEDIATE")
+    }
+
+    /// Sees to what a statement of the user's needs before it is run: its turn, if it takes the
+    /// writer's lock, which is the answer.
+    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<bool> {
+        if !insert::is_plain(sql) {
+            // SQLite takes most pragmas for writes, and few of them are.
+            self.is_plain.set(false);
+            return Ok(false);
+        }
+        let known = self.paces.borrow().of(sql).map(|pace| pace.locks);
+        let locks = known.unwrap_or_else(|| self.locks(statement, sql));
+        if locks {
+            self.enter_lane()?;
+        }
+        Ok(locks)
+    }
+
+    /// Whether a statement takes the writer's lock of the database. One that writes to temporary
+    /// tables only does not.
+    fn locks(&self, statement: &Statement<'_>, sql: &str) -> bool {
+        !statement.readonly()
+            && (self.lane.is_none() || self.explained_to_lock(sql).unwrap_or(true))
+    }
+
+    /// By what SQLite would do, step by step.
+    fn explained_to_lock(&self, sql: &str) -> rusqlite::Result<bool> {
+        let mut explained = self.db.prepare(&format!("EXPLAIN {sql}"))?;
+        let mut steps = explained.raw_query();
+        while let Some(step) = steps.next()? {
+            let main = step.get::<_, i64>("p1")? == 0;
+            let writes = step.get::<_, i64>("p2")? != 0;
+            if step.get_ref("opcode")?.as_str()? == "Transaction" && main && writes {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits for its turn, unless it is its turn already.
+    fn enter_lane(&self) -> Result<()> {
+        self.enter(None).map(drop)
+    }
+
+    /// The answer, if another has done what was ordered.
+    fn enter(&self, order: Option<&Arc<Order>>) -> Result<Option<Result<Outcome>>> {
+        let Some(lane) = &self.lane else {
+            return Ok(None);
+        };
+        if self.pass.borrow().is_some() || self.is_writing() {
+            return Ok(None);
+        }
+        if self.transaction_state() == TransactionState::Read {
+            // What it has read may be in the way of the one whose turn it is: SQLite knows, and
+            // refuses at once.
+            *self.pass.borrow_mut() = lane.try_enter();
+            return Ok(None);
+        }
+        match lane.enter(&self.control, order) {
+            Turn::In(pass) => *self.pass.borrow_mut() = Some(pass),
+            Turn::Done(done) => return Ok(Some(done)),
+            Turn::TimedOut => return Err(error::lane_is_taken()),
+            Turn::Cancelled => return Err(error::cancelled()),
+        }
+        Ok(None)
+    }
+
+    /// Lets the next one write, unless it still may itself.
+    pub(super) fn leave_lane(&self) {
+        if self.pass.borrow().is_some() && !self.is_writing() {
+            let pass = self.pass.take();
+            drop(pass);
+        }
+    }
+
+    /// It makes no difference which session runs this order, and it will not take long.
+    pub(super) fn may_join(&self, order: &Order) -> bool {
+        order.joins
+            && order.cache
+            && self.lane.is_some()
+            && !self.has_functions
+            && self.is_plain.get()
+            && !self.in_transaction()
+            && self.paces.borrow().of(&order.sql).is_some_and(Pace::joins)
+    }
+
+    /// Queues with an order that another may run, and runs those of others together with it.
+    /// `None` if it is to be run alone, and the turn has come for that.
+    pub(super) fn join_lane(&self, order: &Arc<Order>) -> Result<Option<Result<Outcome>>> {
+        if let Some(done) = self.enter(Some(order))? {
+            return Ok(Some(done));
+        }
+        let pass = self.pass.borrow();
+        let companions = pass.as_ref().map(|pass| pass.companions(MOST_TOGETHER));
+        drop(pass);
+        let Some(companions) = companions.filter(|companions| !companions.is_empty()) else {
+            return Ok(None);
+        };
+        match self.write_together(order, &companions) {
+            Together::Done(done) => {
+                let mut done = done.into_iter();
+                let own = done.next();
+                for (companion, done) in companions.into_iter().zip(done) {
+                    companion.answer(done);
+                }
+                Ok(own)
+            }
+            Together::Failed(error) => {
+                for companion in companions {
+                    companion.answer(Err(error.clone()));
+                }
+                Err(error)
+            }
+            Together::Apart => {
+                lane::put_back(companions);
+                Ok(None)
+            }
+        }
+    }
+
+    /// In one transaction. From its beginning on it cannot be cancelled: it is not one call's
+    /// alone.
+    fn write_together(&self, own: &Order, companions: &[Companion]) -> Together {
+        if self.command("BEGIN IMMEDIATE").is_err() {
+            return Together::Apart;
+        }
+        self.control.end();
+        let orders = companions.iter().map(Companion::order);
+        let mut done = Vec::with_capacity(companions.len() + 1);
+        let is_same = self.checks_at_once();
+        for order in std::iter::once(own).chain(orders) {
+            if !is_same {
+                break;
+            }
+            let one = self.run_joined(order);
+            // A statement that broke a rule has undone itself. After everything else nobody can
+            // be sure; and a rule may say that the whole transaction goes.
+            let is_settled = one.as_ref().err().is_none_or(error::is_constraint);
+            if !is_settled || !self.in_transaction() {
+                break;
+            }
+            done.push(one);
+        }
+        if done.len() == companions.len() + 1 {
+            match self.command("COMMIT") {
+                Ok(()) => return Together::Done(done),
+                Err(error) if error::is_of_the_disk(&error) => {
+                    self.undo();
+                    return Together::Failed(error);
+                }
+                Err(_) => {}
+            }
+        }
+        self.undo();
+        Together::Apart
+    }
+
+    fn undo(&self) {
+        if self.rollback().is_err() {
+            self.broken.set(true);
+        }
+    }
+
+    /// Every statement is checked at its own end. A foreign key that is checked at the end of the
+    /// transaction could be put right by the statement of another.
+    fn checks_at_once(&self) -> bool {
+        let version = self.db.prepare_cached("PRAGMA schema_version");
+        let version = version.and_then(|mut ask| ask.query_row([], |row| row.get::<_, i64>(0)));
+        let Ok(version) = version else { return false };
+        if let Some((of, checks_at_once)) = self.checks_at_once.get()
+            && of == version
+        {
+            return checks_at_once;
+        }
+        let deferred = "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%deferred%' LIMIT 1";
+        let looked = self.db.prepare(deferred);
+        let found = looked.and_then(|mut look| look.exists([]));
+        let checks_at_once = found.is_ok_and(|found| !found);
+        self.checks_at_once.set(Some((version, checks_at_once)));
+        checks_at_once
+    }
+
+    fn run_joined(&self, order: &Order) -> Result<Outcome> {
+        let mut statement = self.statement(&order.sql, order.cache)?;
+        check_count(&statement, order.params.len())?;
+        self.run_timed(&mut statement, order)
+    }
+
+    /// Runs a statement and notes how long it took.
+    pub(super) fn run_timed(
+        &self,
+        statement: &mut Statement<'_>,
+        order: &Order,
+    ) -> Result<Outcome> {
+        self.bind(statement, &order.params)?;
+        let locks = self.before_run(statement, &order.sql)?;
+        let is_writing = self.is_writing();
+        let began = pace::now();
+        let done = self.execute(statement, &order.sql, order.rows);
+        if order.cache {
+            let took = pace::now() - began;
+            let calls_out = self.alarm.take_used();
+            let sort = Pace::sort_of(statement, &order.sql);
+            let change = |pace: &mut Pace| {
+                pace.locks = locks;
+                if calls_out {
+                    pace.note_call_out();
+                }
+                match sort {
+                    // The disk's time is not the statement's.
+                    Sort::Write if !is_writing => pace.note_alone(took <= SOON),
+                    _ => pace.note(took),
+                }
+            };
+            self.paces.borrow_mut().change(&order.sql, sort, change);
+        }
+        done
+    }
+}
