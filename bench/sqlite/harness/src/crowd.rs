@@ -1,0 +1,119 @@
+//! Many tasks that write at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, Failure, Session};
+use crate::{Ids, report};
+
+/// What every task does again and again.
+#[derive(Clone, Copy)]
+enum Deed {
+    /// One row changed, by itself.
+    Write,
+    /// Two rows changed in a transaction.
+    Transfer,
+}
+
+impl Deed {
+    async fn done(self, session: &mut impl Session, ids: &mut Ids) -> Result<(), Failure> {
+        match self {
+            Deed::Write => session.write(ids.next()).await,
+            Deed::Transfer => session.transfer(ids.next(), ids.next()).await,
+        }
+    }
+}
+
+/// The phases of a measurement, which all tasks look at.
+const WARMING: u8 = 0;
+const COUNTED: u8 = 1;
+const OVER: u8 = 2;
+
+/// What one task has to tell.
+struct Tally {
+    done: u64,
+    slowest: Duration,
+    failures: Vec<String>,
+}
+
+pub(crate) async fn writes<E: Engine>(engine: &E, writers: usize, time: Duration) {
+    crowd(engine, writers, time, Deed::Write).await;
+}
+
+pub(crate) async fn transfers<E: Engine>(engine: &E, writers: usize, time: Duration) {
+    crowd(engine, writers, time, Deed::Transfer).await;
+}
+
+async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed) {
+    let phase = Arc::new(AtomicU8::new(WARMING));
+    let mut tasks = Vec::with_capacity(writers);
+    for seed in (10..).take(writers) {
+        let session = engine.writer().await;
+        let ids = Ids::new(seed);
+        tasks.push(tokio::spawn(one(session, ids, deed, Arc::clone(&phase))));
+    }
+    let clock = tokio::task::spawn_blocking({
+        // A thread of its own: an engine may keep the runtime's from their timers.
+        let phase = Arc::clone(&phase);
+        move || {
+            std::thread::sleep(time / 4);
+            phase.store(COUNTED, Ordering::Relaxed);
+            let began = Instant::now();
+            std::thread::sleep(time);
+            phase.store(OVER, Ordering::Relaxed);
+            began.elapsed()
+        }
+    });
+    let took = clock.await.expect("the clock does not panic");
+    let mut tallies = Vec::with_capacity(writers);
+    for task in tasks {
+        tallies.push(task.await.expect("no writer panics"));
+    }
+
+    let done: u64 = tallies.iter().map(|tally| tally.done).sum();
+    let slowest = tallies.iter().map(|tally| tally.slowest).max();
+    let failures: Vec<&String> = tallies.iter().flat_map(|tally| &tally.failures).collect();
+    if let Some(first) = failures.first() {
+        eprintln!("first of {} errors: {first}", failures.len());
+    }
+    report(
+        "per_second",
+        u128::from(done) * 1_000_000_000 / took.as_nanos(),
+    );
+    report("errors", failures.len());
+    report(
+        "starved",
+        tallies.iter().filter(|tally| tally.done == 0).count(),
+    );
+    report("slowest_ms", slowest.unwrap_or_default().as_millis());
+}
+
+/// Counts what ended while it counts; errors at any time.
+async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, phase: Arc<AtomicU8>) -> Tally {
+    let mut tally = Tally {
+        done: 0,
+        slowest: Duration::ZERO,
+        failures: Vec::new(),
+    };
+    loop {
+        let began = Instant::now();
+        let result = deed.done(&mut session, &mut ids).await;
+        match phase.load(Ordering::Relaxed) {
+            WARMING => {}
+            COUNTED => {
+                tally.done += u64::from(result.is_ok());
+                tally.slowest = tally.slowest.max(began.elapsed());
+            }
+            _ => {
+                tally
+                    .failures
+                    .extend(result.err().map(|error| error.to_string()));
+                return tally;
+            }
+        }
+        tally
+            .failures
+            .extend(result.err().map(|error| error.to_string()));
+    }
+}

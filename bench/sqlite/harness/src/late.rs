@@ -1,0 +1,144 @@
+//! How long everybody else on the runtime has to wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, Session, sql};
+use crate::reads::read;
+use crate::{Ids, report};
+
+const PERIOD: Duration = Duration::from_millis(1);
+const SCAN: Duration = Duration::from_millis(200);
+/// Nothing here may take longer, whatever an engine does to the runtime.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Reads in a row beside a task that wants its turn.
+const READS: usize = 10_000;
+
+/// A timer of 1 ms, while one task reads rows and another has a scan of 200 ms: first with a
+/// statement that has been quick a hundred times, then with one that has never been run before.
+pub(crate) async fn timer<E: Engine>(engine: &E) {
+    let mut scanner = engine.reader().await;
+    let limit = limit_for(&mut scanner, SCAN).await;
+    let mut reader = engine.reader().await;
+    let mut ids = Ids::new(2);
+    for _ in 0..1_000 {
+        read(&mut reader, &mut ids).await;
+    }
+
+    let over = Arc::new(AtomicBool::new(false));
+    let ticking = tokio::spawn(worst_lateness(Arc::clone(&over)));
+    let reads = Arc::new(AtomicU64::new(0));
+    let (stop, count) = (Arc::clone(&over), Arc::clone(&reads));
+    let reading = tokio::spawn(async move {
+        let began = Instant::now();
+        while !stop.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+            read(&mut reader, &mut ids).await;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // The timer and the reader are to be at work when the scan begins.
+    tokio::time::sleep(20 * PERIOD).await;
+    let before = reads.load(Ordering::Relaxed);
+    let began = Instant::now();
+    scanner.scan(sql::SCAN, limit).await;
+    scanner.scan(&format!("{} -- new", sql::SCAN), limit).await;
+    let took = began.elapsed();
+    let meanwhile = reads.load(Ordering::Relaxed) - before;
+    over.store(true, Ordering::Relaxed);
+
+    let worst = ticking.await.expect("the timer does not panic");
+    reading.await.expect("the reader does not panic");
+    report("late_us", worst.as_micros());
+    report("scans_ms", took.as_millis());
+    report("reads_meanwhile", meanwhile);
+}
+
+/// The same timer with nothing beside it: what is the machine's.
+pub(crate) async fn idle_timer(time: Duration) {
+    let over = Arc::new(AtomicBool::new(false));
+    let ticking = tokio::spawn(worst_lateness(Arc::clone(&over)));
+    tokio::time::sleep(time).await;
+    over.store(true, Ordering::Relaxed);
+    let worst = ticking.await.expect("the timer does not panic");
+    report("late_us", worst.as_micros());
+}
+
+async fn worst_lateness(over: Arc<AtomicBool>) -> Duration {
+    let mut worst = Duration::ZERO;
+    while !over.load(Ordering::Relaxed) {
+        let due = Instant::now() + PERIOD;
+        tokio::time::sleep_until(due.into()).await;
+        worst = worst.max(due.elapsed());
+    }
+    worst
+}
+
+/// How many accounts to scan so that it takes so long. Leaves behind a statement that has
+/// been quick very often.
+async fn limit_for(session: &mut impl Session, time: Duration) -> i64 {
+    const PROBE: i64 = 40;
+    for _ in 0..100 {
+        session.scan(sql::SCAN, 1).await;
+    }
+    let began = Instant::now();
+    session.scan(sql::SCAN, PROBE).await;
+    // Limited, so that an odd reading of the clock does not ask for a scan of hours.
+    let times = time.as_micros() / began.elapsed().as_micros().max(1);
+    PROBE * i64::try_from(times.clamp(1, 200)).expect("it is at most 200")
+}
+
+/// 10,000 reads in a row in one task, beside one that only wants its turn.
+pub(crate) async fn gap<E: Engine>(engine: &E) {
+    let mut session = engine.reader().await;
+    let mut ids = Ids::new(3);
+    for _ in 0..1_000 {
+        read(&mut session, &mut ids).await;
+    }
+    beside(async move {
+        for _ in 0..READS {
+            read(&mut session, &mut ids).await;
+        }
+    })
+    .await;
+}
+
+/// The same beside a task that yields at once, as often: what is the machine's.
+pub(crate) async fn idle_gap() {
+    beside(async {
+        for _ in 0..READS {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Reports the longest time between two turns of a task that always wants one, while other
+/// work goes on.
+async fn beside(work: impl Future<Output = ()> + Send + 'static) {
+    let over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&over);
+    let competing = tokio::spawn(async move {
+        let mut worst = Duration::ZERO;
+        let mut turns = 0_u64;
+        let mut last = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+            let now = Instant::now();
+            worst = worst.max(now - last);
+            last = now;
+            turns += 1;
+        }
+        (worst, turns)
+    });
+    // It is to have had its first turn.
+    tokio::task::yield_now().await;
+    let worked = tokio::spawn(async move {
+        work.await;
+        over.store(true, Ordering::Relaxed);
+    });
+    let (worst, turns) = competing.await.expect("it does not panic");
+    worked.await.expect("nothing in it panics");
+    report("gap_us", worst.as_micros());
+    report("turns", turns);
+}
