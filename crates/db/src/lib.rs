@@ -15,6 +15,7 @@ mod deadline;
 pub mod driver;
 mod dsn;
 mod error;
+pub mod guide;
 mod handle;
 mod link;
 mod methods;

@@ -1,0 +1,22 @@
+//! The guide: how to use it, and how to come here from elsewhere.
+//!
+//! | page | for whom |
+//! |---|---|
+//! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and the mistakes one makes |
+//! | [`from_sqlx`] | those who know sqlx |
+//! | [`from_deadpool`] | those who know deadpool or deadpool-postgres |
+//! | [`from_pdo`] | those who know PHP's PDO, or TrueAsync's pool for it |
+//!
+//! The pages hold no code of their own but examples, and every example in Rust is run as a test.
+
+#[doc = include_str!("../docs/styles.md")]
+pub mod styles {}
+
+#[doc = include_str!("../docs/from_sqlx.md")]
+pub mod from_sqlx {}
+
+#[doc = include_str!("../docs/from_deadpool.md")]
+pub mod from_deadpool {}
+
+#[doc = include_str!("../docs/from_pdo.md")]
+pub mod from_pdo {}
