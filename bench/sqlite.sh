@@ -48,7 +48,7 @@ built() {
 }
 declare -rA program=(
     [bare]="$(built ours sqlite-bare)"
-    [idle]="$(built ours sqlite-bare)"
+    [without]="$(built ours sqlite-bare)"
     [db]="$(built ours sqlite-db)"
     [sqlx]="$(built sqlx cenote-bench-sqlite-sqlx)"
     [tokio-rusqlite]="$(built tokio-rusqlite cenote-bench-sqlite-tokio-rusqlite)"
@@ -63,8 +63,8 @@ touch "$figures"
 # Notes the figures of one run, each with the scenario and the engine: measure SCENARIO ENGINE
 measure() {
     local scenario="$1"
-    if [[ "$2" == idle ]]; then
-        scenario="${1/-/-idle-}"
+    if [[ "$2" == without ]]; then
+        scenario="${1/-/-without-}"
     fi
     local told
     told="$(timeout 120 "${program[$2]}" "$scratch/accounts.db" "$scenario" "$milliseconds" 2>"$scratch/errors")" ||
@@ -91,7 +91,7 @@ alternate() {
 }
 
 for scenario in "${reads[@]}"; do alternate "$scenario" bare "${peers[@]}"; done
-for scenario in "${timers[@]}" "${gaps[@]}"; do alternate "$scenario" idle "${peers[@]}"; done
+for scenario in "${timers[@]}" "${gaps[@]}"; do alternate "$scenario" without "${peers[@]}"; done
 for scenario in "${writes[@]}"; do alternate "$scenario" bare "${peers[@]}"; done
 
 # One figure of all rounds: figure median|worst SCENARIO ENGINE NAME
@@ -124,7 +124,7 @@ done
 for scenario in "${timers[@]}"; do
     measured "$scenario" || continue
     printf '\n%-22s %12s %12s %12s %12s\n' "$scenario" "worst, us" "of all" "two scans, ms" "reads beside"
-    for engine in idle "${peers[@]}"; do
+    for engine in without "${peers[@]}"; do
         printf '  %-20s %12d %12d %12s %12s\n' "$engine" \
             "$(figure median "$scenario" "$engine" late_us)" "$(figure worst "$scenario" "$engine" late_us)" \
             "$(figure median "$scenario" "$engine" scans_ms)" "$(figure median "$scenario" "$engine" reads_meanwhile)"
@@ -133,7 +133,7 @@ done
 for scenario in "${gaps[@]}"; do
     measured "$scenario" || continue
     printf '\n%-22s %12s %12s %12s\n' "$scenario" "worst, us" "of all" "turns"
-    for engine in idle "${peers[@]}"; do
+    for engine in without "${peers[@]}"; do
         printf '  %-20s %12d %12d %12d\n' "$engine" \
             "$(figure median "$scenario" "$engine" gap_us)" "$(figure worst "$scenario" "$engine" gap_us)" \
             "$(figure median "$scenario" "$engine" turns)"
@@ -152,11 +152,16 @@ for scenario in "${writes[@]}"; do
 done
 
 missed=0
-# Prints a goal and whether it is met: goal SCENARIO WHAT VALUE at-most|at-least LIMIT
+unknown=0
+# Prints a goal and whether it is met: goal SCENARIO WHAT VALUE at-most|at-least LIMIT [WITHOUT]
+# Where even a program without a database comes near the limit, nothing can be said.
 goal() {
     measured "$1" || return 0
     local verdict=met
-    if ! awk -v value="$3" -v how="$4" -v limit="$5" \
+    if awk -v without="${6:-0}" -v value="$3" -v limit="$5" 'BEGIN { exit !(value > limit && without > limit / 2) }'; then
+        verdict="UNKNOWN: without a database $6"
+        unknown=$((unknown + 1))
+    elif ! awk -v value="$3" -v how="$4" -v limit="$5" \
         'BEGIN { exit !(how == "at-most" ? value <= limit : value >= limit) }'; then
         verdict=MISSED
         missed=$((missed + 1))
@@ -173,10 +178,12 @@ for scenario in "${reads[@]}"; do
     goal "$scenario" "time of a read, to bare" "$(to_bare "$scenario" ns)" at-most 3
 done
 for scenario in "${timers[@]}"; do
-    goal "$scenario" "a timer is late, us" "$(figure median "$scenario" db late_us)" at-most 10000
+    goal "$scenario" "a timer is late, us" "$(figure median "$scenario" db late_us)" at-most 10000 \
+        "$(figure median "$scenario" without late_us)"
 done
 for scenario in "${gaps[@]}"; do
-    goal "$scenario" "another task waits, us" "$(figure median "$scenario" db gap_us)" at-most 1000
+    goal "$scenario" "another task waits, us" "$(figure median "$scenario" db gap_us)" at-most 1000 \
+        "$(figure median "$scenario" without gap_us)"
 done
 for scenario in "${writes[@]}"; do
     goal "$scenario" "errors" "$(figure worst "$scenario" db errors)" at-most 0
@@ -187,6 +194,9 @@ for scenario in write-full-mt write-normal-mt; do
 done
 goal transaction-full-mt "transactions a second, to one bare" "$(to_bare transaction-full-mt per_second)" at-least 0.5
 
-if ((missed)) && $must_reach; then
-    die "$missed goals are missed"
+if ((unknown)); then
+    echo "sqlite.sh: $unknown goals cannot be judged: the machine is too busy with other things" >&2
+fi
+if ((missed + unknown)) && $must_reach; then
+    die "$missed goals are missed, $unknown not shown to be met"
 fi

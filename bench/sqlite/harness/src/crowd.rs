@@ -1,7 +1,7 @@
 //! Many tasks that write at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Failure, Session};
@@ -25,10 +25,35 @@ impl Deed {
     }
 }
 
-/// The phases of a measurement, which all tasks look at.
+/// So often everybody could have had a turn, before one that had none counts as left out.
+const TURNS: usize = 5;
+
+/// The phases of a measurement.
 const WARMING: u8 = 0;
 const COUNTED: u8 = 1;
 const OVER: u8 = 2;
+
+/// What all tasks look at.
+struct Watch {
+    phase: AtomicU8,
+    done: AtomicUsize,
+}
+
+impl Watch {
+    /// Counts for so long, and longer if the disk is slow. Blocks.
+    fn run(&self, writers: usize, time: Duration) -> Duration {
+        std::thread::sleep(time / 4);
+        self.phase.store(COUNTED, Ordering::Relaxed);
+        let began = Instant::now();
+        std::thread::sleep(time);
+        let enough = || self.done.load(Ordering::Relaxed) >= TURNS * writers;
+        while !enough() && began.elapsed() < 10 * time {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.phase.store(OVER, Ordering::Relaxed);
+        began.elapsed()
+    }
+}
 
 /// What one task has to tell.
 struct Tally {
@@ -46,25 +71,18 @@ pub(crate) async fn transfers<E: Engine>(engine: &E, writers: usize, time: Durat
 }
 
 async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed) {
-    let phase = Arc::new(AtomicU8::new(WARMING));
+    let watch = Arc::new(Watch {
+        phase: AtomicU8::new(WARMING),
+        done: AtomicUsize::new(0),
+    });
     let mut tasks = Vec::with_capacity(writers);
     for seed in (10..).take(writers) {
         let session = engine.writer().await;
         let ids = Ids::new(seed);
-        tasks.push(tokio::spawn(one(session, ids, deed, Arc::clone(&phase))));
+        tasks.push(tokio::spawn(one(session, ids, deed, Arc::clone(&watch))));
     }
-    let clock = tokio::task::spawn_blocking({
-        // A thread of its own: an engine may keep the runtime's from their timers.
-        let phase = Arc::clone(&phase);
-        move || {
-            std::thread::sleep(time / 4);
-            phase.store(COUNTED, Ordering::Relaxed);
-            let began = Instant::now();
-            std::thread::sleep(time);
-            phase.store(OVER, Ordering::Relaxed);
-            began.elapsed()
-        }
-    });
+    // On a thread of its own: an engine may keep the runtime's from their timers.
+    let clock = tokio::task::spawn_blocking(move || watch.run(writers, time));
     let took = clock.await.expect("the clock does not panic");
     let mut tallies = Vec::with_capacity(writers);
     for task in tasks {
@@ -90,7 +108,7 @@ async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed
 }
 
 /// Counts what ended while it counts; errors at any time.
-async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, phase: Arc<AtomicU8>) -> Tally {
+async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, watch: Arc<Watch>) -> Tally {
     let mut tally = Tally {
         done: 0,
         slowest: Duration::ZERO,
@@ -99,10 +117,11 @@ async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, phase: Arc<Ato
     loop {
         let began = Instant::now();
         let result = deed.done(&mut session, &mut ids).await;
-        match phase.load(Ordering::Relaxed) {
+        match watch.phase.load(Ordering::Relaxed) {
             WARMING => {}
             COUNTED => {
                 tally.done += u64::from(result.is_ok());
+                watch.done.fetch_add(1, Ordering::Relaxed);
                 tally.slowest = tally.slowest.max(began.elapsed());
             }
             _ => {

@@ -51,7 +51,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// A way to SQLite.
 ///
-/// All have WAL, a busy time-out of 5 s and foreign keys on, which are the defaults of `Db`.
+/// All have WAL, a busy time-out of 30 s and foreign keys on, which are the defaults of `Db`.
 pub trait Engine: Clone + Send + Sync + Sized + 'static {
     /// What one task uses.
     type Session: Session;

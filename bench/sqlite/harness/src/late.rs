@@ -1,5 +1,6 @@
 //! How long everybody else on the runtime has to wait.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,8 @@ use crate::{Ids, report};
 
 const PERIOD: Duration = Duration::from_millis(1);
 const SCAN: Duration = Duration::from_millis(200);
+/// What a read of a row takes, more or less.
+const READ: Duration = Duration::from_micros(4);
 /// Nothing here may take longer, whatever an engine does to the runtime.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Reads in a row beside a task that wants its turn.
@@ -54,14 +57,35 @@ pub(crate) async fn timer<E: Engine>(engine: &E) {
     report("reads_meanwhile", meanwhile);
 }
 
-/// The same timer with nothing beside it: what is the machine's.
-pub(crate) async fn idle_timer(time: Duration) {
+/// The same timer without a database, for as long: a task that is as busy as one that reads, and
+/// a thread that is as busy as one that scans. What is late then is the machine's doing.
+pub(crate) async fn timer_without() {
     let over = Arc::new(AtomicBool::new(false));
     let ticking = tokio::spawn(worst_lateness(Arc::clone(&over)));
-    tokio::time::sleep(time).await;
+    let stop = Arc::clone(&over);
+    let reading = tokio::spawn(async move {
+        while !stop.load(Ordering::Relaxed) {
+            as_busy_as_a_read().await;
+        }
+    });
+    let scanning = tokio::task::spawn_blocking(|| spin_for(2 * SCAN));
+    scanning.await.expect("it does not panic");
     over.store(true, Ordering::Relaxed);
     let worst = ticking.await.expect("the timer does not panic");
+    reading.await.expect("it does not panic");
     report("late_us", worst.as_micros());
+}
+
+async fn as_busy_as_a_read() {
+    spin_for(READ);
+    tokio::task::yield_now().await;
+}
+
+fn spin_for(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        spin_loop();
+    }
 }
 
 async fn worst_lateness(over: Arc<AtomicBool>) -> Duration {
@@ -103,11 +127,11 @@ pub(crate) async fn gap<E: Engine>(engine: &E) {
     .await;
 }
 
-/// The same beside a task that yields at once, as often: what is the machine's.
-pub(crate) async fn idle_gap() {
+/// The same without a database: what is the machine's doing.
+pub(crate) async fn gap_without() {
     beside(async {
         for _ in 0..READS {
-            tokio::task::yield_now().await;
+            as_busy_as_a_read().await;
         }
     })
     .await;

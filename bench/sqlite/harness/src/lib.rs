@@ -58,9 +58,9 @@ async fn measure<E: Engine>(
     match what.as_str() {
         "read" => reads::one_task(&normal.await, time).await,
         "timer" => late::timer(&normal.await).await,
-        "timer-idle" => late::idle_timer(time).await,
+        "timer-without" => late::timer_without().await,
         "gap" => late::gap(&normal.await).await,
-        "gap-idle" => late::idle_gap().await,
+        "gap-without" => late::gap_without().await,
         "write-normal" => crowd::writes(&normal.await, writers, time).await,
         "write-full" => crowd::writes(&full.await, writers, time).await,
         "transaction-normal" => crowd::transfers(&normal.await, writers, time).await,

@@ -21,7 +21,7 @@ impl Engine for Sqlx {
         let options = SqliteConnectOptions::new()
             .filename(file)
             .journal_mode(SqliteJournalMode::Wal)
-            .busy_timeout(Duration::from_secs(5))
+            .busy_timeout(Duration::from_secs(30))
             .foreign_keys(true)
             .synchronous(match synchronous {
                 Synchronous::Normal => SqliteSynchronous::Normal,

@@ -26,7 +26,7 @@ async fn connect(file: &Path, synchronous: Synchronous) -> Connection {
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", synchronous.word())?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        connection.pragma_update(None, "busy_timeout", 5_000)
+        connection.pragma_update(None, "busy_timeout", 30_000)
     });
     set.await.expect("the pragmas are right");
     connection

@@ -45,7 +45,7 @@ impl Bare {
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", self.synchronous.word())?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        connection.pragma_update(None, "busy_timeout", 5_000)?;
+        connection.pragma_update(None, "busy_timeout", 30_000)?;
         Ok(connection)
     }
 }
