@@ -132,10 +132,11 @@ for scenario in "${timers[@]}"; do
 done
 for scenario in "${gaps[@]}"; do
     measured "$scenario" || continue
-    printf '\n%-22s %12s %12s %12s\n' "$scenario" "worst, us" "of all" "turns"
+    printf '\n%-22s %12s %12s %12s %12s\n' "$scenario" "worst, us" "of all" "it ran, us" "turns"
     for engine in without "${peers[@]}"; do
-        printf '  %-20s %12d %12d %12d\n' "$engine" \
+        printf '  %-20s %12d %12d %12d %12d\n' "$engine" \
             "$(figure median "$scenario" "$engine" gap_us)" "$(figure worst "$scenario" "$engine" gap_us)" \
+            "$(figure median "$scenario" "$engine" gap_run_us)" \
             "$(figure median "$scenario" "$engine" turns)"
     done
 done
