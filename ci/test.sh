@@ -202,6 +202,9 @@ step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnin
 step "pool without features" cargo check -p cenote-pool --no-default-features
 step "database layer without drivers" cargo check -p cenote --no-default-features
 step "tests" cargo test --workspace --all-features --no-fail-fast
+step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
+    cargo test -p cenote --all-features --test conformance --test regressions --test cancel \
+    --test sqlite_suite --test sqlite_cancel --test sqlite_transactions
 start_redis
 step "example: redis" cargo run -q -p cenote-pool --example redis -- "redis://127.0.0.1:$redis_port"
 step "documentation" check_docs

@@ -56,6 +56,25 @@ impl SqliteConnection {
         self.worker.session().map_or(0, Session::compiled)
     }
 
+    /// How many statements were run in place.
+    #[doc(hidden)]
+    pub fn in_place_runs(&self) -> u64 {
+        self.worker.in_place_runs()
+    }
+
+    /// From now on no statement counts as long, on however busy a machine a test runs.
+    #[doc(hidden)]
+    pub fn time_nothing(&mut self) {
+        self.worker.time_nothing();
+    }
+
+    /// How many connections wait for their turn to write to this database. 0 while a call is
+    /// under way.
+    #[doc(hidden)]
+    pub fn waiting_writers(&self) -> usize {
+        self.worker.session().map_or(0, Session::waiting_writers)
+    }
+
     /// The connection's thread, for a test that wants to see it end. Only the first time.
     #[doc(hidden)]
     pub fn take_thread(&mut self) -> Option<JoinHandle<()>> {

@@ -181,17 +181,12 @@ impl Control {
         state.in_place
     }
 
-    /// Asked by the watchdog: the call that runs in place and can be given up, or 0. If that is
-    /// the one that it has seen before, it is stopped.
-    pub(super) fn watch(&self, seen_before: u64) -> u64 {
+    /// Asked by the watchdog, every now and then: stops a call that runs in place if its time is up.
+    pub(super) fn watch(&self) {
         let mut state = self.state();
-        if state.until.is_none() {
-            return 0;
-        }
-        if state.running == seen_before {
+        if state.until.is_some_and(|until| pace::now() >= until) {
             state.send_to_thread();
         }
-        state.running
     }
 
     /// The lane says something to the call that waits for it.

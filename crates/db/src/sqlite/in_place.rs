@@ -1,6 +1,6 @@
 //! Running a short statement where it is called, without a hop to the connection's thread.
 
-use super::pace::{self, LONG, Pace, Sort};
+use super::pace::{self, Pace, Sort, Stopwatch};
 use super::session::Session;
 use super::statement::check_count;
 use super::types::bound;
@@ -44,10 +44,10 @@ impl Worker {
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let sort = self.session()?.sort_in_place(request)?;
         pace::make_room().await;
-        let began = pace::now();
-        let until = (sort == Sort::Read).then_some(began + LONG);
+        let watch = Stopwatch::start(self.session()?.is_timed);
+        let until = (sort == Sort::Read).then(|| watch.limit());
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
-        let took = pace::now() - began;
+        let took = watch.took();
         pace::note_in_place(took);
         let is_repeated = given_up && sort == Sort::Read;
         let session = self.session()?;

@@ -109,6 +109,11 @@ impl Lane {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
     /// The pass, if nobody has it and nobody waits.
     pub(super) fn try_enter(self: &Arc<Self>) -> Option<Pass> {
         let mut queue = self.queue();
@@ -296,7 +301,7 @@ mod tests {
 
     /// Waits until so many are queued.
     fn until_queued(lane: &Lane, count: usize) {
-        while lane.queue().waiting.len() != count {
+        while lane.waiting() != count {
             std::thread::yield_now();
         }
     }
@@ -360,7 +365,7 @@ mod tests {
             cancelled.cancel(5);
             assert!(matches!(waiting.join().unwrap(), Turn::Cancelled));
         });
-        assert_eq!(lane.queue().waiting.len(), 0);
+        assert_eq!(lane.waiting(), 0);
         drop(first);
         assert!(lane.try_enter().is_some());
     }
@@ -372,7 +377,7 @@ mod tests {
         let hasty = Arc::new(Control::new(Duration::ZERO));
         hasty.begin(1);
         assert!(matches!(lane.enter(&hasty, None), Turn::TimedOut));
-        assert_eq!(lane.queue().waiting.len(), 0);
+        assert_eq!(lane.waiting(), 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_micros(200);
 
 /// A run in place that takes longer is given up if it can be, and its statement has to prove
 /// itself for longer the next time.
-pub(super) const LONG: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_millis(1);
 
 /// So many short runs in a row are asked of a statement at first, and at most.
 const FIRST_PROOF: u32 = 2;
@@ -35,6 +35,36 @@ const YIELD_AFTER: Duration = Duration::from_micros(250);
 pub(super) fn now() -> Instant {
     Instant::now()
 }
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopwatch {
+    /// None if it is not looked at: then it takes no time.
+    began: Option<Instant>,
+}
+
+impl Stopwatch {
+    pub(super) fn start(is_timed: bool) -> Self {
+        Stopwatch {
+            began: is_timed.then(now),
+        }
+    }
+
+    pub(super) fn took(self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| now() - began)
+    }
+
+    /// When a run in place has taken too long.
+    pub(super) fn limit(self) -> Instant {
+        match self.began {
+            Some(began) => began + LONG,
+            None => now() + NO_LIMIT,
+        }
+    }
+}
+
+/// Nobody waits for so long.
+const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What a statement does, as far as running it in place is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,6 +35,8 @@ pub(super) struct Session {
     pub(super) alarm: Alarm,
     /// Statements may be run in place.
     pub(super) in_place: bool,
+    /// How long they take is looked at.
+    pub(super) is_timed: bool,
     /// The application has functions or collations of its own.
     pub(super) has_functions: bool,
     /// Nothing was run on it but plain statements: it waits for locks as it was told to, no
@@ -82,6 +84,7 @@ impl Session {
             control,
             alarm,
             in_place: false,
+            is_timed: true,
             has_functions: false,
             is_plain: Cell::new(true),
             paces: RefCell::new(Paces::new(statement_cache)),

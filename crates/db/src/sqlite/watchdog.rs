@@ -2,11 +2,11 @@
 //!
 //! SQLite asks every thousand steps of its virtual machine whether a statement has to stop; but one
 //! step can take long, and then nobody asks. So somebody looks from outside, every few
-//! milliseconds: a run that is still the same at the next look is interrupted. While nothing runs
-//! in place, for a second or so, it sleeps.
+//! milliseconds, and interrupts what has taken its time. While nothing runs in place, for a second
+//! or so, it sleeps.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -22,15 +22,8 @@ const DROWSY: u32 = 250;
 #[derive(Debug)]
 pub(super) struct Watchdog {
     state: AtomicU8,
-    watched: Mutex<Vec<Watched>>,
+    watched: Mutex<Vec<Weak<Control>>>,
     thread: Thread,
-}
-
-#[derive(Debug)]
-struct Watched {
-    control: Weak<Control>,
-    /// The call that ran in place at the last look.
-    seen: u64,
 }
 
 /// It sleeps until somebody wakes it.
@@ -70,16 +63,13 @@ impl Watchdog {
     pub(super) fn over(control: &Arc<Control>) -> Option<&'static Watchdog> {
         let watchdog = Watchdog::get()?;
         let mut watched = watchdog.watched();
-        watched.retain(|watched| watched.control.strong_count() > 0);
-        watched.push(Watched {
-            control: Arc::downgrade(control),
-            seen: 0,
-        });
+        watched.retain(|control| control.strong_count() > 0);
+        watched.push(Arc::downgrade(control));
         drop(watched);
         Some(watchdog)
     }
 
-    fn watched(&self) -> std::sync::MutexGuard<'_, Vec<Watched>> {
+    fn watched(&self) -> MutexGuard<'_, Vec<Weak<Control>>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,10 +111,8 @@ impl Watchdog {
     }
 
     fn look(&self) {
-        for watched in self.watched().iter_mut() {
-            if let Some(control) = watched.control.upgrade() {
-                watched.seen = control.watch(watched.seen);
-            }
+        for control in self.watched().iter().filter_map(Weak::upgrade) {
+            control.watch();
         }
     }
 }
@@ -164,22 +152,24 @@ mod tests {
         let db = rusqlite::Connection::open_in_memory().unwrap();
         let control = control(&db);
         control.begin_in_place(1, None);
-        assert_eq!(control.watch(1), 0);
-        assert_eq!(control.watch(1), 0);
+        control.watch();
         assert!(!db.is_interrupted());
         assert!(!control.end_in_place());
     }
 
     #[test]
-    fn the_next_run_is_not_taken_for_the_last() {
+    fn what_has_time_left_is_not_stopped_and_nothing_is_when_it_is_over() {
         let db = rusqlite::Connection::open_in_memory().unwrap();
         let control = control(&db);
-        control.begin_in_place(1, Some(pace::now()));
-        assert_eq!(control.watch(0), 1);
+        control.begin_in_place(1, Some(pace::now() + Duration::from_secs(3600)));
+        control.watch();
         assert!(!control.end_in_place());
         control.begin_in_place(2, Some(pace::now()));
-        assert_eq!(control.watch(1), 2);
         assert!(!control.end_in_place());
+        control.watch();
+        control.begin(3);
+        control.watch();
+        assert!(!control.must_stop());
         assert!(!db.is_interrupted());
     }
 
@@ -191,6 +181,6 @@ mod tests {
         drop(first);
         let _second = Watchdog::over(&Arc::new(Control::new(Duration::ZERO))).unwrap();
         let watched = watchdog.watched();
-        assert!(!watched.iter().any(|watched| watched.control.ptr_eq(&gone)));
+        assert!(!watched.iter().any(|control| control.ptr_eq(&gone)));
     }
 }

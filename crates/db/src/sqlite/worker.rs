@@ -57,6 +57,8 @@ pub(super) struct Worker {
     watchdog: Option<&'static Watchdog>,
     /// The number of the last call.
     call: u64,
+    /// How many were run in place and brought to their end there.
+    in_place_runs: u64,
     /// The thread has ended, and the session with it.
     lost: bool,
     thread: Option<JoinHandle<()>>,
@@ -93,6 +95,7 @@ impl Worker {
             watchdog: Watchdog::over(&control),
             control,
             call: OPENING,
+            in_place_runs: 0,
             lost: false,
             thread: Some(thread),
         };
@@ -159,7 +162,20 @@ impl Worker {
         let done = program(session);
         let given_up = running.end();
         session.tidy();
+        self.in_place_runs += u64::from(!given_up);
         Some((done, given_up))
+    }
+
+    /// From now on no run counts as long, on whatever machine: for tests.
+    pub(super) fn time_nothing(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.is_timed = false;
+        }
+    }
+
+    /// How many programs were run in place and brought to their end there.
+    pub(super) fn in_place_runs(&self) -> u64 {
+        self.in_place_runs
     }
 
     /// Waits for the session to come home, and cancels the call it is out for if that

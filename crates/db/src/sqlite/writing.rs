@@ -8,7 +8,7 @@ use rusqlite::{Statement, TransactionState};
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Turn};
-use super::pace::{self, Pace, Sort};
+use super::pace::{Pace, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use crate::driver::Outcome;
@@ -111,6 +111,10 @@ impl Session {
             Turn::Cancelled => return Err(error::cancelled()),
         }
         Ok(None)
+    }
+
+    pub(super) fn waiting_writers(&self) -> usize {
+        self.lane.as_ref().map_or(0, |lane| lane.waiting())
     }
 
     /// Lets the next one write, unless it still may itself.
@@ -243,10 +247,10 @@ impl Session {
         self.bind(statement, &order.params)?;
         let locks = self.before_run(statement, &order.sql)?;
         let is_writing = self.is_writing();
-        let began = pace::now();
+        let watch = Stopwatch::start(self.is_timed);
         let done = self.execute(statement, &order.sql, order.rows);
         if order.cache {
-            let took = pace::now() - began;
+            let took = watch.took();
             let calls_out = self.alarm.take_used();
             let sort = Pace::sort_of(statement, &order.sql);
             let change = |pace: &mut Pace| {
