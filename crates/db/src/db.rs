@@ -193,6 +193,29 @@ impl Db {
         async move { transaction::run(&call, TransactionOptions::new(), body).await }
     }
 
+    /// Runs a closure in a transaction, like [`try_transaction`](Db::try_transaction), with options.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`transaction`](Db::transaction).
+    ///
+    /// # Errors
+    ///
+    /// As [`transaction_with`](Db::transaction_with), by way of `From<cenote::Error>`.
+    #[track_caller]
+    pub fn try_transaction_with<'a, T: 'a, E, F>(
+        &'a self,
+        options: TransactionOptions,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>>
+    where
+        E: From<Error> + 'a,
+        F: AsyncFnOnce() -> Result<T, E> + 'a,
+    {
+        let call = self.call();
+        async move { transaction::run(&call, options, body).await }
+    }
+
     /// Runs a closure in a transaction, again after a serialization failure or a deadlock, as
     /// often as [`TransactionOptions::retries`] says, with growing pauses.
     ///
