@@ -27,6 +27,16 @@ pin_project! {
     }
 }
 
+/// An empty body of no request, which has ended: for layers that answer in place of the service.
+impl<B> Default for CoroutineBody<B> {
+    fn default() -> Self {
+        CoroutineBody {
+            coroutine: None,
+            body: None,
+        }
+    }
+}
+
 impl<B> CoroutineBody<B> {
     /// Drops the body where it ran, then ends the coroutine. Does so once.
     fn end(self: Pin<&mut Self>) {
@@ -41,10 +51,7 @@ impl<B: Body> CoroutineBody<B> {
     pub(crate) fn new(coroutine: Coroutine, body: B) -> Self {
         if body.is_end_stream() {
             coroutine.enter(|| drop(body));
-            return CoroutineBody {
-                coroutine: None,
-                body: None,
-            };
+            return CoroutineBody::default();
         }
         CoroutineBody {
             coroutine: Some(coroutine),

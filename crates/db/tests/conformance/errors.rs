@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use cenote::{Builder, Db, DbConfig, Error, Kind, Result, Violation, named};
+use cenote::{Builder, Db, DbConfig, Error, Kind, Result, TransactionOptions, Violation, named};
 use tokio::sync::Barrier;
 
 use crate::support::{Place, connection_id, insert, shop, shop_with};
@@ -377,6 +377,14 @@ async fn the_callers_own_error_comes_out_of_a_transaction_as_it_went_in() {
         .try_transaction(async || {
             shop.exec(NOWHERE, ()).await?;
             Ok::<(), Refused>(())
+        })
+        .await;
+    assert_eq!(done, Err(Refused::Database));
+    let read_only = TransactionOptions::new().read_only();
+    let done = shop
+        .try_transaction_with(read_only, async || {
+            insert(&shop, 1).await?;
+            Err::<(), _>(Refused::TooPoor(7))
         })
         .await;
     assert_eq!(done, Err(Refused::Database));

@@ -1,0 +1,109 @@
+//! What can go wrong, and which status that is.
+
+use std::fmt;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use cenote::Kind;
+use serde::Serialize;
+
+/// What handlers and the repository return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a request failed.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no such thing: 404.
+    NotFound(&'static str),
+    /// There are fewer of this product than were asked for: 409.
+    OutOfStock {
+        /// The product.
+        product: i64,
+    },
+    /// There is one already: 409.
+    Duplicate(&'static str),
+    /// The request makes no sense: 422.
+    Invalid(&'static str),
+    /// The database said no, or nothing: 503 if another try may help, else 500.
+    Database(cenote::Error),
+}
+
+impl From<cenote::Error> for Error {
+    fn from(error: cenote::Error) -> Self {
+        Error::Database(error)
+    }
+}
+
+impl Error {
+    fn status(&self) -> StatusCode {
+        match self {
+            Error::NotFound(_) => StatusCode::NOT_FOUND,
+            Error::OutOfStock { .. } | Error::Duplicate(_) => StatusCode::CONFLICT,
+            Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Database(error) if may_pass(error) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Database(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// No connection was to be had in time, or another transaction was in the way.
+fn may_pass(error: &cenote::Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Timeout | Kind::Unavailable | Kind::Connect | Kind::Closed
+    ) || error.is_retryable()
+}
+
+#[derive(Serialize)]
+struct Problem {
+    error: String,
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let error = match &self {
+            // What the database says is for the log, not for strangers.
+            Error::Database(error) => {
+                eprintln!("{status}: {error}");
+                match status {
+                    StatusCode::SERVICE_UNAVAILABLE => "busy, please try again".to_owned(),
+                    _ => "internal error".to_owned(),
+                }
+            }
+            own => own.to_string(),
+        };
+        let mut response = (status, Json(Problem { error })).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let one_second = HeaderValue::from_static("1");
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, one_second);
+        }
+        response
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound(what) => write!(out, "there is no such {what}"),
+            Error::OutOfStock { product } => {
+                write!(out, "there are not enough of product {product}")
+            }
+            Error::Duplicate(what) => write!(out, "there is such a {what} already"),
+            Error::Invalid(why) => out.write_str(why),
+            Error::Database(_) => out.write_str("the database failed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Database(error) => Some(error),
+            _ => None,
+        }
+    }
+}

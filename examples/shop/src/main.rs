@@ -1,0 +1,65 @@
+//! Opens the database, serves, and ends in order.
+
+use std::time::Duration;
+
+use cenote::Db;
+use tokio::net::TcpListener;
+use tokio::signal;
+
+/// How long a request may take until its response begins.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// How long transactions may take to finish when the server ends.
+const DRAIN: Duration = Duration::from_secs(5);
+
+const USAGE: &str = "usage: cenote-shop [DSN]
+
+DSN     where the database is; default: the variable SHOP_DSN, or sqlite:shop.db
+The variable SHOP_LISTEN says where to listen; default: 127.0.0.1:3000";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let Some(dsn) = dsn() else {
+        println!("{USAGE}");
+        return Ok(());
+    };
+    let listen = std::env::var("SHOP_LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+
+    let db = Db::open(&dsn).await?;
+    cenote_shop::set_up(&db).await?;
+    let listener = TcpListener::bind(&listen).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, cenote_shop::app(db.clone(), TIME_LIMIT))
+        .with_graceful_shutdown(asked_to_end())
+        .await?;
+
+    // All responses are sent. What is still running in the background may finish.
+    println!("closing the database");
+    db.close_and_drain(DRAIN).await?;
+    Ok(())
+}
+
+/// `None` if help is wanted.
+fn dsn() -> Option<String> {
+    match std::env::args().nth(1) {
+        Some(option) if option.starts_with('-') => None,
+        Some(dsn) => Some(dsn),
+        None => Some(std::env::var("SHOP_DSN").unwrap_or_else(|_| "sqlite:shop.db".to_owned())),
+    }
+}
+
+/// Waits for Ctrl-C, or for what a service manager sends.
+async fn asked_to_end() {
+    let interrupted = signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use signal::unix::{SignalKind, signal};
+        let mut terminated = signal(SignalKind::terminate()).expect("a signal can be waited for");
+        tokio::select! {
+            // That it cannot be waited for is a reason to end, too.
+            _ = interrupted => {}
+            _ = terminated.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupted.await;
+}
