@@ -11,6 +11,7 @@ use super::error;
 use super::lane::{Key, Lane};
 use super::reset::Origin;
 use super::session::Session;
+use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::{Error, Kind, Result};
 
@@ -85,10 +86,14 @@ fn lane_of(session: &Session, config: &Config) -> Option<Arc<Lane>> {
         return None;
     }
     let path = session.db.path().filter(|path| !path.is_empty());
-    Some(Lane::of(match path {
+    let (lane, is_new) = Lane::of(match path {
         Some(path) if config.vfs.is_none() => Key::of_file(path),
         _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
-    }))
+    });
+    if is_new {
+        Watchdog::over_lane(&lane);
+    }
+    Some(lane)
 }
 
 /// Of SQLite's virtual machine, which takes some ten microseconds for them.

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::config::is_identifier;
 use super::error;
+use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session};
 use super::stream::{self, Inlet, Started};
 use super::types::{to_sqlite, value_to_sqlite};
@@ -29,6 +30,18 @@ pub struct SqliteConnection {
     worker: Worker,
     /// None unless a stream has begun and has not been read to its end.
     stream: Option<Stream>,
+    /// A write that waits in the lane, or did when its call was dropped.
+    ticket: Option<Ticket>,
+}
+
+/// What joining the lane came to.
+enum Joining {
+    /// Another has written.
+    Done(Result<Outcome>),
+    /// It is its turn.
+    Turn(Pass),
+    /// This is not for others to do.
+    Not,
 }
 
 /// A stream that has begun: the session is out.
@@ -46,7 +59,50 @@ impl SqliteConnection {
         SqliteConnection {
             worker,
             stream: None,
+            ticket: None,
         }
+    }
+
+    /// Queues in the writer lane with a request that another connection may run as well.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing is written unless that is being done this very moment;
+    /// [`leave_lane`](SqliteConnection::leave_lane) waits for that.
+    async fn join_lane(&mut self, request: &Request<'_>, order: &Arc<Order>) -> Result<Joining> {
+        let joined = match self.worker.join(request, order) {
+            None => return Ok(Joining::Not),
+            Some(Joined::Turn(pass)) => return Ok(Joining::Turn(pass)),
+            Some(Joined::Queued(ticket)) => self.ticket.insert(ticket),
+        };
+        let leaving = Leaving(Some(joined.copy()));
+        let word = poll_fn(|cx| joined.poll_word(cx)).await;
+        leaving.call_off();
+        self.ticket = None;
+        match word {
+            Word::Done(done) => Ok(Joining::Done(*done)),
+            Word::Turn(pass) => Ok(Joining::Turn(pass)),
+            Word::TimedOut => Err(error::lane_is_taken()),
+        }
+    }
+
+    /// Gives up what waits in the lane; or waits until it is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it can be called again.
+    async fn leave_lane(&mut self) {
+        let Some(ticket) = &self.ticket else { return };
+        poll_fn(|cx| {
+            // Asked first: one who is put back into the queue wakes us, and can leave.
+            let told = ticket.poll_word(cx).map(drop);
+            match told.is_pending() && ticket.leave() {
+                true => Poll::Ready(()),
+                false => told,
+            }
+        })
+        .await;
+        self.ticket = None;
     }
 
     /// How many of the statements that were run had to be compiled for it, because they were
@@ -130,6 +186,23 @@ impl SqliteConnection {
     }
 }
 
+/// Leaves the lane when it is dropped, unless that has been called off.
+struct Leaving(Option<Ticket>);
+
+impl Leaving {
+    fn call_off(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(ticket) = &self.0 {
+            ticket.leave();
+        }
+    }
+}
+
 /// A request, borrowing nothing.
 fn order(request: &Request<'_>) -> Result<Order> {
     Ok(Order {
@@ -138,7 +211,6 @@ fn order(request: &Request<'_>) -> Result<Order> {
         script: request.script,
         cache: request.cache,
         rows: request.rows,
-        joins: request.alone,
     })
 }
 
@@ -157,7 +229,14 @@ impl Connection for SqliteConnection {
                 return done;
             }
             let order = Arc::new(order(&request)?);
-            self.call(move |session| session.run(&order)).await
+            match self.join_lane(&request, &order).await? {
+                Joining::Done(done) => done,
+                Joining::Turn(pass) => {
+                    self.call(move |session| session.run_in_turn(pass, &order))
+                        .await
+                }
+                Joining::Not => self.call(move |session| session.run(&order)).await,
+            }
         })
     }
 
@@ -308,6 +387,7 @@ impl Connection for SqliteConnection {
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            self.leave_lane().await;
             // An error met here belongs to nobody; if the thread is gone, the next says so.
             let _ = self.wind_up_stream().await;
             self.worker.settle().await
@@ -346,9 +426,16 @@ impl Connection for SqliteConnection {
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        let SqliteConnection { worker, stream } = *self;
+        let SqliteConnection {
+            worker,
+            stream,
+            ticket,
+        } = *self;
         // With it the thread sees that nobody wants the rows.
         drop(stream);
+        if let Some(ticket) = ticket {
+            ticket.leave();
+        }
         Box::pin(worker.close())
     }
 

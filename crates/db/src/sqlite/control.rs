@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::InterruptHandle;
 
 use super::error;
-use super::lane::Word;
+use super::lane::Pass;
 use super::pace;
 use crate::Result;
 
@@ -22,7 +22,7 @@ const WAITS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 /// See the [module](self).
 pub(super) struct Control {
     state: Mutex<State>,
-    /// Something was cancelled, or there is a word from the lane.
+    /// Something was cancelled, or it is a call's turn in the lane.
     news: Condvar,
 }
 
@@ -42,8 +42,8 @@ struct State {
     until: Option<Instant>,
     /// The running call, which runs in place, cannot be brought to its end there.
     to_thread: bool,
-    /// What the lane has said to the call that waits for it.
-    word: Option<Word>,
+    /// The turn of the call that waits for the lane has come.
+    pass: Option<Pass>,
 }
 
 impl State {
@@ -66,7 +66,7 @@ impl State {
 
 /// What a call that waits for the lane is woken by.
 pub(super) enum News {
-    Word(Word),
+    Turn(Pass),
     Cancelled,
     TimedOut,
 }
@@ -83,7 +83,7 @@ impl Control {
                 in_place: false,
                 until: None,
                 to_thread: false,
-                word: None,
+                pass: None,
             }),
             news: Condvar::new(),
         }
@@ -189,28 +189,33 @@ impl Control {
         }
     }
 
-    /// The lane says something to the call that waits for it.
-    pub(super) fn tell(&self, word: Word) {
-        self.state().word = Some(word);
+    /// It is the turn of the call that waits for the lane.
+    pub(super) fn hand(&self, pass: Pass) {
+        self.state().pass = Some(pass);
         self.news.notify_all();
     }
 
-    /// Waits for a word from the lane: for as long as for a lock, or until it comes.
-    pub(super) fn wait_for_word(&self, patiently: bool) -> News {
+    /// Waits for its turn in the lane: for as long as for a lock, or until it comes.
+    pub(super) fn wait_for_pass(&self, patiently: bool) -> News {
         let mut state = self.state();
         let limit = match patiently {
             true => Duration::MAX,
             false => state.busy_timeout,
         };
         let no_news =
-            |state: &mut State| state.word.is_none() && (patiently || !state.is_cancelled());
+            |state: &mut State| state.pass.is_none() && (patiently || !state.is_cancelled());
         let waited = self.news.wait_timeout_while(state, limit, no_news);
         (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.word.take() {
-            Some(word) => News::Word(word),
+        match state.pass.take() {
+            Some(pass) => News::Turn(pass),
             None if state.is_cancelled() => News::Cancelled,
             None => News::TimedOut,
         }
+    }
+
+    /// How long to wait for locks.
+    pub(super) fn busy_timeout(&self) -> Duration {
+        self.state().busy_timeout
     }
 
     /// Whether a lock was not to be had in time, since this was last asked.

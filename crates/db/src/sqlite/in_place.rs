@@ -1,7 +1,10 @@
 //! Running a short statement where it is called, without a hop to the connection's thread.
 
+use std::sync::Arc;
+
+use super::lane::Joined;
 use super::pace::{self, Pace, Sort, Stopwatch};
-use super::session::Session;
+use super::session::{Order, Session};
 use super::statement::check_count;
 use super::types::bound;
 use super::worker::Worker;
@@ -66,5 +69,16 @@ impl Worker {
                 }
             });
         (!is_repeated).then_some(done)
+    }
+
+    /// Queues in the writer lane with a request that another session may run as well. `None` if
+    /// this is not one, or cannot be looked after while it waits.
+    pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
+        let watchdog = self.watchdog()?;
+        let session = self.session()?;
+        let lane = session.lane_to_join(request)?;
+        let joined = lane.join(order, session.control.busy_timeout());
+        watchdog.attend();
+        Some(joined)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! session ──enter──> | waiting | waiting | ──> Pass: one writes ──drop──> the next
-//!                    '── joined: written for them by the one whose turn it is
+//! task ─────join───> '── taken along by the one whose turn it is: committed together
 //! ```
 //!
 //! SQLite lets one connection write at a time; the others try again and again until their
@@ -10,15 +10,18 @@
 //! is one lane for a database in the whole process, whichever handle it was opened by. Other
 //! processes do not queue: for them there is the busy timeout.
 //!
-//! A write that nothing else depends on may be *joined*: whoever's turn it is takes those that wait
-//! right behind it into its own transaction, and all of them are committed at once. What a disk
-//! takes for one commit, it then takes for all of them.
+//! A write that nothing else depends on *joins*: it waits without a thread, and whoever's turn it
+//! is takes those that wait right behind it along into a transaction, and all of them are committed
+//! at once. What a disk takes for one commit, it then takes for all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::control::{Control, News};
+use super::pace;
 use super::session::Order;
 use crate::Result;
 use crate::driver::Outcome;
@@ -59,21 +62,28 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    control: Arc<Control>,
-    /// What it wants to write, if others may do that for it.
-    order: Option<Arc<Order>>,
+enum Waiter {
+    /// The thread of a connection, which goes on by itself.
+    Thread(Arc<Control>),
+    /// A task, with what it wants to write if another may do that for it.
+    Task {
+        slot: Arc<Slot>,
+        order: Option<Arc<Order>>,
+    },
 }
 
-/// What the lane says to one that waits.
-#[derive(Debug)]
-pub(super) enum Word {
+impl Waiter {
+    fn is_joining(&self) -> bool {
+        matches!(self, Waiter::Task { order: Some(_), .. })
+    }
+
     /// It is its turn.
-    Go,
-    /// It has been done.
-    Done(Box<Result<Outcome>>),
-    /// It could not be done together with others: it waits for its turn.
-    Alone,
+    fn hand(self, pass: Pass) {
+        match self {
+            Waiter::Thread(control) => control.hand(pass),
+            Waiter::Task { slot, .. } => slot.tell(Word::Turn(pass)),
+        }
+    }
 }
 
 /// What entering the lane comes to.
@@ -81,8 +91,6 @@ pub(super) enum Word {
 pub(super) enum Turn {
     /// Its turn has come.
     In(Pass),
-    /// Somebody else has done it.
-    Done(Result<Outcome>),
     /// Not in time.
     TimedOut,
     /// The call was cancelled.
@@ -90,18 +98,18 @@ pub(super) enum Turn {
 }
 
 impl Lane {
-    /// The lane of this database.
-    pub(super) fn of(key: Key) -> Arc<Self> {
+    /// The lane of this database, and whether it is a new one.
+    pub(super) fn of(key: Key) -> (Arc<Self>, bool) {
         static LANES: OnceLock<Mutex<HashMap<Key, Weak<Lane>>>> = OnceLock::new();
         let lanes = LANES.get_or_init(Mutex::default);
         let mut lanes = lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.get(&key).and_then(Weak::upgrade) {
-            return lane;
+            return (lane, false);
         }
         lanes.retain(|_, lane| lane.strong_count() > 0);
         let lane = Arc::new(Lane::default());
         lanes.insert(key, Arc::downgrade(&lane));
-        lane
+        (lane, true)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -128,56 +136,176 @@ impl Lane {
     }
 
     /// Waits for its turn, for as long as for a lock. Blocks the connection's thread.
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        control: &Arc<Control>,
-        order: Option<&Arc<Order>>,
-    ) -> Turn {
+    pub(super) fn enter(self: &Arc<Self>, control: &Arc<Control>) -> Turn {
         let mut queue = self.queue();
         if !queue.is_taken {
             queue.is_taken = true;
             drop(queue);
-            return self.turn();
+            return Turn::In(Pass {
+                lane: Arc::clone(self),
+            });
         }
-        queue.waiting.push_back(Waiter {
-            control: Arc::clone(control),
-            order: order.map(Arc::clone),
-        });
+        let waiter = Waiter::Thread(Arc::clone(control));
+        queue.waiting.push_back(waiter);
         drop(queue);
-        let mut patiently = false;
-        loop {
-            let gives_up = match control.wait_for_word(patiently) {
-                News::Word(Word::Go) => return self.turn(),
-                News::Word(Word::Done(done)) => return Turn::Done(*done),
-                News::Word(Word::Alone) => {
-                    patiently = false;
-                    continue;
-                }
-                News::TimedOut => Turn::TimedOut,
-                News::Cancelled => Turn::Cancelled,
-            };
-            if self.leave(control) {
-                return gives_up;
-            }
-            // Somebody has it in hand just now. The word comes soon, and has to be waited for.
-            patiently = true;
+        let gives_up = match control.wait_for_pass(false) {
+            News::Turn(pass) => return Turn::In(pass),
+            News::TimedOut => Turn::TimedOut,
+            News::Cancelled => Turn::Cancelled,
+        };
+        let is_this =
+            |waiter: &Waiter| matches!(waiter, Waiter::Thread(c) if Arc::ptr_eq(c, control));
+        if self.remove(is_this) {
+            return gives_up;
+        }
+        // It is being handed over this very moment.
+        match control.wait_for_pass(true) {
+            News::Turn(pass) if matches!(gives_up, Turn::TimedOut) => Turn::In(pass),
+            _ => gives_up,
         }
     }
 
-    fn turn(self: &Arc<Self>) -> Turn {
-        Turn::In(Pass {
+    /// Queues with a write that another may do, for at most so long; or has its turn at once.
+    pub(super) fn join(self: &Arc<Self>, order: &Arc<Order>, timeout: Duration) -> Joined {
+        let mut queue = self.queue();
+        if !queue.is_taken {
+            queue.is_taken = true;
+            drop(queue);
+            return Joined::Turn(Pass {
+                lane: Arc::clone(self),
+            });
+        }
+        let slot = Arc::new(Slot {
+            until: pace::now().checked_add(timeout),
+            state: Mutex::default(),
+        });
+        queue.waiting.push_back(Waiter::Task {
+            slot: Arc::clone(&slot),
+            order: Some(Arc::clone(order)),
+        });
+        drop(queue);
+        Joined::Queued(Ticket {
             lane: Arc::clone(self),
+            slot,
         })
     }
 
-    /// Leaves the queue. `false` if it is not in it.
-    fn leave(&self, control: &Arc<Control>) -> bool {
+    /// Takes one out of the queue. `false` if it is not in it.
+    fn remove(&self, is_this: impl Fn(&Waiter) -> bool) -> bool {
         let mut queue = self.queue();
-        let mut waiting = queue.waiting.iter();
-        let found = waiting.position(|waiter| Arc::ptr_eq(&waiter.control, control));
+        let found = queue.waiting.iter().position(is_this);
         let gone = found.and_then(|at| queue.waiting.remove(at));
         drop(queue);
         gone.is_some()
+    }
+
+    /// Asked by the watchdog, every now and then: tells the tasks whose time is up. Whether there
+    /// are others.
+    pub(super) fn watch(&self) -> bool {
+        let now = pace::now();
+        let mut late = Vec::new();
+        let mut queue = self.queue();
+        queue.waiting.retain(|waiter| match waiter {
+            Waiter::Task { slot, .. } if slot.until.is_some_and(|until| now >= until) => {
+                late.push(Arc::clone(slot));
+                false
+            }
+            _ => true,
+        });
+        let any_left = !queue.waiting.is_empty();
+        drop(queue);
+        late.iter().for_each(|slot| slot.tell(Word::TimedOut));
+        any_left
+    }
+}
+
+/// What joining the lane comes to at first.
+#[derive(Debug)]
+pub(super) enum Joined {
+    /// It is its turn.
+    Turn(Pass),
+    Queued(Ticket),
+}
+
+/// What a task that waits is told.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// It is its turn: it has to write by itself.
+    Turn(Pass),
+    /// It has been done.
+    Done(Box<Result<Outcome>>),
+    /// Its time is up.
+    TimedOut,
+}
+
+/// Where a task that waits is told.
+#[derive(Debug)]
+struct Slot {
+    /// None is for ever.
+    until: Option<Instant>,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    word: Option<Word>,
+    waker: Option<Waker>,
+    /// It has left the queue by itself: there will be no word.
+    has_left: bool,
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, word: Word) {
+        let mut state = self.state();
+        state.word = Some(word);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The place of a task in the queue.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    lane: Arc<Lane>,
+    slot: Arc<Slot>,
+}
+
+impl Ticket {
+    pub(super) fn poll_word(&self, cx: &mut Context<'_>) -> Poll<Word> {
+        let mut state = self.slot.state();
+        if let Some(word) = state.word.take() {
+            return Poll::Ready(word);
+        }
+        let is_new = |waker: &Waker| !waker.will_wake(cx.waker());
+        if state.waker.as_ref().is_none_or(is_new) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Leaves the queue, so that nothing is written for it. `false` if it is in it no more: it has
+    /// been told something, or will be as soon as those who have it in hand are done.
+    pub(super) fn leave(&self) -> bool {
+        let is_this = |waiter: &Waiter| matches!(waiter, Waiter::Task { slot, .. } if Arc::ptr_eq(slot, &self.slot));
+        let leaves = self.lane.remove(is_this);
+        let mut state = self.slot.state();
+        state.has_left |= leaves;
+        state.has_left
+    }
+
+    /// For somebody who may have to leave while the ticket is elsewhere.
+    pub(super) fn copy(&self) -> Ticket {
+        Ticket {
+            lane: Arc::clone(&self.lane),
+            slot: Arc::clone(&self.slot),
+        }
     }
 }
 
@@ -188,19 +316,23 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Takes those who wait right behind and can be joined, up to so many.
+    /// Takes those who wait right behind and have joined, up to so many.
     pub(super) fn companions(&self, most: usize) -> Vec<Companion> {
         let mut queue = self.lane.queue();
-        let joinable = queue.waiting.iter().take_while(|w| w.order.is_some());
-        let count = joinable.take(most).count();
+        let joining = queue.waiting.iter().take_while(|w| w.is_joining());
+        let count = joining.take(most).count();
         let taken: Vec<Waiter> = queue.waiting.drain(..count).collect();
         drop(queue);
-        let companion = |waiter: Waiter| {
-            Some(Companion {
-                order: waiter.order?,
-                control: Some(waiter.control),
+        let companion = |waiter| match waiter {
+            Waiter::Task {
+                slot,
+                order: Some(order),
+            } => Some(Companion {
+                order,
+                slot: Some(slot),
                 lane: Arc::clone(&self.lane),
-            })
+            }),
+            _ => None,
         };
         taken.into_iter().filter_map(companion).collect()
     }
@@ -213,7 +345,9 @@ impl Drop for Pass {
         queue.is_taken = next.is_some();
         drop(queue);
         if let Some(next) = next {
-            next.control.tell(Word::Go);
+            next.hand(Pass {
+                lane: Arc::clone(&self.lane),
+            });
         }
     }
 }
@@ -224,7 +358,7 @@ impl Drop for Pass {
 pub(super) struct Companion {
     order: Arc<Order>,
     /// None once it has been answered.
-    control: Option<Arc<Control>>,
+    slot: Option<Arc<Slot>>,
     lane: Arc<Lane>,
 }
 
@@ -235,28 +369,28 @@ impl Companion {
 
     /// It has been done.
     pub(super) fn answer(mut self, done: Result<Outcome>) {
-        if let Some(control) = self.control.take() {
-            control.tell(Word::Done(Box::new(done)));
+        if let Some(slot) = self.slot.take() {
+            slot.tell(Word::Done(Box::new(done)));
         }
-    }
-
-    /// It could not be done together with others. To be called in the opposite order of that
-    /// in which they came.
-    fn put_back(&mut self) {
-        let Some(control) = self.control.take() else {
-            return;
-        };
-        self.lane.queue().waiting.push_front(Waiter {
-            control: Arc::clone(&control),
-            order: None,
-        });
-        control.tell(Word::Alone);
     }
 }
 
 impl Drop for Companion {
     fn drop(&mut self) {
-        self.put_back();
+        if let Some(slot) = self.slot.take() {
+            let order = None;
+            let mut queue = self.lane.queue();
+            queue.waiting.push_front(Waiter::Task {
+                slot: Arc::clone(&slot),
+                order,
+            });
+            drop(queue);
+            // One who wants to leave can, now.
+            let waker = slot.state().waker.take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
     }
 }
 
@@ -295,8 +429,22 @@ mod tests {
             script: false,
             cache: true,
             rows: false,
-            joins: true,
         })
+    }
+
+    /// Joins a lane that is taken.
+    fn queued(lane: &Arc<Lane>, sql: &str) -> Ticket {
+        match lane.join(&order(sql), Duration::from_secs(3600)) {
+            Joined::Queued(ticket) => ticket,
+            Joined::Turn(_) => panic!("the lane was free"),
+        }
+    }
+
+    fn told(ticket: &Ticket) -> Option<Word> {
+        match ticket.poll_word(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(word) => Some(word),
+            Poll::Pending => None,
+        }
     }
 
     /// Waits until so many are queued.
@@ -312,23 +460,24 @@ mod tests {
         let file = folder.path().join("one.db");
         std::fs::write(&file, "").unwrap();
         let other_name = folder.path().join(".").join("one.db");
-        let one = Lane::of(Key::of_file(file.to_str().unwrap()));
-        let same = Lane::of(Key::of_file(other_name.to_str().unwrap()));
-        assert!(Arc::ptr_eq(&one, &same));
-        let other = Lane::of(Key::Name("another".to_owned()));
+        let (one, is_new) = Lane::of(Key::of_file(file.to_str().unwrap()));
+        assert!(is_new);
+        let (same, is_new) = Lane::of(Key::of_file(other_name.to_str().unwrap()));
+        assert!(!is_new && Arc::ptr_eq(&one, &same));
+        let (other, _) = Lane::of(Key::Name("another".to_owned()));
         assert!(!Arc::ptr_eq(&one, &other));
     }
 
     #[test]
     fn turns_come_in_the_order_in_which_they_were_asked_for() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
+        let first = pass(lane.enter(&control(1)));
         let served = Mutex::new(Vec::new());
         std::thread::scope(|threads| {
             for n in 0..8 {
                 let (lane, served) = (&lane, &served);
                 threads.spawn(move || {
-                    let turn = pass(lane.enter(&control(1), None));
+                    let turn = pass(lane.enter(&control(1)));
                     served.lock().unwrap().push(n);
                     drop(turn);
                 });
@@ -343,9 +492,9 @@ mod tests {
     #[test]
     fn nobody_barges_in_before_one_that_waits() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
+        let first = pass(lane.enter(&control(1)));
         std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| pass(lane.enter(&control(1), None)));
+            let waiting = threads.spawn(|| pass(lane.enter(&control(1))));
             until_queued(&lane, 1);
             drop(first);
             assert!(lane.try_enter().is_none());
@@ -357,10 +506,10 @@ mod tests {
     #[test]
     fn a_cancelled_call_leaves_the_queue() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
+        let first = pass(lane.enter(&control(1)));
         let cancelled = control(5);
         std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| lane.enter(&cancelled, None));
+            let waiting = threads.spawn(|| lane.enter(&cancelled));
             until_queued(&lane, 1);
             cancelled.cancel(5);
             assert!(matches!(waiting.join().unwrap(), Turn::Cancelled));
@@ -373,79 +522,101 @@ mod tests {
     #[test]
     fn waiting_ends_with_the_busy_timeout() {
         let lane = lane();
-        let _first = pass(lane.enter(&control(1), None));
+        let _first = pass(lane.enter(&control(1)));
         let hasty = Arc::new(Control::new(Duration::ZERO));
         hasty.begin(1);
-        assert!(matches!(lane.enter(&hasty, None), Turn::TimedOut));
+        assert!(matches!(lane.enter(&hasty), Turn::TimedOut));
         assert_eq!(lane.waiting(), 0);
     }
 
     #[test]
-    fn what_can_be_joined_is_taken_up_to_the_first_that_cannot() {
+    fn those_who_joined_are_taken_along_up_to_the_first_who_did_not() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
-        let (one, two) = (order("one"), order("two"));
+        let first = pass(lane.enter(&control(1)));
+        let tickets = ["one", "two"].map(|sql| queued(&lane, sql));
         std::thread::scope(|threads| {
-            let lane = &lane;
-            let mut waiting = Vec::new();
-            for order in [Some(&one), Some(&two), None, Some(&one)] {
-                waiting.push(threads.spawn(move || lane.enter(&control(1), order)));
-                until_queued(lane, waiting.len());
-            }
+            let thread = threads.spawn(|| pass(lane.enter(&control(1))));
+            until_queued(&lane, 3);
+            let last = queued(&lane, "three");
             let companions = first.companions(10);
             let sql: Vec<_> = companions.iter().map(|c| c.order().sql.clone()).collect();
             assert_eq!(sql, ["one", "two"]);
             for companion in companions {
                 companion.answer(Ok(Outcome::default()));
             }
+            for ticket in &tickets {
+                assert!(matches!(told(ticket), Some(Word::Done(done)) if done.is_ok()));
+            }
             drop(first);
-            let mut turns = waiting.into_iter().map(|waiting| waiting.join().unwrap());
-            assert!(matches!(turns.next(), Some(Turn::Done(Ok(_)))));
-            assert!(matches!(turns.next(), Some(Turn::Done(Ok(_)))));
-            drop(pass(turns.next().unwrap()));
-            drop(pass(turns.next().unwrap()));
+            let second = thread.join().unwrap();
+            assert!(told(&last).is_none());
+            drop(second);
+            assert!(matches!(told(&last), Some(Word::Turn(_))));
         });
+        assert!(lane.try_enter().is_some());
     }
 
     #[test]
     fn companions_that_are_put_back_go_first_and_alone() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
-        let write = order("write");
-        let served = Mutex::new(Vec::new());
-        std::thread::scope(|threads| {
-            for n in 0..3 {
-                let (lane, served, write) = (&lane, &served, &write);
-                threads.spawn(move || {
-                    let turn = pass(lane.enter(&control(1), Some(write)));
-                    served.lock().unwrap().push(n);
-                    assert_eq!(turn.companions(1).len(), usize::from(n == 1));
-                });
-                until_queued(lane, n + 1);
-            }
-            let companions = first.companions(2);
-            assert_eq!(companions.len(), 2);
-            put_back(companions);
-            drop(first);
-        });
-        assert_eq!(*served.lock().unwrap(), [0, 1, 2]);
+        let first = pass(lane.enter(&control(1)));
+        let tickets = ["one", "two", "three"].map(|sql| queued(&lane, sql));
+        put_back(first.companions(2));
+        assert_eq!(first.companions(9).len(), 0);
+        drop(first);
+        for ticket in &tickets {
+            let Some(Word::Turn(turn)) = told(ticket) else {
+                panic!("it is its turn");
+            };
+            drop(turn);
+        }
+        assert!(lane.try_enter().is_some());
     }
 
     #[test]
-    fn one_that_is_cancelled_while_it_is_in_hand_leaves_as_soon_as_it_is_put_back() {
+    fn a_turn_that_nobody_collects_is_the_next_ones() {
         let lane = lane();
-        let first = pass(lane.enter(&control(1), None));
-        let cancelled = control(5);
-        let write = order("write");
-        std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| lane.enter(&cancelled, Some(&write)));
-            until_queued(&lane, 1);
-            let companions = first.companions(1);
-            cancelled.cancel(5);
-            put_back(companions);
-            assert!(matches!(waiting.join().unwrap(), Turn::Cancelled));
-        });
+        let first = pass(lane.enter(&control(1)));
+        let (gone, next) = (queued(&lane, "one"), queued(&lane, "two"));
         drop(first);
-        assert!(lane.try_enter().is_some());
+        drop(gone);
+        assert!(matches!(told(&next), Some(Word::Turn(_))));
+    }
+
+    #[test]
+    fn one_who_leaves_is_not_taken_along() {
+        let lane = lane();
+        let first = pass(lane.enter(&control(1)));
+        let ticket = queued(&lane, "one");
+        assert!(ticket.leave());
+        assert!(ticket.leave());
+        assert_eq!(first.companions(9).len(), 0);
+    }
+
+    #[test]
+    fn one_who_is_in_hand_cannot_leave_until_it_is_put_back() {
+        let lane = lane();
+        let first = pass(lane.enter(&control(1)));
+        let ticket = queued(&lane, "one");
+        let companions = first.companions(9);
+        assert!(!ticket.leave());
+        put_back(companions);
+        assert!(ticket.leave());
+    }
+
+    #[test]
+    fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
+        let lane = lane();
+        let _first = pass(lane.enter(&control(1)));
+        let Joined::Queued(hasty) = lane.join(&order("one"), Duration::ZERO) else {
+            panic!("the lane is taken");
+        };
+        let patient = queued(&lane, "two");
+        assert!(lane.watch());
+        assert!(matches!(told(&hasty), Some(Word::TimedOut)));
+        assert!(told(&patient).is_none());
+        assert_eq!(lane.waiting(), 1);
+        assert!(patient.leave());
+        assert!(!lane.watch());
     }
 }

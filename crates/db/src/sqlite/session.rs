@@ -65,8 +65,6 @@ pub(super) struct Order {
     pub(super) script: bool,
     pub(super) cache: bool,
     pub(super) rows: bool,
-    /// Nothing that follows on this connection depends on it: another session may run it.
-    pub(super) joins: bool,
 }
 
 impl Session {
@@ -150,11 +148,6 @@ impl Session {
         }
         let mut statement = self.statement(&order.sql, order.cache)?;
         check_count(&statement, order.params.len())?;
-        if self.may_join(order)
-            && let Some(done) = self.join_lane(order)?
-        {
-            return done;
-        }
         self.run_timed(&mut statement, order)
     }
 

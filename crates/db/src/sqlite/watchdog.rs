@@ -1,9 +1,10 @@
-//! A thread that stops statements which run away in place.
+//! A thread that stops statements which run away in place, and tells tasks that wait in a lane when
+//! their time is up.
 //!
 //! SQLite asks every thousand steps of its virtual machine whether a statement has to stop; but one
 //! step can take long, and then nobody asks. So somebody looks from outside, every few
-//! milliseconds, and interrupts what has taken its time. While nothing runs in place, for a second
-//! or so, it sleeps.
+//! milliseconds, and interrupts what has taken its time. While nothing runs in place and nobody waits,
+//! for a second or so, it sleeps.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -11,6 +12,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use super::control::Control;
+use super::lane::Lane;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(4);
@@ -22,8 +24,14 @@ const DROWSY: u32 = 250;
 #[derive(Debug)]
 pub(super) struct Watchdog {
     state: AtomicU8,
-    watched: Mutex<Vec<Weak<Control>>>,
+    watched: Mutex<Watched>,
     thread: Thread,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    connections: Vec<Weak<Control>>,
+    lanes: Vec<Weak<Lane>>,
 }
 
 /// It sleeps until somebody wakes it.
@@ -62,18 +70,27 @@ impl Watchdog {
     /// done: then nothing may run in place on it.
     pub(super) fn over(control: &Arc<Control>) -> Option<&'static Watchdog> {
         let watchdog = Watchdog::get()?;
-        let mut watched = watchdog.watched();
-        watched.retain(|control| control.strong_count() > 0);
-        watched.push(Arc::downgrade(control));
-        drop(watched);
+        let connections = &mut watchdog.watched().connections;
+        connections.retain(|control| control.strong_count() > 0);
+        connections.push(Arc::downgrade(control));
         Some(watchdog)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<Weak<Control>>> {
+    /// Watches a lane from now on, for as long as it is there.
+    pub(super) fn over_lane(lane: &Arc<Lane>) {
+        // Without one nobody joins a lane.
+        if let Some(watchdog) = Watchdog::get() {
+            let lanes = &mut watchdog.watched().lanes;
+            lanes.retain(|lane| lane.strong_count() > 0);
+            lanes.push(Arc::downgrade(lane));
+        }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something runs in place from now on.
+    /// Something runs in place, or waits in a lane, from now on.
     pub(super) fn attend(&self) {
         // Relaxed: the swap decides. If this reads an old `ACTIVE`, the dog is awake for
         // `DROWSY` more looks, and a run that takes so long is seen by them.
@@ -105,15 +122,24 @@ impl Watchdog {
             while self.state.load(Ordering::Acquire) == ASLEEP {
                 std::thread::park();
             }
-            self.look();
+            if self.look() {
+                quiet = 0;
+            }
             std::thread::park_timeout(TICK);
         }
     }
 
-    fn look(&self) {
-        for control in self.watched().iter().filter_map(Weak::upgrade) {
+    /// Whether there is somebody who waits.
+    fn look(&self) -> bool {
+        let watched = self.watched();
+        for control in watched.connections.iter().filter_map(Weak::upgrade) {
             control.watch();
         }
+        let lanes: Vec<_> = watched.lanes.iter().filter_map(Weak::upgrade).collect();
+        drop(watched);
+        // Not under the lock: it wakes tasks.
+        let waiting = lanes.iter().filter(|lane| lane.watch()).count();
+        waiting > 0
     }
 }
 
@@ -181,6 +207,7 @@ mod tests {
         drop(first);
         let _second = Watchdog::over(&Arc::new(Control::new(Duration::ZERO))).unwrap();
         let watched = watchdog.watched();
-        assert!(!watched.iter().any(|control| control.ptr_eq(&gone)));
+        let mut watched = watched.connections.iter();
+        assert!(!watched.any(|control| control.ptr_eq(&gone)));
     }
 }

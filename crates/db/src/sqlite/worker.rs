@@ -166,6 +166,10 @@ impl Worker {
         Some((done, given_up))
     }
 
+    pub(super) fn watchdog(&self) -> Option<&'static Watchdog> {
+        self.watchdog
+    }
+
     /// From now on no run counts as long, on whatever machine: for tests.
     pub(super) fn time_nothing(&mut self) {
         if let Some(session) = &mut self.session {

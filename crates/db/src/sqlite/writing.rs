@@ -7,11 +7,11 @@ use rusqlite::{Statement, TransactionState};
 
 use super::error;
 use super::insert;
-use super::lane::{self, Companion, Turn};
+use super::lane::{self, Companion, Lane, Pass, Turn};
 use super::pace::{Pace, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
-use crate::driver::Outcome;
+use crate::driver::{Outcome, Request};
 use crate::{Error, Result};
 
 /// So many writes at most are committed at once.
@@ -20,6 +20,9 @@ const MOST_TOGETHER: usize = 64;
 /// A write that took longer by itself is not joined with others: they would wait for it, and it
 /// could not be cancelled.
 pub(super) const SOON: Duration = Duration::from_millis(50);
+
+/// For so long one whose turn it is goes on with the writes of others before it lets go.
+const SERVING: Duration = Duration::from_millis(1);
 
 /// What came of writing together.
 enum Together {
@@ -87,30 +90,24 @@ impl Session {
 
     /// Waits for its turn, unless it is its turn already.
     fn enter_lane(&self) -> Result<()> {
-        self.enter(None).map(drop)
-    }
-
-    /// The answer, if another has done what was ordered.
-    fn enter(&self, order: Option<&Arc<Order>>) -> Result<Option<Result<Outcome>>> {
         let Some(lane) = &self.lane else {
-            return Ok(None);
+            return Ok(());
         };
         if self.pass.borrow().is_some() || self.is_writing() {
-            return Ok(None);
+            return Ok(());
         }
         if self.transaction_state() == TransactionState::Read {
             // What it has read may be in the way of the one whose turn it is: SQLite knows, and
             // refuses at once.
             *self.pass.borrow_mut() = lane.try_enter();
-            return Ok(None);
+            return Ok(());
         }
-        match lane.enter(&self.control, order) {
+        match lane.enter(&self.control) {
             Turn::In(pass) => *self.pass.borrow_mut() = Some(pass),
-            Turn::Done(done) => return Ok(Some(done)),
             Turn::TimedOut => return Err(error::lane_is_taken()),
             Turn::Cancelled => return Err(error::cancelled()),
         }
-        Ok(None)
+        Ok(())
     }
 
     pub(super) fn waiting_writers(&self) -> usize {
@@ -125,65 +122,78 @@ impl Session {
         }
     }
 
-    /// It makes no difference which session runs this order, and it will not take long.
-    pub(super) fn may_join(&self, order: &Order) -> bool {
-        order.joins
-            && order.cache
-            && self.lane.is_some()
+    /// The lane that a request may join: it makes no difference which session runs it, and it
+    /// will not take long.
+    pub(super) fn lane_to_join(&self, request: &Request<'_>) -> Option<&Arc<Lane>> {
+        let may_join = request.alone
+            && request.cache
+            && !request.script
             && !self.has_functions
             && self.is_plain.get()
             && !self.in_transaction()
-            && self.paces.borrow().of(&order.sql).is_some_and(Pace::joins)
+            && self.paces.borrow().of(request.sql).is_some_and(Pace::joins);
+        self.lane.as_ref().filter(|_| may_join)
     }
 
-    /// Queues with an order that another may run, and runs those of others together with it.
-    /// `None` if it is to be run alone, and the turn has come for that.
-    pub(super) fn join_lane(&self, order: &Arc<Order>) -> Result<Option<Result<Outcome>>> {
-        if let Some(done) = self.enter(Some(order))? {
-            return Ok(Some(done));
-        }
-        let pass = self.pass.borrow();
-        let companions = pass.as_ref().map(|pass| pass.companions(MOST_TOGETHER));
-        drop(pass);
-        let Some(companions) = companions.filter(|companions| !companions.is_empty()) else {
-            return Ok(None);
+    /// Runs an order whose turn has come, and for a while those of others that wait behind it.
+    pub(super) fn run_in_turn(&self, pass: Pass, order: &Arc<Order>) -> Result<Outcome> {
+        let companions = pass.companions(MOST_TOGETHER);
+        *self.pass.borrow_mut() = Some(pass);
+        let watch = Stopwatch::start(true);
+        let own = match companions.is_empty() {
+            true => None,
+            false => self.serve(Some(order), companions),
         };
-        match self.write_together(order, &companions) {
+        let own = own.unwrap_or_else(|| self.run(order));
+        while watch.took() < SERVING && !self.in_transaction() {
+            let pass = self.pass.borrow();
+            let companions = pass.as_ref().map(|pass| pass.companions(MOST_TOGETHER));
+            drop(pass);
+            match companions {
+                Some(companions) if !companions.is_empty() => self.serve(None, companions),
+                _ => break,
+            };
+        }
+        own
+    }
+
+    /// Runs the orders of others, together with its own if there is one. What came of that;
+    /// `None` if it has to be run alone.
+    fn serve(&self, own: Option<&Arc<Order>>, others: Vec<Companion>) -> Option<Result<Outcome>> {
+        let orders = own.map(Arc::as_ref).into_iter();
+        let orders: Vec<&Order> = orders.chain(others.iter().map(Companion::order)).collect();
+        match self.write_together(&orders) {
             Together::Done(done) => {
                 let mut done = done.into_iter();
-                let own = done.next();
-                for (companion, done) in companions.into_iter().zip(done) {
+                let own = own.and_then(|_| done.next());
+                for (companion, done) in others.into_iter().zip(done) {
                     companion.answer(done);
                 }
-                Ok(own)
+                own
             }
             Together::Failed(error) => {
-                for companion in companions {
+                for companion in others {
                     companion.answer(Err(error.clone()));
                 }
-                Err(error)
+                Some(Err(error))
             }
             Together::Apart => {
-                lane::put_back(companions);
-                Ok(None)
+                lane::put_back(others);
+                None
             }
         }
     }
 
     /// In one transaction. From its beginning on it cannot be cancelled: it is not one call's
     /// alone.
-    fn write_together(&self, own: &Order, companions: &[Companion]) -> Together {
+    fn write_together(&self, orders: &[&Order]) -> Together {
         if self.command("BEGIN IMMEDIATE").is_err() {
             return Together::Apart;
         }
         self.control.end();
-        let orders = companions.iter().map(Companion::order);
-        let mut done = Vec::with_capacity(companions.len() + 1);
+        let mut done = Vec::with_capacity(orders.len());
         let is_same = self.checks_at_once();
-        for order in std::iter::once(own).chain(orders) {
-            if !is_same {
-                break;
-            }
+        for order in orders.iter().filter(|_| is_same) {
             let one = self.run_joined(order);
             // A statement that broke a rule has undone itself. After everything else nobody can
             // be sure; and a rule may say that the whole transaction goes.
@@ -193,7 +203,7 @@ impl Session {
             }
             done.push(one);
         }
-        if done.len() == companions.len() + 1 {
+        if done.len() == orders.len() {
             match self.command("COMMIT") {
                 Ok(()) => return Together::Done(done),
                 Err(error) if error::is_of_the_disk(&error) => {
