@@ -3,6 +3,7 @@
 //! | page | for whom |
 //! |---|---|
 //! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and the mistakes one makes |
+//! | [`sqlite`] | users of SQLite: what is different about it, and what is done about that |
 //! | [`from_sqlx`] | those who know sqlx |
 //! | [`from_deadpool`] | those who know deadpool or deadpool-postgres |
 //! | [`from_pdo`] | those who know PHP's PDO, or TrueAsync's pool for it |
@@ -11,6 +12,9 @@
 
 #[doc = include_str!("../docs/styles.md")]
 pub mod styles {}
+
+#[doc = include_str!("../docs/sqlite.md")]
+pub mod sqlite {}
 
 #[doc = include_str!("../docs/from_sqlx.md")]
 pub mod from_sqlx {}
