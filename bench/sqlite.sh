@@ -37,6 +37,7 @@ readonly reads=(read-mt read-ct)
 readonly timers=(timer-mt timer-ct)
 readonly gaps=(gap-ct)
 readonly writes=(write-full-mt write-normal-mt transaction-full-mt transaction-normal-mt)
+readonly beside=(beside-normal-mt)
 readonly peers=(db sqlx tokio-rusqlite)
 
 for package in ours sqlx tokio-rusqlite; do
@@ -92,7 +93,7 @@ alternate() {
 
 for scenario in "${reads[@]}"; do alternate "$scenario" bare "${peers[@]}"; done
 for scenario in "${timers[@]}" "${gaps[@]}"; do alternate "$scenario" without "${peers[@]}"; done
-for scenario in "${writes[@]}"; do alternate "$scenario" bare "${peers[@]}"; done
+for scenario in "${writes[@]}" "${beside[@]}"; do alternate "$scenario" bare "${peers[@]}"; done
 
 # One figure of all rounds: figure median|worst SCENARIO ENGINE NAME
 figure() {
@@ -149,6 +150,15 @@ for scenario in "${writes[@]}"; do
         printf '  %-20s %12d %10s %10d %10d %12d\n' "$engine" "$many" "$(ratio "$many" "$bare")" \
             "$(figure worst "$scenario" "$engine" errors)" "$(figure worst "$scenario" "$engine" starved)" \
             "$(figure median "$scenario" "$engine" slowest_ms)"
+    done
+done
+
+for scenario in "${beside[@]}"; do
+    measured "$scenario" || continue
+    printf '\n%-22s %12s %12s %14s\n' "$scenario" "reads, /s" "slowest, us" "transactions, /s"
+    for engine in bare "${peers[@]}"; do
+        printf '  %-20s %12d %12d %14d\n' "$engine" "$(figure median "$scenario" "$engine" reads)" \
+            "$(figure median "$scenario" "$engine" slowest_read_us)" "$(figure median "$scenario" "$engine" per_second)"
     done
 done
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Failure, Session};
+use crate::reads::read;
 use crate::{Ids, report};
 
 /// What every task does again and again.
@@ -14,6 +15,8 @@ enum Deed {
     Write,
     /// Two rows changed in a transaction.
     Transfer,
+    /// One row read, beside those who write.
+    Read,
 }
 
 impl Deed {
@@ -21,6 +24,10 @@ impl Deed {
         match self {
             Deed::Write => session.write(ids.next()).await,
             Deed::Transfer => session.transfer(ids.next(), ids.next()).await,
+            Deed::Read => {
+                read(session, ids).await;
+                Ok(())
+            }
         }
     }
 }
@@ -40,6 +47,13 @@ struct Watch {
 }
 
 impl Watch {
+    fn new() -> Self {
+        Watch {
+            phase: AtomicU8::new(WARMING),
+            done: AtomicUsize::new(0),
+        }
+    }
+
     /// Counts for so long, and longer if the disk is slow. Blocks.
     fn run(&self, writers: usize, time: Duration) -> Duration {
         std::thread::sleep(time / 4);
@@ -70,11 +84,35 @@ pub(crate) async fn transfers<E: Engine>(engine: &E, writers: usize, time: Durat
     crowd(engine, writers, time, Deed::Transfer).await;
 }
 
+/// One task reads while the others write, which in WAL are not in its way.
+pub(crate) async fn reads_beside<E: Engine>(engine: &E, writers: usize, time: Duration) {
+    let watch = Arc::new(Watch::new());
+    let reader = engine.reader().await;
+    let reading = one(reader, Ids::new(4), Deed::Read, Arc::clone(&watch));
+    let reading = tokio::spawn(reading);
+    let writing = crowd_watched(engine, writers, time, Deed::Transfer, watch);
+    let took = writing.await;
+    let tally = reading.await.expect("the reader does not panic");
+    report("reads", per_second(tally.done, took));
+    report("slowest_read_us", tally.slowest.as_micros());
+}
+
 async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed) {
-    let watch = Arc::new(Watch {
-        phase: AtomicU8::new(WARMING),
-        done: AtomicUsize::new(0),
-    });
+    crowd_watched(engine, writers, time, deed, Arc::new(Watch::new())).await;
+}
+
+fn per_second(done: u64, took: Duration) -> u128 {
+    u128::from(done) * 1_000_000_000 / took.as_nanos()
+}
+
+/// Says how long was counted.
+async fn crowd_watched<E: Engine>(
+    engine: &E,
+    writers: usize,
+    time: Duration,
+    deed: Deed,
+    watch: Arc<Watch>,
+) -> Duration {
     let mut tasks = Vec::with_capacity(writers);
     for seed in (10..).take(writers) {
         let session = engine.writer().await;
@@ -95,16 +133,14 @@ async fn crowd<E: Engine>(engine: &E, writers: usize, time: Duration, deed: Deed
     if let Some(first) = failures.first() {
         eprintln!("first of {} errors: {first}", failures.len());
     }
-    report(
-        "per_second",
-        u128::from(done) * 1_000_000_000 / took.as_nanos(),
-    );
+    report("per_second", per_second(done, took));
     report("errors", failures.len());
     report(
         "starved",
         tallies.iter().filter(|tally| tally.done == 0).count(),
     );
     report("slowest_ms", slowest.unwrap_or_default().as_millis());
+    took
 }
 
 /// Counts what ended while it counts; errors at any time.
@@ -121,7 +157,9 @@ async fn one(mut session: impl Session, mut ids: Ids, deed: Deed, watch: Arc<Wat
             WARMING => {}
             COUNTED => {
                 tally.done += u64::from(result.is_ok());
-                watch.done.fetch_add(1, Ordering::Relaxed);
+                if !matches!(deed, Deed::Read) {
+                    watch.done.fetch_add(1, Ordering::Relaxed);
+                }
                 tally.slowest = tally.slowest.max(began.elapsed());
             }
             _ => {

@@ -63,6 +63,7 @@ async fn measure<E: Engine>(
         "gap-without" => late::gap_without().await,
         "write-normal" => crowd::writes(&normal.await, writers, time).await,
         "write-full" => crowd::writes(&full.await, writers, time).await,
+        "beside-normal" => crowd::reads_beside(&normal.await, writers, time).await,
         "transaction-normal" => crowd::transfers(&normal.await, writers, time).await,
         "transaction-full" => crowd::transfers(&full.await, writers, time).await,
         other => panic!("there is no scenario {other}"),
