@@ -70,10 +70,10 @@ measure() {
     local told
     told="$(timeout 120 "${program[$2]}" "$scratch/accounts.db" "$scenario" "$milliseconds" 2>"$scratch/errors")" ||
         die "$2 failed in $1: $(cat "$scratch/errors")"
-    sed "s/^/$1 $2 /" <<<"$told" >>"$figures"
+    awk -v run="$1 $2" '{ print run, $0 }' <<<"$told" >>"$figures"
     # The first error of a peer is worth knowing once.
     if [[ -s "$scratch/errors" ]] && ! grep -q "^$1 $2 " "$scratch/told" 2>/dev/null; then
-        sed "s/^/$1 $2 /" "$scratch/errors" | tee -a "$scratch/told" >&2
+        awk -v run="$1 $2" '{ print run, $0 }' "$scratch/errors" | tee -a "$scratch/told" >&2
     fi
 }
 
