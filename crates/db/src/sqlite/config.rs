@@ -9,6 +9,7 @@ use rusqlite::OpenFlags;
 use super::connect;
 use super::connection::SqliteConnection;
 use super::functions::Functions;
+use super::lane::Make;
 use crate::driver::{
     BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Dsn, Options, Template,
 };
@@ -163,6 +164,12 @@ impl Config {
     /// The database goes when its last connection does.
     pub(super) fn needs_anchor(&self) -> bool {
         self.place == Place::SharedMemory
+    }
+
+    /// Its connections share what SQLite keeps of the database in memory.
+    pub(super) fn shares_cache(&self) -> bool {
+        self.place == Place::SharedMemory
+            || self.flags.contains(OpenFlags::SQLITE_OPEN_SHARED_CACHE)
     }
 
     /// There is one for each connection, which goes with it.
@@ -342,6 +349,8 @@ pub(super) struct SqliteTemplate {
 pub(super) struct Blueprint {
     pub(super) config: Config,
     pub(super) functions: Functions,
+    /// What all of its connections are.
+    pub(super) make: Make,
     /// Keeps a shared database in memory alive while there is no other connection to it.
     pub(super) anchor: Mutex<Option<rusqlite::Connection>>,
 }
@@ -359,6 +368,7 @@ impl Blueprint {
         Blueprint {
             config,
             functions,
+            make: Make::new(),
             anchor: Mutex::new(None),
         }
     }

@@ -59,6 +59,8 @@ fn open_session(
         }
     }
     let mut db = open(config)?;
+    // Now, while the file that was opened stands under its name.
+    let lane = lane_of(&db, config)?;
     control.interrupt_with(db.get_interrupt_handle());
     let asks = Arc::clone(&control);
     db.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || asks.must_stop()))
@@ -74,18 +76,23 @@ fn open_session(
         let origin = Origin::of(&session, config)?;
         session.set_origin(origin);
     }
-    session.in_place = config.in_place;
+    // Where connections share their cache, one waits for what another runs, unseen.
+    session.in_place = config.in_place && !config.shares_cache();
     session.has_functions = !blueprint.functions.is_empty();
-    session.lane = lane_of(&session, config);
+    session.lane = lane;
+    session.make = blueprint.make;
+    session
+        .is_alike
+        .set(!session.pragma_flag("defer_foreign_keys")?);
     Ok(session)
 }
 
-/// The lane of the database, unless nobody else can be in its way.
-fn lane_of(session: &Session, config: &Config) -> Option<Arc<Lane>> {
-    if config.is_private() {
-        return None;
+/// The lane of the database, unless it cannot be written or nobody else can.
+fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane>>> {
+    if config.is_private() || db.is_readonly("main").map_err(error::from_sqlite)? {
+        return Ok(None);
     }
-    let path = session.db.path().filter(|path| !path.is_empty());
+    let path = db.path().filter(|path| !path.is_empty());
     let (lane, is_new) = Lane::of(match path {
         Some(path) if config.vfs.is_none() => Key::of_file(path),
         _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
@@ -93,7 +100,7 @@ fn lane_of(session: &Session, config: &Config) -> Option<Arc<Lane>> {
     if is_new {
         Watchdog::over_lane(&lane);
     }
-    Some(lane)
+    Ok(Some(lane))
 }
 
 /// Of SQLite's virtual machine, which takes some ten microseconds for them.

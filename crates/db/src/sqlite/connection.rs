@@ -235,7 +235,13 @@ impl Connection for SqliteConnection {
                     self.call(move |session| session.run_in_turn(pass, &order))
                         .await
                 }
-                Joining::Not => self.call(move |session| session.run(&order)).await,
+                Joining::Not => {
+                    let run = move |session: &mut Session| {
+                        session.note_inserts_of(&order.sql)?;
+                        session.run(&order)
+                    };
+                    self.call(run).await
+                }
             }
         })
     }
@@ -255,8 +261,11 @@ impl Connection for SqliteConnection {
             let sets = sets.iter().enumerate().map(in_set);
             let sets = sets.collect::<Result<Vec<_>>>()?;
             let sql = sql.to_owned();
-            self.call(move |session| session.run_batch(&sql, &sets))
-                .await
+            let run = move |session: &mut Session| {
+                session.note_inserts_of(&sql)?;
+                session.run_batch(&sql, &sets)
+            };
+            self.call(run).await
         })
     }
 
@@ -335,7 +344,11 @@ impl Connection for SqliteConnection {
             let first = first.as_ref().map(order).transpose()?.map(Arc::new);
             self.call(move |session| {
                 session.begin(begin)?;
-                first.map_or_else(|| Ok(Outcome::default()), |first| session.run(&first))
+                let Some(first) = first else {
+                    return Ok(Outcome::default());
+                };
+                session.note_inserts_of(&first.sql)?;
+                session.run(&first)
             })
             .await
         })

@@ -38,8 +38,10 @@ struct State {
     gave_up: bool,
     /// The running call runs in place: nothing may wait, and nothing of the application's may run.
     in_place: bool,
-    /// The running call is given up then; only ever one that runs in place.
+    /// What runs is given up then: only ever what can be run once more.
     until: Option<Instant>,
+    /// The running call, while others' writes are done: it cannot be cancelled then.
+    suspended: u64,
     /// The running call, which runs in place, cannot be brought to its end there.
     to_thread: bool,
     /// The turn of the call that waits for the lane has come.
@@ -82,6 +84,7 @@ impl Control {
                 gave_up: false,
                 in_place: false,
                 until: None,
+                suspended: 0,
                 to_thread: false,
                 pass: None,
             }),
@@ -160,6 +163,25 @@ impl Control {
         state.in_place = false;
         state.until = None;
         std::mem::take(&mut state.to_thread)
+    }
+
+    /// What runs from now on is not the call's alone, and cannot be cancelled.
+    pub(super) fn suspend(&self) {
+        let mut state = self.state();
+        state.suspended = std::mem::take(&mut state.running);
+    }
+
+    /// The call goes on.
+    pub(super) fn resume(&self) {
+        let mut state = self.state();
+        state.running = std::mem::take(&mut state.suspended);
+    }
+
+    /// What runs from now on is given up then; None when it is over.
+    pub(super) fn set_limit(&self, until: Option<Instant>) {
+        let mut state = self.state();
+        state.until = until;
+        state.to_thread = false;
     }
 
     /// Asked by SQLite every now and then: whether the running call has to stop.

@@ -19,14 +19,15 @@ impl Session {
             return None;
         }
         let pace = self.paces.borrow().of(request.sql);
-        let sort = pace.filter(Pace::is_short)?.sort;
-        let may_be = match sort {
+        let pace = pace.filter(Pace::is_short)?;
+        let may_be = match pace.sort {
             Sort::Read => true,
-            // It is never run twice, so nothing may come in between.
-            Sort::Write => !self.has_functions && self.is_writing(),
+            // It is never run twice, so nothing may come in between; nor is it ever stopped, so
+            // it has to be one that changes a row or two, whatever its parameters are.
+            Sort::Write => !self.has_functions && !pace.plan.loops && self.is_writing(),
             Sort::Other => false,
         };
-        may_be.then_some(sort)
+        may_be.then_some(pace.sort)
     }
 
     fn run_request(&self, request: &Request<'_>) -> Result<Outcome> {
@@ -47,6 +48,7 @@ impl Worker {
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let sort = self.session()?.sort_in_place(request)?;
         pace::make_room().await;
+        self.session()?.alarm.take_used();
         let watch = Stopwatch::start(self.session()?.is_timed);
         let until = (sort == Sort::Read).then(|| watch.limit());
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
@@ -77,7 +79,7 @@ impl Worker {
         let watchdog = self.watchdog()?;
         let session = self.session()?;
         let lane = session.lane_to_join(request)?;
-        let joined = lane.join(order, session.control.busy_timeout());
+        let joined = lane.join(session.make, order, session.control.busy_timeout());
         watchdog.attend();
         Some(joined)
     }

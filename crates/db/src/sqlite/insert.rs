@@ -1,6 +1,10 @@
 //! Whether a statement changes rows, and where it inserts: SQLite remembers the last number
 //! of changes and the last rowid of a connection, and says nothing of who left them there.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rusqlite::hooks::Action;
+
 /// It is an INSERT, REPLACE, UPDATE or DELETE; or a WITH, before any of them.
 pub(super) fn changes_rows(sql: &str) -> bool {
     let verbs = ["INSERT", "REPLACE", "UPDATE", "DELETE", "WITH"];
@@ -67,6 +71,56 @@ impl Insert {
             table: table.name(),
             may_update,
         })
+    }
+}
+
+/// A text that may have an upsert in it.
+pub(super) fn may_upsert(sql: &str) -> bool {
+    let word = b"conflict";
+    let mut windows = sql.as_bytes().windows(word.len());
+    windows.any(|window| window.eq_ignore_ascii_case(word))
+}
+
+/// The row that was inserted last, by SQLite's own word: it remembers the number also when
+/// another table had the same before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inserts {
+    last: Arc<Mutex<Inserted>>,
+}
+
+#[derive(Debug, Default)]
+struct Inserted {
+    table: String,
+    rowid: Option<i64>,
+}
+
+impl Inserts {
+    /// From now on every insert of the connection is noted.
+    pub(super) fn hook(&self, db: &mut rusqlite::Connection) -> rusqlite::Result<()> {
+        let last = Arc::clone(&self.last);
+        let note = move |action: Action, _: &str, table: &str, rowid: i64| {
+            if action == Action::SQLITE_INSERT {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                table.clone_into(&mut last.table);
+                last.rowid = Some(rowid);
+            }
+        };
+        db.update_hook(Some(note))
+    }
+
+    fn last(&self) -> MutexGuard<'_, Inserted> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget(&self) {
+        self.last().rowid = None;
+    }
+
+    /// The row that was inserted last, if it is in this table.
+    pub(super) fn last_into(&self, table: &str) -> Option<i64> {
+        let last = self.last();
+        last.rowid
+            .filter(|_| last.table.eq_ignore_ascii_case(table))
     }
 }
 

@@ -16,6 +16,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -69,12 +70,28 @@ enum Waiter {
     Task {
         slot: Arc<Slot>,
         order: Option<Arc<Order>>,
+        make: Make,
     },
 }
 
+/// Sessions of one make are alike: opened by the same handle, with the same settings, and not
+/// changed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Make(u64);
+
+impl Make {
+    /// Another than all others.
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: it only has to be unique.
+        Make(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 impl Waiter {
-    fn is_joining(&self) -> bool {
-        matches!(self, Waiter::Task { order: Some(_), .. })
+    /// It has joined, and a session of this make may write for it.
+    fn joins(&self, make: Make) -> bool {
+        matches!(self, Waiter::Task { order: Some(_), make: of, .. } if *of == make)
     }
 
     /// It is its turn.
@@ -165,8 +182,14 @@ impl Lane {
         }
     }
 
-    /// Queues with a write that another may do, for at most so long; or has its turn at once.
-    pub(super) fn join(self: &Arc<Self>, order: &Arc<Order>, timeout: Duration) -> Joined {
+    /// Queues with a write that another session of this make may do, for at most so long; or has
+    /// its turn at once.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        make: Make,
+        order: &Arc<Order>,
+        timeout: Duration,
+    ) -> Joined {
         let mut queue = self.queue();
         if !queue.is_taken {
             queue.is_taken = true;
@@ -182,6 +205,7 @@ impl Lane {
         queue.waiting.push_back(Waiter::Task {
             slot: Arc::clone(&slot),
             order: Some(Arc::clone(order)),
+            make,
         });
         drop(queue);
         Joined::Queued(Ticket {
@@ -316,10 +340,10 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Takes those who wait right behind and have joined, up to so many.
-    pub(super) fn companions(&self, most: usize) -> Vec<Companion> {
+    /// Takes those who wait right behind and have joined, of the same make, up to so many.
+    pub(super) fn companions(&self, make: Make, most: usize) -> Vec<Companion> {
         let mut queue = self.lane.queue();
-        let joining = queue.waiting.iter().take_while(|w| w.is_joining());
+        let joining = queue.waiting.iter().take_while(|w| w.joins(make));
         let count = joining.take(most).count();
         let taken: Vec<Waiter> = queue.waiting.drain(..count).collect();
         drop(queue);
@@ -327,8 +351,10 @@ impl Pass {
             Waiter::Task {
                 slot,
                 order: Some(order),
+                make,
             } => Some(Companion {
                 order,
+                make,
                 slot: Some(slot),
                 lane: Arc::clone(&self.lane),
             }),
@@ -357,6 +383,7 @@ impl Drop for Pass {
 #[derive(Debug)]
 pub(super) struct Companion {
     order: Arc<Order>,
+    make: Make,
     /// None once it has been answered.
     slot: Option<Arc<Slot>>,
     lane: Arc<Lane>,
@@ -383,6 +410,7 @@ impl Drop for Companion {
             queue.waiting.push_front(Waiter::Task {
                 slot: Arc::clone(&slot),
                 order,
+                make: self.make,
             });
             drop(queue);
             // One who wants to leave can, now.
@@ -400,223 +428,4 @@ pub(super) fn put_back(companions: Vec<Companion>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn lane() -> Arc<Lane> {
-        Arc::new(Lane::default())
-    }
-
-    fn control(call: u64) -> Arc<Control> {
-        let control = Arc::new(Control::new(Duration::from_secs(3600)));
-        control.begin(call);
-        control
-    }
-
-    fn pass(turn: Turn) -> Pass {
-        match turn {
-            Turn::In(pass) => pass,
-            other => panic!("not in the lane: {other:?}"),
-        }
-    }
-
-    fn order(sql: &str) -> Arc<Order> {
-        Arc::new(Order {
-            sql: sql.to_owned(),
-            params: Vec::new(),
-            script: false,
-            cache: true,
-            rows: false,
-        })
-    }
-
-    /// Joins a lane that is taken.
-    fn queued(lane: &Arc<Lane>, sql: &str) -> Ticket {
-        match lane.join(&order(sql), Duration::from_secs(3600)) {
-            Joined::Queued(ticket) => ticket,
-            Joined::Turn(_) => panic!("the lane was free"),
-        }
-    }
-
-    fn told(ticket: &Ticket) -> Option<Word> {
-        match ticket.poll_word(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(word) => Some(word),
-            Poll::Pending => None,
-        }
-    }
-
-    /// Waits until so many are queued.
-    fn until_queued(lane: &Lane, count: usize) {
-        while lane.waiting() != count {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn a_file_has_one_lane_whatever_it_is_called() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("one.db");
-        std::fs::write(&file, "").unwrap();
-        let other_name = folder.path().join(".").join("one.db");
-        let (one, is_new) = Lane::of(Key::of_file(file.to_str().unwrap()));
-        assert!(is_new);
-        let (same, is_new) = Lane::of(Key::of_file(other_name.to_str().unwrap()));
-        assert!(!is_new && Arc::ptr_eq(&one, &same));
-        let (other, _) = Lane::of(Key::Name("another".to_owned()));
-        assert!(!Arc::ptr_eq(&one, &other));
-    }
-
-    #[test]
-    fn turns_come_in_the_order_in_which_they_were_asked_for() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let served = Mutex::new(Vec::new());
-        std::thread::scope(|threads| {
-            for n in 0..8 {
-                let (lane, served) = (&lane, &served);
-                threads.spawn(move || {
-                    let turn = pass(lane.enter(&control(1)));
-                    served.lock().unwrap().push(n);
-                    drop(turn);
-                });
-                until_queued(lane, n + 1);
-            }
-            drop(first);
-        });
-        assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert!(lane.try_enter().is_some());
-    }
-
-    #[test]
-    fn nobody_barges_in_before_one_that_waits() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| pass(lane.enter(&control(1))));
-            until_queued(&lane, 1);
-            drop(first);
-            assert!(lane.try_enter().is_none());
-            drop(waiting.join().unwrap());
-        });
-        assert!(lane.try_enter().is_some());
-    }
-
-    #[test]
-    fn a_cancelled_call_leaves_the_queue() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let cancelled = control(5);
-        std::thread::scope(|threads| {
-            let waiting = threads.spawn(|| lane.enter(&cancelled));
-            until_queued(&lane, 1);
-            cancelled.cancel(5);
-            assert!(matches!(waiting.join().unwrap(), Turn::Cancelled));
-        });
-        assert_eq!(lane.waiting(), 0);
-        drop(first);
-        assert!(lane.try_enter().is_some());
-    }
-
-    #[test]
-    fn waiting_ends_with_the_busy_timeout() {
-        let lane = lane();
-        let _first = pass(lane.enter(&control(1)));
-        let hasty = Arc::new(Control::new(Duration::ZERO));
-        hasty.begin(1);
-        assert!(matches!(lane.enter(&hasty), Turn::TimedOut));
-        assert_eq!(lane.waiting(), 0);
-    }
-
-    #[test]
-    fn those_who_joined_are_taken_along_up_to_the_first_who_did_not() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let tickets = ["one", "two"].map(|sql| queued(&lane, sql));
-        std::thread::scope(|threads| {
-            let thread = threads.spawn(|| pass(lane.enter(&control(1))));
-            until_queued(&lane, 3);
-            let last = queued(&lane, "three");
-            let companions = first.companions(10);
-            let sql: Vec<_> = companions.iter().map(|c| c.order().sql.clone()).collect();
-            assert_eq!(sql, ["one", "two"]);
-            for companion in companions {
-                companion.answer(Ok(Outcome::default()));
-            }
-            for ticket in &tickets {
-                assert!(matches!(told(ticket), Some(Word::Done(done)) if done.is_ok()));
-            }
-            drop(first);
-            let second = thread.join().unwrap();
-            assert!(told(&last).is_none());
-            drop(second);
-            assert!(matches!(told(&last), Some(Word::Turn(_))));
-        });
-        assert!(lane.try_enter().is_some());
-    }
-
-    #[test]
-    fn companions_that_are_put_back_go_first_and_alone() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let tickets = ["one", "two", "three"].map(|sql| queued(&lane, sql));
-        put_back(first.companions(2));
-        assert_eq!(first.companions(9).len(), 0);
-        drop(first);
-        for ticket in &tickets {
-            let Some(Word::Turn(turn)) = told(ticket) else {
-                panic!("it is its turn");
-            };
-            drop(turn);
-        }
-        assert!(lane.try_enter().is_some());
-    }
-
-    #[test]
-    fn a_turn_that_nobody_collects_is_the_next_ones() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let (gone, next) = (queued(&lane, "one"), queued(&lane, "two"));
-        drop(first);
-        drop(gone);
-        assert!(matches!(told(&next), Some(Word::Turn(_))));
-    }
-
-    #[test]
-    fn one_who_leaves_is_not_taken_along() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let ticket = queued(&lane, "one");
-        assert!(ticket.leave());
-        assert!(ticket.leave());
-        assert_eq!(first.companions(9).len(), 0);
-    }
-
-    #[test]
-    fn one_who_is_in_hand_cannot_leave_until_it_is_put_back() {
-        let lane = lane();
-        let first = pass(lane.enter(&control(1)));
-        let ticket = queued(&lane, "one");
-        let companions = first.companions(9);
-        assert!(!ticket.leave());
-        put_back(companions);
-        assert!(ticket.leave());
-    }
-
-    #[test]
-    fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
-        let lane = lane();
-        let _first = pass(lane.enter(&control(1)));
-        let Joined::Queued(hasty) = lane.join(&order("one"), Duration::ZERO) else {
-            panic!("the lane is taken");
-        };
-        let patient = queued(&lane, "two");
-        assert!(lane.watch());
-        assert!(matches!(told(&hasty), Some(Word::TimedOut)));
-        assert!(told(&patient).is_none());
-        assert_eq!(lane.waiting(), 1);
-        assert!(patient.leave());
-        assert!(!lane.watch());
-    }
-}
+mod tests;

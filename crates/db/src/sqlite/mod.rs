@@ -10,7 +10,7 @@
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `worker`, `control` | a thread for each connection, and how a call on it is cancelled |
-//! | `session`, `statement` | what runs on that thread |
+//! | `session`, `statement`, `transaction` | what runs on that thread |
 //! | `in_place`, `pace`, `watchdog` | what runs on the calling task instead, because it is known to be short |
 //! | `lane`, `writing` | writing, one after the other, and together where that is the same |
 //! | `stream` | rows on their way from the thread |
@@ -33,6 +33,7 @@ mod reset;
 mod session;
 mod statement;
 mod stream;
+mod transaction;
 mod types;
 mod watchdog;
 mod worker;

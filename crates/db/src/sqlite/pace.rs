@@ -77,6 +77,15 @@ pub(super) enum Sort {
     Other,
 }
 
+/// What SQLite would do to run a statement, as far as that matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// It takes the writer's lock of the database.
+    pub(super) locks: bool,
+    /// It may go through any number of rows, or do what a trigger says.
+    pub(super) loops: bool,
+}
+
 /// How long the runs of one statement took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -85,8 +94,8 @@ pub(super) struct Pace {
     short: u32,
     /// How many of them it takes.
     proof: u32,
-    /// It takes the writer's lock of the database.
-    pub(super) locks: bool,
+    /// What SQLite would do to run it.
+    pub(super) plan: Plan,
     /// It has called a function of the application.
     calls_out: bool,
     /// As a transaction of its own it did not take long.
@@ -99,7 +108,7 @@ impl Pace {
             sort,
             short: 0,
             proof: FIRST_PROOF,
-            locks: false,
+            plan: Plan::default(),
             calls_out: false,
             joins: false,
         }
@@ -140,14 +149,15 @@ impl Pace {
         self.calls_out = true;
     }
 
-    /// It has been run as a transaction of its own.
-    pub(super) fn note_alone(&mut self, soon: bool) {
-        self.joins = soon;
+    /// It has been run as a transaction of its own, or together with others: whether it was done,
+    /// and soon.
+    pub(super) fn note_joining(&mut self, joins: bool) {
+        self.joins = joins;
     }
 
     /// It can be expected not to take long, together with others.
     pub(super) fn joins(self) -> bool {
-        self.joins && self.locks && self.sort == Sort::Write && !self.calls_out
+        self.joins && self.plan.locks && self.sort == Sort::Write && !self.calls_out
     }
 
     /// It can be expected to be short.

@@ -13,14 +13,14 @@ use rusqlite::{Row, Statement, StatementStatus, ToSql};
 use super::control::Control;
 use super::error;
 use super::functions::Alarm;
-use super::insert::{self, Insert};
-use super::lane::{Lane, Pass};
+use super::insert::{self, Insert, Inserts};
+use super::lane::{Lane, Make, Pass};
 use super::pace::Paces;
 use super::reset::Origin;
-use super::statement::{Runnable, check_count, is_nothing, literal, quoted};
+use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::stream::Outlet;
 use super::types::{columns_of, push_row};
-use crate::driver::{BatchBuilder, Begin, CommitOutcome, Outcome, Prepared, Reset};
+use crate::driver::{BatchBuilder, Outcome, Prepared, Reset};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -42,6 +42,11 @@ pub(super) struct Session {
     /// Nothing was run on it but plain statements: it waits for locks as it was told to, no
     /// other database is attached.
     pub(super) is_plain: Cell<bool>,
+    /// It has no settings and no temporary tables of its own, which others of its make have not.
+    pub(super) is_alike: Cell<bool>,
+    pub(super) make: Make,
+    /// What was inserted last; once a statement asks that cannot tell otherwise.
+    inserts: Option<Inserts>,
     pub(super) paces: RefCell<Paces>,
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
@@ -51,7 +56,7 @@ pub(super) struct Session {
     /// Statements are kept.
     caches: bool,
     /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
-    query_only_before: Cell<Option<bool>>,
+    pub(super) query_only_before: Cell<Option<bool>>,
     /// SQLite said something after which it cannot be relied on.
     pub(super) broken: Cell<bool>,
     compiled: Cell<u64>,
@@ -85,6 +90,9 @@ impl Session {
             is_timed: true,
             has_functions: false,
             is_plain: Cell::new(true),
+            is_alike: Cell::new(true),
+            make: Make::new(),
+            inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
             checks_at_once: Cell::new(None),
             origin: None,
@@ -120,6 +128,16 @@ impl Session {
         self.origin = Some(origin);
         self.is_plain.set(restored.is_ok());
         restored.map(|()| Reset::Done)
+    }
+
+    /// From now on it is known what was inserted last, if a text may have to tell.
+    pub(super) fn note_inserts_of(&mut self, sql: &str) -> Result<()> {
+        if self.inserts.is_none() && insert::may_upsert(sql) {
+            let inserts = Inserts::default();
+            inserts.hook(&mut self.db).map_err(error::from_sqlite)?;
+            self.inserts = Some(inserts);
+        }
+        Ok(())
     }
 
     pub(super) fn in_transaction(&self) -> bool {
@@ -243,65 +261,6 @@ impl Session {
         Ok(())
     }
 
-    /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
-    /// because another was faster.
-    pub(super) fn begin(&self, begin: Begin) -> Result<()> {
-        if !begin.read_only {
-            let begun = self.begin_writing();
-            // Where nothing can be written there is no lock to be had, and none is needed.
-            return begun.or_else(|error| match error::is_read_only(&error) {
-                true => self.command("BEGIN DEFERRED"),
-                false => Err(error),
-            });
-        }
-        if self.in_transaction() {
-            // For SQLite to refuse, before anything is changed.
-            return self.command("BEGIN");
-        }
-        let before = self.pragma_flag("query_only")?;
-        self.query_only_before.set(Some(before));
-        self.command("PRAGMA query_only = 1")?;
-        // If it fails, `tidy` finds no transaction and puts the pragma back.
-        self.command("BEGIN DEFERRED")
-    }
-
-    pub(super) fn commit(&self) -> Result<CommitOutcome> {
-        self.command("COMMIT")?;
-        if self.in_transaction() {
-            let message = "SQLite left the transaction open after COMMIT";
-            return Err(Error::new(Kind::Database, message));
-        }
-        Ok(CommitOutcome::Committed)
-    }
-
-    /// Rolls back, if there is something. Once begun it cannot be cancelled.
-    pub(super) fn rollback(&self) -> Result<()> {
-        self.control.end();
-        if self.in_transaction() {
-            self.command("ROLLBACK")?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn set_savepoint(&self, name: &str) -> Result<()> {
-        // SQLite would begin a transaction with it, which nobody asked for.
-        if !self.in_transaction() {
-            let message = format!("there is no transaction to set the savepoint {name} in");
-            return Err(Error::new(Kind::NoTransaction, message));
-        }
-        self.command(&format!("SAVEPOINT {}", quoted(name)))
-    }
-
-    pub(super) fn release_savepoint(&self, name: &str) -> Result<()> {
-        self.command(&format!("RELEASE {}", quoted(name)))
-    }
-
-    /// Undoes what was done since, and forgets it.
-    pub(super) fn roll_back_to(&self, name: &str) -> Result<()> {
-        self.command(&format!("ROLLBACK TO {}", quoted(name)))?;
-        self.release_savepoint(name)
-    }
-
     /// A word with SQLite, to see that it answers.
     pub(super) fn ping(&self) -> Result<()> {
         self.command("SELECT 1")
@@ -313,6 +272,7 @@ impl Session {
     ///
     /// [`Kind::Config`] if there is none of that name, which SQLite would pass over.
     pub(super) fn set_pragma(&self, name: &str, value: &SqlValue) -> Result<()> {
+        self.is_alike.set(false);
         if name.eq_ignore_ascii_case("busy_timeout") {
             let timeout = as_milliseconds(value).ok_or_else(|| {
                 Error::new(Kind::Config, "busy_timeout is a number of milliseconds")
@@ -346,7 +306,7 @@ impl Session {
         self.patiently(ask)
     }
 
-    fn pragma_flag(&self, name: &str) -> Result<bool> {
+    pub(super) fn pragma_flag(&self, name: &str) -> Result<bool> {
         self.pragma(name).map(|answer| answer == "1")
     }
 
@@ -356,6 +316,11 @@ impl Session {
         self.leave_lane();
         if self.in_transaction() {
             return;
+        }
+        if self.is_reading() {
+            // It keeps to an old snapshot, though nothing runs: some modules of SQLite leave that
+            // behind after an error.
+            self.broken.set(true);
         }
         if let Some(before) = self.query_only_before.take() {
             let restore = if before {
@@ -401,7 +366,7 @@ impl Session {
     }
 
     fn any_row(&self, sql: &str, param: &str) -> Result<bool> {
-        self.patiently(|| self.db.prepare(sql)?.exists([param]))
+        self.patiently(|| self.db.prepare_cached(sql)?.exists([param]))
     }
 
     pub(super) fn statement(&self, sql: &str, cache: bool) -> Result<Runnable<'_>> {
@@ -433,6 +398,9 @@ impl Session {
         self.note_run(statement);
         let changes = self.db.total_changes();
         let rowid = self.db.last_insert_rowid();
+        if let Some(inserts) = &self.inserts {
+            inserts.forget();
+        }
         let mut rows = None;
         self.each_row(statement, |row| {
             if wants_rows {
@@ -465,6 +433,9 @@ impl Session {
         let Some(insert) = Insert::read(sql) else {
             return Ok(None);
         };
+        if let Some(inserts) = self.inserts.as_ref().filter(|_| insert.may_update) {
+            return Ok(inserts.last_into(&insert.table));
+        }
         let rowid = self.db.last_insert_rowid();
         if rowid != before {
             return Ok(Some(rowid));

@@ -8,7 +8,7 @@ use rusqlite::{Statement, TransactionState};
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Lane, Pass, Turn};
-use super::pace::{Pace, Sort, Stopwatch};
+use super::pace::{self, Pace, Plan, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use crate::driver::{Outcome, Request};
@@ -24,12 +24,28 @@ pub(super) const SOON: Duration = Duration::from_millis(50);
 /// For so long one whose turn it is goes on with the writes of others before it lets go.
 const SERVING: Duration = Duration::from_millis(1);
 
+/// Steps of SQLite's that stand for any number of others.
+const LOOPS: [&str; 10] = [
+    "Next",
+    "Prev",
+    "SorterNext",
+    "VNext",
+    "VUpdate",
+    "Program",
+    "RowSetRead",
+    "RowSetTest",
+    "Clear",
+    "Yield",
+];
+
 /// What came of writing together.
 enum Together {
     /// It is committed.
     Done(Vec<Result<Outcome>>),
     /// Nobody can tell what is on the disk: the same error for all.
     Failed(Error),
+    /// It could not even begin, because another program writes.
+    NotBegun(Error),
     /// Nothing has happened: everybody has to try alone.
     Apart,
 }
@@ -38,6 +54,11 @@ impl Session {
     /// It has a transaction that holds the writer's lock.
     pub(super) fn is_writing(&self) -> bool {
         self.transaction_state() == TransactionState::Write
+    }
+
+    /// Something reads, or has begun to.
+    pub(super) fn is_reading(&self) -> bool {
+        self.transaction_state() == TransactionState::Read
     }
 
     fn transaction_state(&self) -> TransactionState {
@@ -52,40 +73,51 @@ impl Session {
     }
 
     /// Sees to what a statement of the user's needs before it is run: its turn, if it takes the
-    /// writer's lock, which is the answer.
-    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<bool> {
+    /// writer's lock. What SQLite is going to do.
+    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<Plan> {
         if !insert::is_plain(sql) {
             // SQLite takes most pragmas for writes, and few of them are.
             self.is_plain.set(false);
-            return Ok(false);
+            return Ok(Plan::default());
         }
-        let known = self.paces.borrow().of(sql).map(|pace| pace.locks);
-        let locks = known.unwrap_or_else(|| self.locks(statement, sql));
-        if locks {
+        let known = self.paces.borrow().of(sql).map(|pace| pace.plan);
+        let plan = known.unwrap_or_else(|| self.plan(statement, sql));
+        if plan.locks {
             self.enter_lane()?;
+        } else if !statement.readonly() {
+            // Something of its own: a temporary table, say.
+            self.is_alike.set(false);
         }
-        Ok(locks)
+        Ok(plan)
     }
 
-    /// Whether a statement takes the writer's lock of the database. One that writes to temporary
-    /// tables only does not.
-    fn locks(&self, statement: &Statement<'_>, sql: &str) -> bool {
-        !statement.readonly()
-            && (self.lane.is_none() || self.explained_to_lock(sql).unwrap_or(true))
+    fn plan(&self, statement: &Statement<'_>, sql: &str) -> Plan {
+        let unknown = Plan {
+            locks: true,
+            loops: true,
+        };
+        match statement.readonly() {
+            true => Plan::default(),
+            false => self.explained(sql).unwrap_or(unknown),
+        }
     }
 
     /// By what SQLite would do, step by step.
-    fn explained_to_lock(&self, sql: &str) -> rusqlite::Result<bool> {
+    fn explained(&self, sql: &str) -> rusqlite::Result<Plan> {
+        let mut plan = Plan::default();
         let mut explained = self.db.prepare(&format!("EXPLAIN {sql}"))?;
         let mut steps = explained.raw_query();
         while let Some(step) = steps.next()? {
-            let main = step.get::<_, i64>("p1")? == 0;
-            let writes = step.get::<_, i64>("p2")? != 0;
-            if step.get_ref("opcode")?.as_str()? == "Transaction" && main && writes {
-                return Ok(true);
+            match step.get_ref("opcode")?.as_str()? {
+                "Transaction" => {
+                    let is_main = step.get::<_, i64>("p1")? == 0;
+                    let writes = step.get::<_, i64>("p2")? != 0;
+                    plan.locks |= is_main && writes;
+                }
+                step => plan.loops |= LOOPS.contains(&step),
             }
         }
-        Ok(false)
+        Ok(plan)
     }
 
     /// Waits for its turn, unless it is its turn already.
@@ -96,7 +128,7 @@ impl Session {
         if self.pass.borrow().is_some() || self.is_writing() {
             return Ok(());
         }
-        if self.transaction_state() == TransactionState::Read {
+        if self.is_reading() {
             // What it has read may be in the way of the one whose turn it is: SQLite knows, and
             // refuses at once.
             *self.pass.borrow_mut() = lane.try_enter();
@@ -122,6 +154,11 @@ impl Session {
         }
     }
 
+    /// It is as all others of its make.
+    fn is_alike(&self) -> bool {
+        self.is_plain.get() && self.is_alike.get()
+    }
+
     /// The lane that a request may join: it makes no difference which session runs it, and it
     /// will not take long.
     pub(super) fn lane_to_join(&self, request: &Request<'_>) -> Option<&Arc<Lane>> {
@@ -129,7 +166,7 @@ impl Session {
             && request.cache
             && !request.script
             && !self.has_functions
-            && self.is_plain.get()
+            && self.is_alike()
             && !self.in_transaction()
             && self.paces.borrow().of(request.sql).is_some_and(Pace::joins);
         self.lane.as_ref().filter(|_| may_join)
@@ -137,32 +174,40 @@ impl Session {
 
     /// Runs an order whose turn has come, and for a while those of others that wait behind it.
     pub(super) fn run_in_turn(&self, pass: Pass, order: &Arc<Order>) -> Result<Outcome> {
-        let companions = pass.companions(MOST_TOGETHER);
         *self.pass.borrow_mut() = Some(pass);
         let watch = Stopwatch::start(true);
-        let own = match companions.is_empty() {
+        let companions = self.companions();
+        let together = match companions.is_empty() {
             true => None,
             false => self.serve(Some(order), companions),
         };
-        let own = own.unwrap_or_else(|| self.run(order));
-        while watch.took() < SERVING && !self.in_transaction() {
-            let pass = self.pass.borrow();
-            let companions = pass.as_ref().map(|pass| pass.companions(MOST_TOGETHER));
-            drop(pass);
-            match companions {
-                Some(companions) if !companions.is_empty() => self.serve(None, companions),
-                _ => break,
-            };
+        let own = together.unwrap_or_else(|| self.run(order));
+        while watch.took() < SERVING {
+            let companions = self.companions();
+            if companions.is_empty() || self.serve(None, companions).is_some() {
+                break;
+            }
         }
         own
     }
 
-    /// Runs the orders of others, together with its own if there is one. What came of that;
-    /// `None` if it has to be run alone.
+    /// Those who wait and can be written for.
+    fn companions(&self) -> Vec<Companion> {
+        if !self.is_alike() || self.in_transaction() {
+            return Vec::new();
+        }
+        let pass = self.pass.borrow();
+        let pass = pass.as_ref();
+        pass.map_or_else(Vec::new, |pass| pass.companions(self.make, MOST_TOGETHER))
+    }
+
+    /// Runs the orders of others, together with its own if there is one. What came of its own, or
+    /// of all; `None` if it was not run, or there is none.
     fn serve(&self, own: Option<&Arc<Order>>, others: Vec<Companion>) -> Option<Result<Outcome>> {
         let orders = own.map(Arc::as_ref).into_iter();
         let orders: Vec<&Order> = orders.chain(others.iter().map(Companion::order)).collect();
-        match self.write_together(&orders) {
+        let together = self.write_together(&orders);
+        match together {
             Together::Done(done) => {
                 let mut done = done.into_iter();
                 let own = own.and_then(|_| done.next());
@@ -177,6 +222,11 @@ impl Session {
                 }
                 Some(Err(error))
             }
+            // They have time left to wait, each by itself.
+            Together::NotBegun(error) => {
+                lane::put_back(others);
+                Some(Err(error))
+            }
             Together::Apart => {
                 lane::put_back(others);
                 None
@@ -184,41 +234,51 @@ impl Session {
         }
     }
 
-    /// In one transaction. From its beginning on it cannot be cancelled: it is not one call's
-    /// alone.
+    /// In one transaction, which is nobody's alone: it cannot be cancelled, but it is given up
+    /// if a statement takes long.
     fn write_together(&self, orders: &[&Order]) -> Together {
-        if self.command("BEGIN IMMEDIATE").is_err() {
+        match self.command("BEGIN IMMEDIATE") {
+            Ok(()) => {}
+            Err(error) if error::is_busy(&error) => return Together::NotBegun(error),
+            Err(_) => return Together::Apart,
+        }
+        self.control.suspend();
+        let together = self.write_all(orders);
+        self.control.set_limit(None);
+        if !matches!(together, Together::Done(_)) {
+            self.undo();
+        }
+        self.control.resume();
+        together
+    }
+
+    fn write_all(&self, orders: &[&Order]) -> Together {
+        if !self.checks_at_once() {
             return Together::Apart;
         }
-        self.control.end();
         let mut done = Vec::with_capacity(orders.len());
-        let is_same = self.checks_at_once();
-        for order in orders.iter().filter(|_| is_same) {
+        for order in orders {
+            self.control.set_limit(Some(pace::now() + SOON));
             let one = self.run_joined(order);
             // A statement that broke a rule has undone itself. After everything else nobody can
             // be sure; and a rule may say that the whole transaction goes.
             let is_settled = one.as_ref().err().is_none_or(error::is_constraint);
             if !is_settled || !self.in_transaction() {
-                break;
+                return Together::Apart;
             }
             done.push(one);
         }
-        if done.len() == orders.len() {
-            match self.command("COMMIT") {
-                Ok(()) => return Together::Done(done),
-                Err(error) if error::is_of_the_disk(&error) => {
-                    self.undo();
-                    return Together::Failed(error);
-                }
-                Err(_) => {}
-            }
+        // The disk takes as long as it takes.
+        self.control.set_limit(None);
+        match self.command("COMMIT") {
+            Ok(()) => Together::Done(done),
+            Err(error) if error::is_of_the_disk(&error) => Together::Failed(error),
+            Err(_) => Together::Apart,
         }
-        self.undo();
-        Together::Apart
     }
 
     fn undo(&self) {
-        if self.rollback().is_err() {
+        if self.in_transaction() && self.command("ROLLBACK").is_err() {
             self.broken.set(true);
         }
     }
@@ -234,7 +294,7 @@ impl Session {
         {
             return checks_at_once;
         }
-        let deferred = "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%deferred%' LIMIT 1";
+        let deferred = "SELECT 1 FROM sqlite_schema WHERE instr(lower(sql), 'deferred') LIMIT 1";
         let looked = self.db.prepare(deferred);
         let found = looked.and_then(|mut look| look.exists([]));
         let checks_at_once = found.is_ok_and(|found| !found);
@@ -255,8 +315,10 @@ impl Session {
         order: &Order,
     ) -> Result<Outcome> {
         self.bind(statement, &order.params)?;
-        let locks = self.before_run(statement, &order.sql)?;
+        let plan = self.before_run(statement, &order.sql)?;
         let is_writing = self.is_writing();
+        // What is left over from others is not this one's.
+        self.alarm.take_used();
         let watch = Stopwatch::start(self.is_timed);
         let done = self.execute(statement, &order.sql, order.rows);
         if order.cache {
@@ -264,14 +326,16 @@ impl Session {
             let calls_out = self.alarm.take_used();
             let sort = Pace::sort_of(statement, &order.sql);
             let change = |pace: &mut Pace| {
-                pace.locks = locks;
+                pace.plan = plan;
                 if calls_out {
                     pace.note_call_out();
                 }
-                match sort {
-                    // The disk's time is not the statement's.
-                    Sort::Write if !is_writing => pace.note_alone(took <= SOON),
-                    _ => pace.note(took),
+                if sort == Sort::Write {
+                    pace.note_joining(done.is_ok() && took <= SOON);
+                }
+                // By itself, the disk's time is not the statement's.
+                if sort != Sort::Write || is_writing {
+                    pace.note(took);
                 }
             };
             self.paces.borrow_mut().change(&order.sql, sort, change);

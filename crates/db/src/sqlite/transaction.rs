@@ -1,0 +1,68 @@
+//! How a session begins and ends transactions, and what it does with savepoints.
+
+use super::error;
+use super::session::Session;
+use super::statement::quoted;
+use crate::driver::{Begin, CommitOutcome};
+use crate::{Error, Kind, Result};
+
+impl Session {
+    /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
+    /// because another was faster.
+    pub(super) fn begin(&self, begin: Begin) -> Result<()> {
+        if !begin.read_only {
+            let begun = self.begin_writing();
+            // Where nothing can be written there is no lock to be had, and none is needed.
+            return begun.or_else(|error| match error::is_read_only(&error) {
+                true => self.command("BEGIN DEFERRED"),
+                false => Err(error),
+            });
+        }
+        if self.in_transaction() {
+            // For SQLite to refuse, before anything is changed.
+            return self.command("BEGIN");
+        }
+        let before = self.pragma_flag("query_only")?;
+        self.query_only_before.set(Some(before));
+        self.command("PRAGMA query_only = 1")?;
+        // If it fails, `tidy` finds no transaction and puts the pragma back.
+        self.command("BEGIN DEFERRED")
+    }
+
+    pub(super) fn commit(&self) -> Result<CommitOutcome> {
+        self.command("COMMIT")?;
+        if self.in_transaction() {
+            let message = "SQLite left the transaction open after COMMIT";
+            return Err(Error::new(Kind::Database, message));
+        }
+        Ok(CommitOutcome::Committed)
+    }
+
+    /// Rolls back, if there is something. Once begun it cannot be cancelled.
+    pub(super) fn rollback(&self) -> Result<()> {
+        self.control.end();
+        if self.in_transaction() {
+            self.command("ROLLBACK")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_savepoint(&self, name: &str) -> Result<()> {
+        // SQLite would begin a transaction with it, which nobody asked for.
+        if !self.in_transaction() {
+            let message = format!("there is no transaction to set the savepoint {name} in");
+            return Err(Error::new(Kind::NoTransaction, message));
+        }
+        self.command(&format!("SAVEPOINT {}", quoted(name)))
+    }
+
+    pub(super) fn release_savepoint(&self, name: &str) -> Result<()> {
+        self.command(&format!("RELEASE {}", quoted(name)))
+    }
+
+    /// Undoes what was done since, and forgets it.
+    pub(super) fn roll_back_to(&self, name: &str) -> Result<()> {
+        self.command(&format!("ROLLBACK TO {}", quoted(name)))?;
+        self.release_savepoint(name)
+    }
+}
