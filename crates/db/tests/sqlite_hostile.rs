@@ -7,9 +7,11 @@ mod sqlite_support;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::channel;
+use std::task::Poll;
 use std::time::Duration;
 
-use cenote::driver::{Connection, Outcome, Param, Request, Value};
+use cenote::driver::{Begin, Connection, Outcome, Param, Request, Value};
+use cenote::sqlite::Sqlite;
 use cenote::{Result, Violation};
 use sqlite_support::*;
 
@@ -60,7 +62,7 @@ async fn queued(
     writers: &mut [Box<dyn Connection>],
     writes: &[Write],
 ) -> Vec<Result<Outcome>> {
-    let mut holder = place.open("").await;
+    let mut holder = place.open("&synchronous=off").await;
     begin(&mut holder).await;
     let params: Vec<_> = writes
         .iter()
@@ -295,33 +297,466 @@ async fn who_writes_for_others_compiles_nothing_again() {
 #[tokio::test]
 async fn who_joins_waits_no_longer_for_another_program_than_it_was_told_to() {
     let place = Place::with(TABLE).await;
-    let dsn = format!("{}?busy_timeout=500", place.0.dsn());
-    let mut writers = [open(&dsn).await, open(&dsn).await];
-    for (n, db) in (1..).zip(&mut writers) {
-        write(db, (INSERT, n)).await.unwrap();
-    }
+    let mut watching = place.open("").await;
+    let mut holder = place.open("").await;
+    let dsn = format!("{}?busy_timeout=700", place.0.dsn());
+    let mut first = open(&dsn).await;
+    let mut second = open(&dsn).await;
+    write(&mut first, (INSERT, 1)).await.unwrap();
+    write(&mut second, (INSERT, 2)).await.unwrap();
     let outside = rusqlite::Connection::open(place.0.path()).unwrap();
+    outside.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // It has its turn, and waits for the other program.
+    let start = Begin::default();
+    let mut waiting = holder.begin_with(&start, None);
+    assert_pending(&mut waiting);
     let began = now();
-    {
-        let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
-        let mut holder = place.open("").await;
-        begin(&mut holder).await;
-        let [first, second] = &mut writers;
-        let mut one = first.run(alone(INSERT, &params[0]));
-        assert_pending(&mut one);
-        until_waiting(&mut holder, 1);
-        let mut two = second.run(alone(INSERT, &params[1]));
-        assert_pending(&mut two);
-        until_waiting(&mut holder, 2);
-        holder.commit().await.unwrap();
-        outside.execute_batch("BEGIN IMMEDIATE").ok();
-        let _ = one.await;
-        let took_one = began.elapsed();
-        let _ = two.await;
-        let took_two = began.elapsed();
-        println!("{took_one:?} {took_two:?}");
-        assert!(took_one < Duration::from_millis(900), "{took_one:?}");
+    while began.elapsed() < Duration::from_millis(100) {
+        std::thread::yield_now();
     }
+    let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
+    let mut one = first.run(alone(INSERT, &params[0]));
+    assert_pending(&mut one);
+    until_waiting(&mut watching, 1);
+    let mut two = second.run(alone(INSERT, &params[1]));
+    assert_pending(&mut two);
+    until_waiting(&mut watching, 2);
+    let began = now();
+    drop(waiting);
+    let one = one.await;
+    let took = began.elapsed();
+    let two = two.await;
+    println!("{took:?} {one:?} {:?} {two:?}", began.elapsed());
+    assert!(took < Duration::from_millis(1300), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_function_in_a_stream_is_not_held_against_the_next_statement() {
+    let driver = Sqlite::new().function("f", 0, false, |_| Ok(1));
+    let place = Place::with(TABLE).await;
+    let mut db = open_with(&driver, &place.0.dsn()).await;
+    sqlite(&mut db).time_nothing();
+    db.start_stream(Request::new("SELECT f()", &[]))
+        .await
+        .unwrap();
+    db.end_stream().await.unwrap();
+    for _ in 0..10 {
+        exec(&mut db, "SELECT count(*) FROM t").await;
+    }
+    assert!(sqlite(&mut db).in_place_runs() > 0);
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced_while_it_is_opened_has_a_lane_of_its_own() {
+    let place = Place(TempDb::new());
+    let old = rusqlite::Connection::open(place.0.path()).unwrap();
+    old.execute_batch("PRAGMA journal_mode = delete; CREATE TABLE t (n); BEGIN EXCLUSIVE")
+        .unwrap();
+    let next = rusqlite::Connection::open(place.0.file("next.db")).unwrap();
+    next.execute_batch("CREATE TABLE t (n)").unwrap();
+    drop(next);
+    let dsn = format!("{}?busy_timeout=1d&journal_mode=delete", place.0.dsn());
+    let templ = template(&dsn);
+    let mut opening = Box::pin(try_connect(&templ));
+    assert_pending(&mut opening);
+    // It stands before the lock of the old file.
+    let began = now();
+    while began.elapsed() < Duration::from_millis(200) {
+        std::thread::yield_now();
+    }
+    std::fs::rename(place.0.file("next.db"), place.0.path()).unwrap();
+    old.execute_batch("COMMIT").unwrap();
+    let mut on_old = opening.await.unwrap();
+    let mut on_new = open(&dsn).await;
+    begin(&mut on_old).await;
+    // Another file: nobody is in its way.
+    let mut call = on_new.run(Request::new("INSERT INTO t VALUES (1)", &[]));
+    let began = now();
+    while began.elapsed() < Duration::from_secs(2) && sqlite(&mut on_old).waiting_writers() == 0 {
+        if poll_times(&mut call, 1).is_some() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("it waits for the writer of another file");
+}
+
+/// Drops a future after so many polls.
+async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(done) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(done));
+        }
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_dropped_a_success_is_committed_and_a_failure_is_not() {
+    for options in ["synchronous=off", "journal_mode=delete&synchronous=off"] {
+        let unknown = stress(options).await;
+        assert!(unknown > 0, "nothing was dropped in the middle");
+    }
+}
+
+/// Many write at once, and many of them are dropped. How many nobody knows of.
+async fn stress(options: &str) -> usize {
+    let schema = "CREATE TABLE t (
+                      id INTEGER PRIMARY KEY, n INTEGER UNIQUE CHECK (n % 97 != 0))";
+    let place = Place(TempDb::new());
+    let db = cenote::Db::builder(&format!("{}?{options}", place.0.dsn()))
+        .max(12)
+        .open()
+        .await
+        .unwrap();
+    db.exec(schema, ()).await.unwrap();
+    let insert = "INSERT INTO t (n) VALUES (?)";
+    let mut tasks = Vec::new();
+    for task in 0..60_i64 {
+        let db = db.clone();
+        tasks.push(cenote::spawn(async move {
+            let mut fates = Vec::new();
+            let mut seed = u64::try_from(task).unwrap() * 7919 + 1;
+            for round in 0..40_i64 {
+                let n = task * 1000 + round;
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let polls = usize::try_from(seed >> 33).unwrap() % 40;
+                let done = match (seed >> 20) % 5 {
+                    0 => cut(db.exec(insert, (n,)), polls).await,
+                    1 => Some(db.transaction(async || db.exec(insert, (n,)).await).await),
+                    2 => {
+                        let both = db.transaction(async || db.exec(insert, (n,)).await);
+                        cut(both, polls * 3).await
+                    }
+                    _ => Some(db.exec(insert, (n,)).await),
+                };
+                fates.push((n, done.map(|done| done.map(|o| o.last_insert_id))));
+            }
+            fates
+        }));
+    }
+    let mut unknown = 0;
+    for task in tasks {
+        for (n, fate) in task.await.unwrap() {
+            let there: Vec<i64> = db
+                .query_as("SELECT id FROM t WHERE n = ?", (n,))
+                .await
+                .unwrap();
+            match fate {
+                None => unknown += 1,
+                Some(Ok(id)) => assert_eq!(id, there.first().copied(), "{n}"),
+                Some(Err(error)) => {
+                    assert!(n % 97 == 0, "{n}: {error}");
+                    assert!(there.is_empty(), "{n}: {error}");
+                }
+            }
+        }
+    }
+    db.close_and_drain(Duration::from_secs(20)).await.unwrap();
+    unknown
+}
+
+/// All kinds of rules, tables and triggers.
+const ZOO: &str = "
+    CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER UNIQUE, m INTEGER DEFAULT 0,
+                    twice INTEGER GENERATED ALWAYS AS (n * 2) STORED, CHECK (n <> 13));
+    CREATE TABLE log (id INTEGER PRIMARY KEY, what TEXT, n INTEGER);
+    CREATE TABLE child (id INTEGER PRIMARY KEY, of INTEGER REFERENCES t (n) ON DELETE CASCADE);
+    CREATE TABLE keyed (k INTEGER PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE strict (n INTEGER NOT NULL) STRICT;
+    CREATE TABLE guarded (n INTEGER);
+    CREATE TRIGGER fails BEFORE INSERT ON guarded WHEN new.n % 5 = 0
+        BEGIN SELECT raise(FAIL, 'five'); END;
+    CREATE TRIGGER rolls BEFORE INSERT ON guarded WHEN new.n % 7 = 0
+        BEGIN INSERT INTO log (what, n) VALUES ('seven', new.n);
+              SELECT raise(ROLLBACK, 'seven'); END;
+    CREATE TRIGGER aborts AFTER INSERT ON guarded WHEN new.n % 3 = 0
+        BEGIN INSERT INTO log (what, n) VALUES ('three', new.n);
+              SELECT raise(ABORT, 'three'); END;
+    CREATE TRIGGER ignores BEFORE INSERT ON guarded WHEN new.n % 11 = 0
+        BEGIN SELECT raise(IGNORE); END;
+    CREATE TRIGGER logs AFTER INSERT ON t
+        BEGIN INSERT INTO log (what, n) VALUES ('t', new.n); END;
+    CREATE TRIGGER logs_loss AFTER DELETE ON t
+        BEGIN INSERT INTO log (what, n) VALUES ('gone', old.n); END;
+    CREATE VIEW v AS SELECT n FROM t;
+    CREATE TRIGGER into_v INSTEAD OF INSERT ON v
+        BEGIN INSERT INTO keyed VALUES (new.n, 1); INSERT INTO strict VALUES (new.n); END;
+    CREATE VIRTUAL TABLE words USING fts5 (w);
+    CREATE VIRTUAL TABLE old_words USING fts4 (w);
+    CREATE VIRTUAL TABLE box USING rtree (id, low, high);
+    INSERT INTO t (n) VALUES (1), (2), (3);";
+
+const WRITES: &[&str] = &[
+    "INSERT INTO t (n) VALUES (?1)",
+    "INSERT OR IGNORE INTO t (n) VALUES (?1)",
+    "INSERT OR REPLACE INTO t (n) VALUES (?1)",
+    "INSERT OR FAIL INTO t (n) VALUES (?1 + 20), (?1), (?1 + 30)",
+    "INSERT OR ROLLBACK INTO t (n) VALUES (?1 + 50), (?1)",
+    "INSERT INTO t (n) VALUES (?1) ON CONFLICT (n) DO UPDATE SET m = m + 1 RETURNING id, n, m",
+    "UPDATE t SET n = n + ?1 WHERE n % 2 = 0 RETURNING n",
+    "UPDATE OR FAIL t SET n = ?1",
+    "UPDATE OR REPLACE t SET n = ?1 WHERE n < ?1",
+    "DELETE FROM t WHERE n = ?1 RETURNING id, twice",
+    "INSERT INTO child (of) VALUES (?1)",
+    "INSERT INTO child (of) SELECT n FROM t WHERE n < ?1",
+    "REPLACE INTO keyed VALUES (?1, ?1)",
+    "INSERT INTO keyed VALUES (?1 + 1, 1), (?1, NULL)",
+    "INSERT INTO strict VALUES (?1)",
+    "INSERT INTO strict SELECT CASE WHEN ?1 % 2 THEN 'text' ELSE 1 END",
+    "INSERT INTO guarded VALUES (?1 + 1), (?1), (?1 + 2)",
+    "INSERT INTO v VALUES (?1)",
+    "INSERT INTO words (rowid, w) VALUES (?1, 'one two')",
+    "INSERT INTO old_words (docid, w) VALUES (?1 + 3, 'a'), (?1, 'b')",
+    "DELETE FROM words WHERE words MATCH 'two' AND rowid < ?1",
+    "INSERT OR REPLACE INTO box VALUES (?1, 1, 2)",
+    "WITH w(i) AS (VALUES (?1), (?1 + 1)) INSERT INTO log (what, n) SELECT 'with', i FROM w",
+    "INSERT INTO t (id, n) VALUES ('no number', ?1)",
+];
+
+/// What is in all tables.
+async fn contents(db: &mut Box<dyn Connection>) -> Vec<String> {
+    let mut all = Vec::new();
+    for table in [
+        "t",
+        "log",
+        "child",
+        "keyed",
+        "strict",
+        "guarded",
+        "words",
+        "old_words",
+        "box",
+        "sqlite_sequence",
+    ] {
+        let rows = exec(db, &format!("SELECT * FROM {table} ORDER BY 1")).await;
+        for row in rows.rows.unwrap().into_rows() {
+            all.push(format!("{table} {row:?}"));
+        }
+    }
+    all
+}
+
+fn told(answer: &Result<Outcome>) -> String {
+    match answer {
+        Ok(outcome) => {
+            let rows = outcome.rows.clone().map(|rows| {
+                let rows = rows.into_rows().map(|row| format!("{row:?}"));
+                rows.collect::<Vec<_>>()
+            });
+            format!("{} {:?} {rows:?}", outcome.affected, outcome.last_insert_id)
+        }
+        Err(error) => format!("{:?} {}", error.code(), error.message()),
+    }
+}
+
+#[tokio::test]
+async fn writes_that_are_joined_come_to_what_they_would_one_after_the_other() {
+    let (joined, apart) = (Place::with(ZOO).await, Place::with(ZOO).await);
+    let mut seed = 4_u64;
+    let mut random = |below: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        one.push(joined.open("&synchronous=off").await);
+        other.push(apart.open("&synchronous=off").await);
+    }
+    let mut together = 0;
+    for round in 0..200 {
+        let mut writes: Vec<Write> = Vec::new();
+        for n in 0..one.len() {
+            // First everybody gets to know all of them.
+            let which = match round * one.len() {
+                before if round < WRITES.len() => (before / one.len() + n) % WRITES.len(),
+                _ => random(WRITES.len()),
+            };
+            writes.push((WRITES[which], i64::try_from(random(40)).unwrap()));
+        }
+        let before: i64 = one_value(&mut one[0]).await;
+        let answers = queued(&joined, &mut one, &writes).await;
+        together += i64::from(one_value(&mut one[0]).await - before > 3);
+        for ((answer, db), sql) in answers.iter().zip(&mut other).zip(&writes) {
+            let alone = write(db, *sql).await;
+            assert_eq!(
+                told(answer),
+                told(&alone),
+                "round {round}: {sql:?} of {writes:?}"
+            );
+        }
+        assert_eq!(
+            contents(&mut one[0]).await,
+            contents(&mut other[0]).await,
+            "round {round}: {writes:?}"
+        );
+    }
+    assert!(together > 20, "hardly any was joined: {together}");
+}
+
+async fn one_value(db: &mut Box<dyn Connection>) -> i64 {
+    one(db, "SELECT total_changes()").await
+}
+
+const UPSERT: &str = "INSERT INTO t (n) VALUES (?1) ON CONFLICT (n) DO UPDATE SET n = n";
+
+#[tokio::test]
+async fn an_upsert_that_inserted_tells_its_id_whatever_was_inserted_before() {
+    let place = Place::with(TABLE).await;
+    let mut db = place.open("").await;
+    exec(&mut db, "CREATE TABLE other (n)").await;
+    exec(&mut db, "INSERT INTO other VALUES (1)").await;
+    let done = write(&mut db, (UPSERT, 5)).await.unwrap();
+    assert_eq!(done.last_insert_id, Some(1));
+}
+
+#[tokio::test]
+async fn an_upsert_that_inserted_tells_its_id_also_after_it_was_tried_together() {
+    let place = Place::with(TABLE).await;
+    let mut first = place.open("").await;
+    let mut second = place.open("").await;
+    let rollback = "INSERT OR ROLLBACK INTO t (n) VALUES (?1)";
+    write(&mut first, (UPSERT, 1)).await.unwrap();
+    write(&mut second, (rollback, 2)).await.unwrap();
+    let writes = [(UPSERT, 3), (rollback, 1)];
+    let answers = queued(&place, &mut [first, second], &writes).await;
+    assert!(answers[1].is_err());
+    assert_eq!(answers[0].as_ref().unwrap().last_insert_id, Some(3));
+}
+
+#[tokio::test]
+async fn what_a_handle_has_set_holds_for_what_is_written_after_it() {
+    let place = Place::with(FAMILY).await;
+    let dsn = format!("{}?busy_timeout=1d&foreign_keys=off", place.0.dsn());
+    let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
+    let mut holder = place.open("").await;
+    // Two connections that know both statements.
+    for _ in 0..3 {
+        begin(&mut holder).await;
+        let mut one = Box::pin(db.exec("INSERT INTO child VALUES (?)", (1,)));
+        let mut two = Box::pin(db.exec("INSERT INTO child VALUES (?)", (1,)));
+        until_queued(&mut holder, &mut one, &mut two).await;
+        holder.commit().await.unwrap();
+        one.await.unwrap();
+        two.await.unwrap();
+    }
+    begin(&mut holder).await;
+    let mut one = Box::pin(db.exec("INSERT INTO child VALUES (?)", (1,)));
+    while sqlite(&mut holder).waiting_writers() < 1 {
+        assert_pending(&mut one);
+        tokio::task::yield_now().await;
+    }
+    db.set_default("foreign_keys", 1);
+    let mut two = Box::pin(db.exec("INSERT INTO child VALUES (?)", (77,)));
+    until_queued(&mut holder, &mut one, &mut two).await;
+    holder.commit().await.unwrap();
+    one.await.unwrap();
+    let error = two.await.expect_err("there is no parent 77");
+    assert!(error.is_foreign_key_violation());
+}
+
+async fn until_queued<F: Future, G: Future>(
+    holder: &mut Box<dyn Connection>,
+    one: &mut Pin<Box<F>>,
+    two: &mut Pin<Box<G>>,
+) {
+    while sqlite(holder).waiting_writers() < 2 {
+        assert_pending(one);
+        assert_pending(two);
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn closing_a_handle_whose_writers_wait_lets_them_write_and_ends() {
+    let place = Place::with(TABLE).await;
+    let dsn = format!("{}?busy_timeout=1d", place.0.dsn());
+    let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
+    let mut holder = place.open("").await;
+    begin(&mut holder).await;
+    let mut one = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (1,)));
+    let mut two = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (2,)));
+    until_queued(&mut holder, &mut one, &mut two).await;
+    db.recycle();
+    let mut closing = Box::pin(db.close_and_drain(Duration::from_secs(20)));
+    assert_pending(&mut closing);
+    drop(two);
+    holder.commit().await.unwrap();
+    one.await.unwrap();
+    closing.await.unwrap();
+    until_waiting(&mut holder, 0);
+    let there: i64 = one_of(&mut holder).await;
+    assert_eq!(there, 1);
+}
+
+async fn one_of(db: &mut Box<dyn Connection>) -> i64 {
+    one(db, "SELECT count(*) FROM t").await
+}
+
+#[test]
+fn a_runtime_that_ends_while_its_writers_wait_leaves_nobody_in_the_lane() {
+    let place = block_on(Place::with(TABLE));
+    let mut holder = block_on(place.open(""));
+    block_on(begin(&mut holder));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let dsn = format!("{}?busy_timeout=1d", place.0.dsn());
+    runtime.block_on(async {
+        let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
+        for n in 0..4_i64 {
+            let db = db.clone();
+            drop(cenote::spawn(async move {
+                db.exec("INSERT INTO t (n) VALUES (?)", (n,)).await
+            }));
+        }
+        while sqlite(&mut holder).waiting_writers() < 4 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(runtime);
+    until_waiting(&mut holder, 0);
+    block_on(holder.commit()).unwrap();
+    assert_eq!(block_on(one_of(&mut holder)), 0);
+    block_on(exec(&mut holder, "INSERT INTO t (n) VALUES (1)"));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_everybodys_own_error_and_nothing_that_was_acknowledged_is_lost() {
+    let place = Place::with("CREATE TABLE t (n, b); CREATE TABLE u (n)").await;
+    let blob = "INSERT INTO t VALUES (?1, zeroblob(?1 * 1000))";
+    let small = "INSERT INTO u VALUES (?1)";
+    let limit = "&pragma.max_page_count=30";
+    let mut writers = vec![
+        place.open(limit).await,
+        place.open(limit).await,
+        place.open(limit).await,
+    ];
+    write(&mut writers[0], (small, 1)).await.unwrap();
+    write(&mut writers[1], (blob, 1)).await.unwrap();
+    write(&mut writers[2], (small, 1)).await.unwrap();
+    let answers = queued(&place, &mut writers, &[(small, 2), (blob, 500), (small, 3)]).await;
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    let error = answers[1].as_ref().unwrap_err();
+    assert_eq!(error.code(), Some(13), "{error}");
+    let mut outside = place.open("").await;
+    let numbers = exec(&mut outside, "SELECT n FROM u ORDER BY n").await;
+    assert_eq!(column::<i64>(numbers.rows.unwrap()), [1, 1, 2, 3]);
+    assert_eq!(one_of(&mut outside).await, 1);
 }
 
 #[allow(
