@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::Duration;
 
-use cenote::driver::{Begin, Connection, Outcome, Param, Request, Value};
+use cenote::driver::{Begin, Connection, Outcome, Param, Request, Status, Value};
 use cenote::sqlite::Sqlite;
 use cenote::{Result, Violation};
 use sqlite_support::*;
@@ -298,36 +298,35 @@ async fn who_writes_for_others_compiles_nothing_again() {
 async fn who_joins_waits_no_longer_for_another_program_than_it_was_told_to() {
     let place = Place::with(TABLE).await;
     let mut watching = place.open("").await;
-    let mut holder = place.open("").await;
+    let (mut before, mut behind) = (place.open("").await, place.open("").await);
     let dsn = format!("{}?busy_timeout=700", place.0.dsn());
-    let mut first = open(&dsn).await;
-    let mut second = open(&dsn).await;
+    let (mut first, mut second) = (open(&dsn).await, open(&dsn).await);
     write(&mut first, (INSERT, 1)).await.unwrap();
     write(&mut second, (INSERT, 2)).await.unwrap();
     let outside = rusqlite::Connection::open(place.0.path()).unwrap();
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // It has its turn, and waits for the other program.
+    // One of them has its turn and waits for the other program, the other waits for its turn.
     let start = Begin::default();
-    let mut waiting = holder.begin_with(&start, None);
-    assert_pending(&mut waiting);
-    let began = now();
-    while began.elapsed() < Duration::from_millis(100) {
-        std::thread::yield_now();
-    }
+    let mut gone = [
+        before.begin_with(&start, None),
+        behind.begin_with(&start, None),
+    ];
+    gone.iter_mut().for_each(assert_pending);
+    until_waiting(&mut watching, 1);
     let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
     let mut one = first.run(alone(INSERT, &params[0]));
     assert_pending(&mut one);
-    until_waiting(&mut watching, 1);
+    until_waiting(&mut watching, 2);
     let mut two = second.run(alone(INSERT, &params[1]));
     assert_pending(&mut two);
-    until_waiting(&mut watching, 2);
+    until_waiting(&mut watching, 3);
     let began = now();
-    drop(waiting);
-    let one = one.await;
+    drop(gone);
+    let error = one.await.unwrap_err();
+    assert_eq!(error.violation(), Some(Violation::Locked));
     let took = began.elapsed();
-    let two = two.await;
-    println!("{took:?} {one:?} {:?} {two:?}", began.elapsed());
     assert!(took < Duration::from_millis(1300), "{took:?}");
+    two.await.unwrap_err();
 }
 
 #[tokio::test]
@@ -757,6 +756,90 @@ async fn a_full_disk_is_everybodys_own_error_and_nothing_that_was_acknowledged_i
     let numbers = exec(&mut outside, "SELECT n FROM u ORDER BY n").await;
     assert_eq!(column::<i64>(numbers.rows.unwrap()), [1, 1, 2, 3]);
     assert_eq!(one_of(&mut outside).await, 1);
+}
+
+#[tokio::test]
+async fn one_that_another_writes_for_can_be_cancelled_while_that_waits_for_another_program() {
+    let place = Place::with(TABLE).await;
+    let mut watching = place.open("").await;
+    let (mut before, mut behind) = (place.open("").await, place.open("").await);
+    let (mut first, mut second) = (place.open("").await, place.open("").await);
+    write(&mut first, (INSERT, 1)).await.unwrap();
+    write(&mut second, (INSERT, 2)).await.unwrap();
+    let outside = rusqlite::Connection::open(place.0.path()).unwrap();
+    outside.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // One of them has its turn and waits for the other program, the other waits for its turn.
+    let start = Begin::default();
+    let mut gone = [
+        before.begin_with(&start, None),
+        behind.begin_with(&start, None),
+    ];
+    gone.iter_mut().for_each(assert_pending);
+    until_waiting(&mut watching, 1);
+    let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
+    let mut one = first.run(alone(INSERT, &params[0]));
+    assert_pending(&mut one);
+    until_waiting(&mut watching, 2);
+    let mut two = second.run(alone(INSERT, &params[1]));
+    assert_pending(&mut two);
+    until_waiting(&mut watching, 3);
+    drop(gone);
+    // Now the first waits for the other program, with the second in hand.
+    until_waiting(&mut watching, 0);
+    drop(two);
+    let settled = tokio::time::timeout(Duration::from_secs(3), second.settle()).await;
+    outside.execute_batch("COMMIT").unwrap();
+    one.await.unwrap();
+    assert!(settled.is_ok(), "a dropped call goes on waiting");
+}
+
+#[tokio::test]
+async fn a_commit_for_others_that_waits_for_a_reader_can_be_cancelled() {
+    let options = "&journal_mode=delete";
+    let place = Place(TempDb::new());
+    let mut holder = place.open(options).await;
+    exec(&mut holder, TABLE).await;
+    let mut first = place.open(options).await;
+    let mut second = place.open(options).await;
+    write(&mut first, (INSERT, 1)).await.unwrap();
+    write(&mut second, (INSERT, 2)).await.unwrap();
+    let reader = rusqlite::Connection::open(place.0.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+    begin(&mut holder).await;
+    let params = [[Param::Value(Value::Int(7))], [Param::Value(Value::Int(8))]];
+    let mut one = first.run(alone(INSERT, &params[0]));
+    assert_pending(&mut one);
+    until_waiting(&mut holder, 1);
+    let mut two = second.run(alone(INSERT, &params[1]));
+    assert_pending(&mut two);
+    until_waiting(&mut holder, 2);
+    holder.rollback().await.unwrap();
+    until_waiting(&mut holder, 0);
+    drop(one);
+    drop(two);
+    let settled = tokio::time::timeout(Duration::from_secs(3), first.settle()).await;
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(settled.is_ok(), "a dropped call goes on waiting");
+}
+
+#[tokio::test]
+async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
+    let schema = "CREATE VIRTUAL TABLE words USING fts5 (w);
+                  CREATE VIRTUAL TABLE vocabulary USING fts5vocab (words, row)";
+    let place = Place::with(schema).await;
+    let mut db = open(&place.0.dsn()).await;
+    begin(&mut db).await;
+    // Short, as long as there is nothing in it.
+    while sqlite(&mut db).in_place_runs() < 3 {
+        exec(&mut db, "SELECT count(*) FROM vocabulary").await;
+    }
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 30000)
+                INSERT INTO words SELECT 'w' || i || ' v' || i FROM n";
+    exec(&mut db, many).await;
+    // SQLite calls it a read, and it writes down what was kept in memory up to now.
+    let known = try_exec(&mut db, "SELECT count(*) FROM vocabulary").await;
+    assert_eq!(db.status(), Status::InTransaction, "{known:?}");
+    assert_eq!(first::<i64>(known.unwrap().rows.unwrap()), 60_000);
 }
 
 #[allow(
