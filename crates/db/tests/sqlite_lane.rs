@@ -7,18 +7,19 @@ mod sqlite_support;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
-use cenote::driver::{Begin, Connection, Outcome, Param, Request, Status, Value};
+use cenote::driver::{Begin, Connection, Outcome, Param, Request, Status, Template, Value};
 use cenote::{Db, Kind, Result, Violation};
 use sqlite_support::*;
 
 /// A file that nobody gives up waiting for.
-struct Place(TempDb);
+struct Place(TempDb, OnceLock<Arc<dyn Template>>);
 
 impl Place {
     async fn with(schema: &str) -> Self {
-        let place = Place(TempDb::new());
+        let place = Place(TempDb::new(), OnceLock::new());
         exec_script(&mut place.open().await, schema).await;
         place
     }
@@ -27,8 +28,9 @@ impl Place {
         format!("{}?busy_timeout=1d", self.0.dsn())
     }
 
+    /// All of them are of one handle.
     async fn open(&self) -> Box<dyn Connection> {
-        let mut db = open(&self.dsn()).await;
+        let mut db = connect(self.1.get_or_init(|| template(&self.dsn()))).await;
         sqlite(&mut db).time_nothing();
         db
     }

@@ -249,7 +249,12 @@ impl Control {
     /// `false` when there is no more time, or when the running call was cancelled.
     pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
         let mut state = self.state();
-        let left = state.busy_timeout.saturating_sub(waited_before(turn));
+        // Others wait for what is done for them: they had better do it themselves.
+        let limit = match state.suspended {
+            0 => state.busy_timeout,
+            _ => state.busy_timeout.min(pace::SOON),
+        };
+        let left = limit.saturating_sub(waited_before(turn));
         if state.in_place {
             // The thread can wait.
             state.to_thread = true;

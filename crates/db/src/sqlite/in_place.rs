@@ -21,6 +21,8 @@ impl Session {
         let pace = self.paces.borrow().of(request.sql);
         let pace = pace.filter(Pace::is_short)?;
         let may_be = match pace.sort {
+            // A module of SQLite's may write while it reads: that could not be given up.
+            _ if pace.plan.asks_module => false,
             Sort::Read => true,
             // It is never run twice, so nothing may come in between; nor is it ever stopped, so
             // it has to be one that changes a row or two, whatever its parameters are.
@@ -48,14 +50,18 @@ impl Worker {
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let sort = self.session()?.sort_in_place(request)?;
         pace::make_room().await;
-        self.session()?.alarm.take_used();
-        let watch = Stopwatch::start(self.session()?.is_timed);
+        let session = self.session()?;
+        session.alarm.take_used();
+        let was_in_transaction = session.in_transaction();
+        let watch = Stopwatch::start(session.is_timed);
         let until = (sort == Sort::Read).then(|| watch.limit());
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
         let took = watch.took();
         pace::note_in_place(took);
-        let is_repeated = given_up && sort == Sort::Read;
         let session = self.session()?;
+        // Once more outside of its transaction would be another read.
+        let is_same = session.in_transaction() == was_in_transaction;
+        let is_repeated = given_up && sort == Sort::Read && is_same;
         let calls_out = session.alarm.take_used();
         session
             .paces

@@ -340,6 +340,12 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    /// Somebody of this make waits right behind, and has joined.
+    pub(super) fn has_companions(&self, make: Make) -> bool {
+        let queue = self.lane.queue();
+        queue.waiting.front().is_some_and(|next| next.joins(make))
+    }
+
     /// Takes those who wait right behind and have joined, of the same make, up to so many.
     pub(super) fn companions(&self, make: Make, most: usize) -> Vec<Companion> {
         let mut queue = self.lane.queue();

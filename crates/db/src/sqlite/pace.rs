@@ -20,6 +20,10 @@ const SHORT: Duration = Duration::from_micros(200);
 /// itself for longer the next time.
 const LONG: Duration = Duration::from_millis(1);
 
+/// A write that took longer is not done for others: they would wait for it, and it could not be
+/// cancelled.
+pub(super) const SOON: Duration = Duration::from_millis(50);
+
 /// So many short runs in a row are asked of a statement at first, and at most.
 const FIRST_PROOF: u32 = 2;
 const LONGEST_PROOF: u32 = 256;
@@ -84,6 +88,8 @@ pub(super) struct Plan {
     pub(super) locks: bool,
     /// It may go through any number of rows, or do what a trigger says.
     pub(super) loops: bool,
+    /// It asks a module of SQLite's, which may write while it reads.
+    pub(super) asks_module: bool,
 }
 
 /// How long the runs of one statement took.

@@ -8,7 +8,7 @@ use rusqlite::{Statement, TransactionState};
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Lane, Pass, Turn};
-use super::pace::{self, Pace, Plan, Sort, Stopwatch};
+use super::pace::{self, Pace, Plan, SOON, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use crate::driver::{Outcome, Request};
@@ -17,20 +17,14 @@ use crate::{Error, Result};
 /// So many writes at most are committed at once.
 const MOST_TOGETHER: usize = 64;
 
-/// A write that took longer by itself is not joined with others: they would wait for it, and it
-/// could not be cancelled.
-pub(super) const SOON: Duration = Duration::from_millis(50);
-
 /// For so long one whose turn it is goes on with the writes of others before it lets go.
 const SERVING: Duration = Duration::from_millis(1);
 
 /// Steps of SQLite's that stand for any number of others.
-const LOOPS: [&str; 10] = [
+const LOOPS: [&str; 8] = [
     "Next",
     "Prev",
     "SorterNext",
-    "VNext",
-    "VUpdate",
     "Program",
     "RowSetRead",
     "RowSetTest",
@@ -44,8 +38,6 @@ enum Together {
     Done(Vec<Result<Outcome>>),
     /// Nobody can tell what is on the disk: the same error for all.
     Failed(Error),
-    /// It could not even begin, because another program writes.
-    NotBegun(Error),
     /// Nothing has happened: everybody has to try alone.
     Apart,
 }
@@ -93,13 +85,11 @@ impl Session {
 
     fn plan(&self, statement: &Statement<'_>, sql: &str) -> Plan {
         let unknown = Plan {
-            locks: true,
+            locks: !statement.readonly(),
             loops: true,
+            asks_module: true,
         };
-        match statement.readonly() {
-            true => Plan::default(),
-            false => self.explained(sql).unwrap_or(unknown),
-        }
+        self.explained(sql).unwrap_or(unknown)
     }
 
     /// By what SQLite would do, step by step.
@@ -114,6 +104,7 @@ impl Session {
                     let writes = step.get::<_, i64>("p2")? != 0;
                     plan.locks |= is_main && writes;
                 }
+                "VOpen" | "VUpdate" => plan.asks_module = true,
                 step => plan.loops |= LOOPS.contains(&step),
             }
         }
@@ -176,37 +167,54 @@ impl Session {
     pub(super) fn run_in_turn(&self, pass: Pass, order: &Arc<Order>) -> Result<Outcome> {
         *self.pass.borrow_mut() = Some(pass);
         let watch = Stopwatch::start(true);
-        let companions = self.companions();
-        let together = match companions.is_empty() {
-            true => None,
-            false => self.serve(Some(order), companions),
+        let together = match self.has_companions() {
+            true => self.serve(Some(order)),
+            false => None,
         };
         let own = together.unwrap_or_else(|| self.run(order));
-        while watch.took() < SERVING {
-            let companions = self.companions();
-            if companions.is_empty() || self.serve(None, companions).is_some() {
+        while watch.took() < SERVING && self.has_companions() {
+            if self.serve(None).is_some() {
                 break;
             }
         }
         own
     }
 
-    /// Those who wait and can be written for.
-    fn companions(&self) -> Vec<Companion> {
-        if !self.is_alike() || self.in_transaction() {
-            return Vec::new();
-        }
+    /// Somebody waits who can be written for.
+    fn has_companions(&self) -> bool {
         let pass = self.pass.borrow();
-        let pass = pass.as_ref();
-        pass.map_or_else(Vec::new, |pass| pass.companions(self.make, MOST_TOGETHER))
+        let is_next = pass
+            .as_ref()
+            .is_some_and(|pass| pass.has_companions(self.make));
+        is_next && self.is_alike() && !self.in_transaction()
     }
 
-    /// Runs the orders of others, together with its own if there is one. What came of its own, or
-    /// of all; `None` if it was not run, or there is none.
-    fn serve(&self, own: Option<&Arc<Order>>, others: Vec<Companion>) -> Option<Result<Outcome>> {
+    /// Runs the orders of others, together with its own if there is one: in one transaction, which
+    /// is nobody's alone. It cannot be cancelled, but is given up if a statement takes long. What
+    /// came of its own, or of all; `None` if nothing has happened.
+    fn serve(&self, own: Option<&Arc<Order>>) -> Option<Result<Outcome>> {
+        match self.command("BEGIN IMMEDIATE") {
+            Ok(()) => {}
+            // That is the answer: it has waited for as long as it may.
+            Err(error) if error::is_busy(&error) => return Some(Err(error)),
+            Err(_) => return None,
+        }
+        // Only now: until here those who wait can leave.
+        let pass = self.pass.borrow();
+        let others = pass
+            .as_ref()
+            .map(|pass| pass.companions(self.make, MOST_TOGETHER));
+        drop(pass);
+        let others = others.unwrap_or_default();
         let orders = own.map(Arc::as_ref).into_iter();
         let orders: Vec<&Order> = orders.chain(others.iter().map(Companion::order)).collect();
-        let together = self.write_together(&orders);
+        self.control.suspend();
+        let together = self.write_all(&orders);
+        self.control.set_limit(None);
+        if !matches!(together, Together::Done(_)) {
+            self.undo();
+        }
+        self.control.resume();
         match together {
             Together::Done(done) => {
                 let mut done = done.into_iter();
@@ -222,34 +230,11 @@ impl Session {
                 }
                 Some(Err(error))
             }
-            // They have time left to wait, each by itself.
-            Together::NotBegun(error) => {
-                lane::put_back(others);
-                Some(Err(error))
-            }
             Together::Apart => {
                 lane::put_back(others);
                 None
             }
         }
-    }
-
-    /// In one transaction, which is nobody's alone: it cannot be cancelled, but it is given up
-    /// if a statement takes long.
-    fn write_together(&self, orders: &[&Order]) -> Together {
-        match self.command("BEGIN IMMEDIATE") {
-            Ok(()) => {}
-            Err(error) if error::is_busy(&error) => return Together::NotBegun(error),
-            Err(_) => return Together::Apart,
-        }
-        self.control.suspend();
-        let together = self.write_all(orders);
-        self.control.set_limit(None);
-        if !matches!(together, Together::Done(_)) {
-            self.undo();
-        }
-        self.control.resume();
-        together
     }
 
     fn write_all(&self, orders: &[&Order]) -> Together {
