@@ -86,7 +86,15 @@ async fn queued(
     writes: &[Write],
 ) -> Vec<Result<Outcome>> {
     let mut holder = place.open("&synchronous=off").await;
-    begin(&mut holder).await;
+    queued_behind(&mut holder, writers, writes).await
+}
+
+async fn queued_behind(
+    holder: &mut Box<dyn Connection>,
+    writers: &mut [Box<dyn Connection>],
+    writes: &[Write],
+) -> Vec<Result<Outcome>> {
+    begin(holder).await;
     let params: Vec<_> = writes
         .iter()
         .map(|(_, v)| [Param::Value(Value::Int(*v))])
@@ -96,7 +104,7 @@ async fn queued(
         let mut call = db.run(alone(writes[n].0, &params[n]));
         assert_pending(&mut call);
         running.push(call);
-        until_waiting(&mut holder, n + 1);
+        until_waiting(holder, n + 1);
     }
     holder.commit().await.unwrap();
     let mut answers = Vec::new();
@@ -865,6 +873,63 @@ async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
     let known = try_exec(&mut db, "SELECT count(*) FROM vocabulary").await;
     assert_eq!(db.status(), Status::InTransaction, "{known:?}");
     assert_eq!(first::<i64>(known.unwrap().rows.unwrap()), 60_000);
+}
+
+#[tokio::test]
+async fn without_a_journal_nothing_is_tried_that_would_have_to_be_undone() {
+    // What does not fit into the cache is in the file before the commit.
+    let options = "&journal_mode=off&cache_size=1";
+    let place = Place(TempDb::new());
+    let mut holder = place.open(options).await;
+    exec(&mut holder, "CREATE TABLE t (id INTEGER PRIMARY KEY, n)").await;
+    exec(&mut holder, "CREATE INDEX by_n ON t (n)").await;
+    exec(&mut holder, "CREATE TABLE gone (n)").await;
+    let big = "INSERT INTO t (n) VALUES (zeroblob(?1 * 1000))";
+    let gone = "INSERT INTO gone VALUES (?1)";
+    let (mut first, mut second) = (place.open(options).await, place.open(options).await);
+    write(&mut first, (big, 1)).await.unwrap();
+    write(&mut second, (gone, 2)).await.unwrap();
+    exec(&mut holder, "DROP TABLE gone").await;
+    let writes = [(big, 2000), (gone, 6)];
+    let answers = queued_behind(&mut holder, &mut [first, second], &writes).await;
+    answers[0].as_ref().unwrap();
+    answers[1].as_ref().unwrap_err();
+    let sound: String = one(&mut holder, "PRAGMA integrity_check").await;
+    assert_eq!(sound, "ok");
+    assert_eq!(one_of(&mut holder).await, 2);
+}
+
+#[tokio::test]
+async fn reads_that_are_now_short_and_now_long_always_give_the_right_answer() {
+    let place = Place::with(TABLE).await;
+    let mut db = open(&place.0.dsn()).await;
+    let count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ?1)
+                 SELECT i FROM n";
+    let mut seed = 3_u64;
+    let mut given_up = 0;
+    begin(&mut db).await;
+    exec(&mut db, "INSERT INTO t (n) VALUES (0)").await;
+    for round in 0..1500 {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let long = (seed >> 40).is_multiple_of(40);
+        let rows = if long {
+            500 + i64::try_from((seed >> 33) % 3000).unwrap()
+        } else {
+            3
+        };
+        let params = [Param::Value(Value::Int(rows))];
+        let before = sqlite(&mut db).in_place_runs();
+        let answer = db.run(Request::new(count, &params)).await.unwrap();
+        given_up += i64::from(long && sqlite(&mut db).in_place_runs() == before);
+        let found = column::<i64>(answer.rows.unwrap());
+        assert_eq!(found, (1..=rows).collect::<Vec<_>>(), "round {round}");
+        assert_eq!(db.status(), Status::InTransaction);
+    }
+    db.commit().await.unwrap();
+    assert_eq!(one_of(&mut db).await, 1);
+    assert!(given_up > 0, "none was given up");
 }
 
 #[allow(
