@@ -155,9 +155,11 @@ impl Worker {
         program: impl FnOnce(&Session) -> T,
     ) -> Option<(T, bool)> {
         let session = self.session.as_deref()?;
-        self.watchdog?.attend();
+        let watchdog = self.watchdog?;
         self.call += 1;
         self.control.begin_in_place(self.call, until);
+        // Now, when there is something to see: before, it might fall asleep again.
+        watchdog.attend();
         let running = InPlace { session };
         let done = program(session);
         let given_up = running.end();
