@@ -932,6 +932,41 @@ async fn reads_that_are_now_short_and_now_long_always_give_the_right_answer() {
     assert!(given_up > 0, "none was given up");
 }
 
+#[test]
+fn short_reads_need_no_runtime() {
+    let place = block_on(Place::with(TABLE));
+    let mut db = block_on(place.open(""));
+    block_on(async {
+        for _ in 0..5000 {
+            exec(&mut db, "SELECT count(*) FROM t").await;
+        }
+    });
+    assert!(sqlite(&mut db).in_place_runs() > 4000);
+}
+
+#[tokio::test]
+async fn a_write_whose_time_is_up_in_the_queue_is_never_written() {
+    let place = Place::with(TABLE).await;
+    let dsn = format!("{}?busy_timeout=1d", place.0.dsn());
+    let db = cenote::Db::builder(&dsn)
+        .max(4)
+        .statement_timeout(Duration::from_millis(50))
+        .open()
+        .await
+        .unwrap();
+    let mut holder = place.open("").await;
+    begin(&mut holder).await;
+    let insert = "INSERT INTO t (n) VALUES (?)";
+    let writes = [1, 2, 3].map(|n| db.exec(insert, (n,)));
+    for write in writes {
+        assert!(write.await.unwrap_err().is_timeout());
+    }
+    until_waiting(&mut holder, 0);
+    holder.commit().await.unwrap();
+    db.exec(insert, (4,)).await.unwrap();
+    assert_eq!(one_of(&mut holder).await, 1);
+}
+
 #[allow(
     clippy::disallowed_methods,
     reason = "how long SQLite is waited for is real time"
