@@ -879,7 +879,7 @@ async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
 async fn without_a_journal_nothing_is_tried_that_would_have_to_be_undone() {
     // What does not fit into the cache is in the file before the commit.
     let options = "&journal_mode=off&cache_size=1";
-    let place = Place(TempDb::new());
+    let place = Place::new();
     let mut holder = place.open(options).await;
     exec(&mut holder, "CREATE TABLE t (id INTEGER PRIMARY KEY, n)").await;
     exec(&mut holder, "CREATE INDEX by_n ON t (n)").await;

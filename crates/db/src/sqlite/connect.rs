@@ -81,9 +81,10 @@ fn open_session(
     session.has_functions = !blueprint.functions.is_empty();
     session.lane = lane;
     session.make = blueprint.make;
-    session
-        .is_alike
-        .set(!session.pragma_flag("defer_foreign_keys")?);
+    // Without a journal nothing can be undone.
+    let can_undo = session.pragma("journal_mode")? != "off";
+    let is_late = session.pragma_flag("defer_foreign_keys")?;
+    session.is_alike.set(can_undo && !is_late);
     Ok(session)
 }
 
@@ -94,7 +95,11 @@ fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane
     }
     let path = db.path().filter(|path| !path.is_empty());
     let (lane, is_new) = Lane::of(match path {
-        Some(path) if config.vfs.is_none() => Key::of_file(path),
+        Some(path) if config.vfs.is_none() => match Key::of_file(path) {
+            Some(key) => key,
+            // It was deleted in between: nobody else can open it any more.
+            None => return Ok(None),
+        },
         _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
     });
     if is_new {

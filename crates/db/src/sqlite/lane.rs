@@ -38,14 +38,19 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// Of a file that is there; by its path where that is all there is.
-    pub(super) fn of_file(path: &str) -> Self {
+    /// Of a file, if it is there.
+    pub(super) fn of_file(path: &str) -> Option<Self> {
+        let file = std::fs::metadata(path).ok()?;
         #[cfg(unix)]
-        if let Ok(file) = std::fs::metadata(path) {
+        {
             use std::os::unix::fs::MetadataExt;
-            return Key::File(file.dev(), file.ino());
+            Some(Key::File(file.dev(), file.ino()))
         }
-        Key::Name(path.to_owned())
+        #[cfg(not(unix))]
+        {
+            drop(file);
+            Some(Key::Name(path.to_owned()))
+        }
     }
 }
 

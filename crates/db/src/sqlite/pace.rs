@@ -104,8 +104,10 @@ pub(super) struct Pace {
     pub(super) plan: Plan,
     /// It has called a function of the application.
     calls_out: bool,
-    /// As a transaction of its own it did not take long.
-    joins: bool,
+    /// As a transaction of its own it was done.
+    was_done_alone: bool,
+    /// It once took long without the disk.
+    is_slow: bool,
 }
 
 impl Pace {
@@ -116,7 +118,8 @@ impl Pace {
             proof: FIRST_PROOF,
             plan: Plan::default(),
             calls_out: false,
-            joins: false,
+            was_done_alone: false,
+            is_slow: false,
         }
     }
 
@@ -140,6 +143,7 @@ impl Pace {
             return;
         }
         self.short = 0;
+        self.is_slow |= took > SOON;
         if took > LONG {
             self.proof = (self.proof * 2).min(LONGEST_PROOF);
         }
@@ -155,15 +159,15 @@ impl Pace {
         self.calls_out = true;
     }
 
-    /// It has been run as a transaction of its own, or together with others: whether it was done,
-    /// and soon.
-    pub(super) fn note_joining(&mut self, joins: bool) {
-        self.joins = joins;
+    /// It has been run as a transaction of its own. How long that took is mostly the disk's affair.
+    pub(super) fn note_alone(&mut self, is_done: bool) {
+        self.was_done_alone = is_done;
     }
 
     /// It can be expected not to take long, together with others.
     pub(super) fn joins(self) -> bool {
-        self.joins && self.plan.locks && self.sort == Sort::Write && !self.calls_out
+        let is_right = self.sort == Sort::Write && self.plan.locks && !self.calls_out;
+        is_right && self.was_done_alone && !self.is_slow
     }
 
     /// It can be expected to be short.

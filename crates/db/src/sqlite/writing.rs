@@ -20,6 +20,10 @@ const MOST_TOGETHER: usize = 64;
 /// For so long one whose turn it is goes on with the writes of others before it lets go.
 const SERVING: Duration = Duration::from_millis(1);
 
+/// A write that took longer as a transaction of its own is not done for others, however slow the
+/// disk is.
+const SOON_ON_DISK: Duration = Duration::from_millis(500);
+
 /// Steps of SQLite's that stand for any number of others.
 const LOOPS: [&str; 8] = [
     "Next",
@@ -315,12 +319,11 @@ impl Session {
                 if calls_out {
                     pace.note_call_out();
                 }
-                if sort == Sort::Write {
-                    pace.note_joining(done.is_ok() && took <= SOON);
-                }
-                // By itself, the disk's time is not the statement's.
-                if sort != Sort::Write || is_writing {
-                    pace.note(took);
+                match sort {
+                    Sort::Write if !is_writing => {
+                        pace.note_alone(done.is_ok() && took <= SOON_ON_DISK);
+                    }
+                    _ => pace.note(took),
                 }
             };
             self.paces.borrow_mut().change(&order.sql, sort, change);

@@ -59,9 +59,9 @@ fn a_file_has_one_lane_whatever_it_is_called() {
     let file = folder.path().join("one.db");
     std::fs::write(&file, "").unwrap();
     let other_name = folder.path().join(".").join("one.db");
-    let (one, is_new) = Lane::of(Key::of_file(file.to_str().unwrap()));
+    let (one, is_new) = Lane::of(Key::of_file(file.to_str().unwrap()).unwrap());
     assert!(is_new);
-    let (same, is_new) = Lane::of(Key::of_file(other_name.to_str().unwrap()));
+    let (same, is_new) = Lane::of(Key::of_file(other_name.to_str().unwrap()).unwrap());
     assert!(!is_new && Arc::ptr_eq(&one, &same));
     let (other, _) = Lane::of(Key::Name("another".to_owned()));
     assert!(!Arc::ptr_eq(&one, &other));
