@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+#
+# Requests a second of the shop in examples/shop, beside the same service on sqlx: a point read, and an
+# order. Builds the programs, runs them in turn, prints the medians and the ratio; and the processor's
+# time that a request takes the server, which depends less on what else the machine does.
+#
+#     bench/web.sh [ROUNDS [CONNECTIONS [SECONDS]]]      default: 5 rounds, 32 connections, 3 s
+#
+# Each round starts each server anew, on a temporary file and a free port of the loopback, and
+# loads it from a second process. --check as the first argument makes it fail if one of the ratios is
+# below 2.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+check=false
+if [[ "${1:-}" == --check ]]; then
+    check=true
+    shift
+fi
+rounds="${1:-5}"
+connections="${2:-32}"
+seconds="${3:-3}"
+results="$(mktemp)"
+trap 'rm -f "$results"' EXIT
+
+# Beside its manifest, or where the caller keeps what is built.
+target() {
+    echo "${CARGO_TARGET_DIR:-$1/target}/release"
+}
+
+for program in web web-sqlx; do
+    cargo build --release --quiet --manifest-path "$program/Cargo.toml"
+done
+for ((round = 1; round <= rounds; round++)); do
+    for route in read order; do
+        "$(target web)/load" cenote "$(target web)/cenote-bench-web" "$route" "$connections" "$seconds" >>"$results"
+        "$(target web)/load" sqlx "$(target web-sqlx)/cenote-bench-web-sqlx" "$route" "$connections" "$seconds" >>"$results"
+    done
+done
+
+# median NAME COLUMN
+median() {
+    awk -v name="$1" -v column="$2" '$1 == name { print $column }' "$results" | sort -n |
+        awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
+}
+
+ratio() {
+    awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'
+}
+
+short=false
+printf '%-26s %10s %10s %8s\n' "median of $rounds" cenote sqlx ratio
+for route in read order; do
+    cenote="$(median "cenote-$route" 2)"
+    sqlx="$(median "sqlx-$route" 2)"
+    times="$(ratio "$cenote" "$sqlx")"
+    printf '%-26s %10s %10s %8s\n' "$route: requests/s" "$cenote" "$sqlx" "$times"
+    if awk -v times="$times" 'BEGIN { exit !(times < 2) }'; then
+        short=true
+    fi
+    cenote="$(median "cenote-$route" 3)"
+    sqlx="$(median "sqlx-$route" 3)"
+    printf '%-26s %10s %10s %8s\n' "$route: processor, us" "$cenote" "$sqlx" "$(ratio "$sqlx" "$cenote")"
+done
+if "$check" && "$short"; then
+    echo "less than twice the requests of sqlx" >&2
+    exit 1
+fi

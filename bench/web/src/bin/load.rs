@@ -1,0 +1,149 @@
+//! Starts a server, keeps it busy over a number of connections, and prints how many requests it
+//! answered in a second, and how many microseconds of the processor each took it (where there is a /proc).
+//!
+//!     load NAME SERVER ROUTE CONNECTIONS SECONDS
+//!
+//! NAME stands before the result. SERVER is a program that is given a folder for its data and prints its
+//! address on a line of its own.
+//! ROUTE is `read` (a product by its number) or `order` (one product). Each connection sends its
+//! next request when the last is answered. A second of warming up is not counted. One thread,
+//! so that most of the machine is left to the server.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const WARMING_UP: Duration = Duration::from_secs(1);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let [name, program, route, connections, seconds] = given.as_slice() else {
+        return Err("usage: load NAME SERVER ROUTE CONNECTIONS SECONDS".into());
+    };
+    let (request, status) = match route.as_str() {
+        "read" => (read_request(), "200"),
+        "order" => (order_request(), "201"),
+        other => return Err(format!("there is no route {other:?}: read or order").into()),
+    };
+    let folder = tempfile::tempdir()?;
+    let (mut server, address) = start(program, folder.path()).await?;
+    let pid = server.id().ok_or("the server has ended")?;
+    let answered = Arc::new(AtomicU64::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..connections.parse()? {
+        let socket = TcpStream::connect(&address).await?;
+        socket.set_nodelay(true)?;
+        clients.spawn(keep_asking(
+            socket,
+            request.clone(),
+            status,
+            Arc::clone(&answered),
+        ));
+    }
+    let measured = async {
+        tokio::time::sleep(WARMING_UP).await;
+        let before = (
+            Instant::now(),
+            processor_time(pid),
+            answered.load(Ordering::Relaxed),
+        );
+        tokio::time::sleep(Duration::from_secs(seconds.parse()?)).await;
+        let count = (answered.load(Ordering::Relaxed) - before.2) as f64;
+        let used = processor_time(pid) - before.1;
+        Result::Ok((count / before.0.elapsed().as_secs_f64(), used / count))
+    };
+    tokio::select! {
+        measured = measured => {
+            let (rate, used) = measured?;
+            println!("{name}-{route} {rate:.0} {used:.1}");
+        }
+        // They ask for ever, so one that ends has failed.
+        failed = clients.join_next() => return failed.ok_or("no connections")??,
+    }
+    // Before its folder goes.
+    server.kill().await?;
+    Ok(())
+}
+
+/// The microseconds of the processor that this process has used, its own and the kernel's for it.
+fn processor_time(pid: u32) -> f64 {
+    // The kernel counts in hundredths of a second, whatever the machine.
+    const MICROSECONDS: f64 = 10_000.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in brackets, and may have spaces in it.
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let fields = after_name.split(' ').skip(11).take(2);
+    fields
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        * MICROSECONDS
+}
+
+async fn start(program: &str, folder: &Path) -> Result<(Child, String)> {
+    let mut server = Command::new(program)
+        .arg(folder)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let said = server.stdout.take().ok_or("a pipe was asked for")?;
+    let address = BufReader::new(said).lines().next_line().await?;
+    Ok((
+        server,
+        address.ok_or("the server ended before it listened")?,
+    ))
+}
+
+fn read_request() -> String {
+    "GET /products/2 HTTP/1.1\r\nhost: shop\r\n\r\n".to_owned()
+}
+
+fn order_request() -> String {
+    let body = r#"{"customer":"a diver","lines":[{"product":1,"quantity":1}]}"#;
+    let length = body.len();
+    format!(
+        "POST /orders HTTP/1.1\r\nhost: shop\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+async fn keep_asking(
+    socket: TcpStream,
+    request: String,
+    status: &str,
+    answered: Arc<AtomicU64>,
+) -> Result<()> {
+    let mut socket = BufReader::new(socket);
+    let mut line = String::new();
+    let mut body = Vec::new();
+    loop {
+        socket.write_all(request.as_bytes()).await?;
+        let mut length = 0;
+        line.clear();
+        socket.read_line(&mut line).await?;
+        if line.split(' ').nth(1) != Some(status) {
+            return Err(format!("expected {status}, got {line:?}").into());
+        }
+        loop {
+            line.clear();
+            socket.read_line(&mut line).await?;
+            match line.trim_end().split_once(": ") {
+                Some(("content-length", value)) => length = value.parse()?,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        body.resize(length, 0);
+        socket.read_exact(&mut body).await?;
+        answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
