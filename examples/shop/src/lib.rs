@@ -3,7 +3,7 @@
 //! - [`repository`] has the SQL. Its functions take a `&Db` and know nothing of transactions.
 //! - `handlers` turn requests into calls of the repository; `export` streams a table into a body.
 //! - [`Error`] says which status a failure is.
-//! - [`app`] puts them together; `main.rs` opens the database, listens, and ends in order.
+//! - [`app`] puts them together, [`serve`] ends in order, and `main.rs` opens the database and listens.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -12,7 +12,9 @@ mod export;
 mod handlers;
 pub mod repository;
 mod schema;
+mod server;
 
 pub use crate::app::{app, routes, with_layers};
 pub use crate::error::{Error, Result};
 pub use crate::schema::set_up;
+pub use crate::server::serve;

@@ -8,8 +8,8 @@ use tokio::signal;
 
 /// How long a request may take until its response begins.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// How long transactions may take to finish when the server ends.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long requests may take to be answered when the server ends.
+const GRACE: Duration = Duration::from_secs(15);
 
 const USAGE: &str = "usage: cenote-shop [DSN]
 
@@ -17,7 +17,7 @@ DSN     where the database is; default: the variable SHOP_DSN, or sqlite:shop.db
 The variable SHOP_LISTEN says where to listen; default: 127.0.0.1:3000";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let Some(dsn) = dsn() else {
         println!("{USAGE}");
         return Ok(());
@@ -28,13 +28,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     cenote_shop::set_up(&db).await?;
     let listener = TcpListener::bind(&listen).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, cenote_shop::app(db.clone(), TIME_LIMIT))
-        .with_graceful_shutdown(asked_to_end())
-        .await?;
-
-    // All responses are sent. What is still running in the background may finish.
-    println!("closing the database");
-    db.close_and_drain(DRAIN).await?;
+    let app = cenote_shop::app(db.clone(), TIME_LIMIT);
+    cenote_shop::serve(listener, app, db, asked_to_end(), GRACE).await?;
+    println!("closed");
     Ok(())
 }
 

@@ -106,14 +106,23 @@ async fn a_request_that_takes_too_long_is_a_504_and_rolled_back() {
     nothing_happened(&shop).await;
 }
 
-/// Places an order, but hangs up after so many turns of the scheduler. Whether the shop said
-/// that it was placed.
-async fn order_impatiently(mut client: Client, quantity: i64, turns: u32) -> bool {
-    let basket = json!({
-        "customer": "somebody impatient",
-        "lines": [{ "product": 1, "quantity": quantity }, { "product": 2, "quantity": 1 }],
-    });
-    let order = client.json(Method::POST, "/orders", Some(basket));
+/// Places an order or delivers, but hangs up after so many turns of the scheduler. Whether the shop
+/// said that it was done.
+async fn ask_impatiently(mut client: Client, quantity: i64, delivers: bool, turns: u32) -> bool {
+    let (path, body) = match delivers {
+        // A transaction by the layer.
+        true => ("/products/1/deliveries", json!({ "quantity": quantity })),
+        // A transaction of the handler.
+        false => {
+            let lines =
+                json!([{ "product": 1, "quantity": quantity }, { "product": 2, "quantity": 1 }]);
+            (
+                "/orders",
+                json!({ "customer": "somebody impatient", "lines": lines }),
+            )
+        }
+    };
+    let answer = client.json(Method::POST, path, Some(body));
     let impatience = async {
         for _ in 0..turns {
             tokio::task::yield_now().await;
@@ -121,33 +130,35 @@ async fn order_impatiently(mut client: Client, quantity: i64, turns: u32) -> boo
     };
     tokio::select! {
         biased;
-        (status, _) = order => status == 201,
+        (status, _) = answer => status.is_success(),
         () = impatience => false,
     }
 }
 
 #[tokio::test]
-async fn a_hundred_orders_broken_off_at_random_are_each_placed_whole_or_not_at_all() {
+async fn a_hundred_requests_broken_off_at_random_are_each_done_whole_or_not_at_all() {
     let shop = Shop::open().await;
     let mut random = fastrand::Rng::with_seed(5);
-    let mut orders = JoinSet::new();
+    let mut requests = JoinSet::new();
     for n in 0..100 {
         let client = shop.client().await;
         let quantity = random.i64(1..=3);
+        let delivers = random.u32(0..4) == 0;
         // From before the first byte to long after the answer, all orders of magnitude alike.
         let turns = match n {
             0 => 0,
             1 => u32::MAX,
             _ => (1 << random.u32(0..14)) + random.u32(0..10),
         };
-        orders.spawn(order_impatiently(client, quantity, turns));
+        requests.spawn(ask_impatiently(client, quantity, delivers, turns));
     }
-    let answers = orders.join_all().await;
+    let answers = requests.join_all().await;
     let confirmed = answers.iter().filter(|confirmed| **confirmed).count();
     shop.is_whole().await;
     shop.books_balance().await;
-    let count = shop.db.query_as_one("SELECT count(*) FROM purchase", ());
-    let placed: usize = count.await.unwrap();
-    assert!(placed >= confirmed, "what was confirmed is there");
+    let sql = "SELECT (SELECT count(*) FROM purchase) + (SELECT count(*) FROM delivery)";
+    let done: usize = shop.db.query_as_one(sql, ()).await.unwrap();
+    // Three deliveries were there when the shop opened.
+    assert!(done - 3 >= confirmed, "what was confirmed is there");
     assert!((1..100).contains(&confirmed), "{confirmed} confirmed");
 }

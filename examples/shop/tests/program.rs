@@ -44,7 +44,7 @@ fn it_serves_until_it_is_asked_to_end_and_then_closes_the_database() {
     let pid = program.0.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status();
     assert!(killed.unwrap().success());
-    assert_eq!(said.next().unwrap().unwrap(), "closing the database");
+    assert_eq!(said.next().unwrap().unwrap(), "closed");
     assert!(program.0.wait().unwrap().success());
     // The last connection that is closed in order takes the log with it.
     assert!(!folder.path().join("shop.db-wal").exists());

@@ -135,7 +135,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).await.unwrap();
         let (requests, connection) = handshake(TokioIo::new(socket)).await.unwrap();
         let mut driving = JoinSet::new();
