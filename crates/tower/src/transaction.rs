@@ -34,7 +34,9 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 
 /// Makes each HTTP request a coroutine, like [`CoroutineLayer`], and runs it in a transaction.
 ///
-/// Made by [`CoroutineLayer::transaction`]; it is the coroutine's layer, too, so one of them is enough.
+/// Made by [`CoroutineLayer::transaction`]; it is the coroutine's layer, too, so one of them is enough. Inside of
+/// another one, as on a few routes of a service, its requests are coroutines of their own: they see nothing of what
+/// was pinned further out.
 ///
 /// - **It begins before the handler runs**, so that a database that is not to be had is an answer
 ///   of 503 and no handler has run half-way. The handler runs while it is open: put the layer

@@ -366,3 +366,33 @@ async fn a_body_that_holds_rows_of_the_transaction_is_an_error_response() {
     store.is_whole().await;
     assert_eq!(store.rows().await, 0);
 }
+
+#[tokio::test]
+async fn inside_another_layer_a_request_is_a_coroutine_of_its_own() {
+    let store = Store::new().await;
+    let db = store.db.clone();
+    let log = Log::default();
+    let inner = {
+        let log = log.clone();
+        layer(&store).layer(service_fn(move |_| {
+            let (db, log) = (db.clone(), log.clone());
+            async move {
+                log.note("inside");
+                insert(&db, 1).await?;
+                Ok::<_, Error>(answer(201))
+            }
+        }))
+    };
+    let outer = CoroutineLayer::new().layer(service_fn(|_| {
+        log.note("outside");
+        ask(inner.clone())
+    }));
+    assert_eq!(ask(outer).await.unwrap().status(), 201);
+    let coroutines = log.coroutines();
+    assert!(
+        matches!(coroutines[..], [Some(outside), Some(inside)] if outside != inside),
+        "{coroutines:?}"
+    );
+    assert_eq!(store.rows().await, 1);
+    store.is_whole().await;
+}
