@@ -4,19 +4,26 @@
 # order. Builds the programs, runs them in turn, prints the medians and the ratio; and the processor's
 # time that a request takes the server, which depends less on what else the machine does.
 #
-#     bench/web.sh [ROUNDS [CONNECTIONS [SECONDS]]]      default: 5 rounds, 32 connections, 3 s
+#     bench/web.sh [--check] [--normal] [ROUNDS [CONNECTIONS [SECONDS]]]      default: 5, 32, 3
+#
+# --check   fails if one of the ratios of requests is below 2
+# --normal  `synchronous` NORMAL for both, so that an order does not wait for the disk; default: FULL
 #
 # Each round starts each server anew, on a temporary file and a free port of the loopback, and
-# loads it from a second process. --check as the first argument makes it fail if one of the ratios is
-# below 2.
+# loads it from a second process.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 check=false
-if [[ "${1:-}" == --check ]]; then
-    check=true
+synchronous=full
+while [[ "${1:-}" == --* ]]; do
+    case "$1" in
+    --check) check=true ;;
+    --normal) synchronous=normal ;;
+    *) echo "web.sh: there is no option $1; use --check or --normal" >&2 && exit 2 ;;
+    esac
     shift
-fi
+done
 rounds="${1:-5}"
 connections="${2:-32}"
 seconds="${3:-3}"
@@ -31,10 +38,15 @@ target() {
 for program in web web-sqlx; do
     cargo build --release --quiet --manifest-path "$program/Cargo.toml"
 done
+# load NAME PACKAGE ROUTE
+load() {
+    "$(target web)/load" "$1" "$(target "$2")/cenote-bench-$2" "$synchronous" "$3" "$connections" "$seconds" >>"$results"
+}
+
 for ((round = 1; round <= rounds; round++)); do
     for route in read order; do
-        "$(target web)/load" cenote "$(target web)/cenote-bench-web" "$route" "$connections" "$seconds" >>"$results"
-        "$(target web)/load" sqlx "$(target web-sqlx)/cenote-bench-web-sqlx" "$route" "$connections" "$seconds" >>"$results"
+        load cenote web "$route"
+        load sqlx web-sqlx "$route"
     done
 done
 

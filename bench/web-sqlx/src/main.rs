@@ -1,6 +1,6 @@
 //! The hot routes of `examples/shop` on sqlx's SQLite pool: the same statements, the same checks, the
 //! same layers but for the coroutine, the same pragmas, defaults for all else. Takes a folder for its
-//! data, says where it listens, and serves until it is killed.
+//! data and SQLite's `synchronous`, says where it listens, and serves until it is killed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,14 +20,16 @@ use tower_http::timeout::TimeoutLayer;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args()
-        .nth(1)
-        .ok_or("usage: cenote-bench-web-sqlx FOLDER")?;
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, synchronous] = given.as_slice() else {
+        return Err("usage: cenote-bench-web-sqlx FOLDER SYNCHRONOUS".into());
+    };
+    let synchronous: SqliteSynchronous = synchronous.parse()?;
     let options = SqliteConnectOptions::new()
         .filename(PathBuf::from(folder).join("shop.db"))
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full);
+        .synchronous(synchronous);
     let pool = SqlitePoolOptions::new().connect_with(options).await?;
     set_up(&pool).await?;
     let app = Router::new()

@@ -1,5 +1,5 @@
-//! The shop as it is, with more on the shelf than can be sold. Takes a folder for its data, says
-//! where it listens, and serves until it is killed.
+//! The shop as it is, with more on the shelf than can be sold. Takes a folder for its data and SQLite's
+//! `synchronous`, says where it listens, and serves until it is killed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args()
-        .nth(1)
-        .ok_or("usage: cenote-bench-web FOLDER")?;
-    // The builder's defaults: WAL, foreign keys, SQLite's own `synchronous` (full), ten connections.
-    let db = Db::open(&format!(
-        "sqlite:{}",
-        Path::new(&folder).join("shop.db").display()
-    ))
-    .await?;
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, synchronous] = given.as_slice() else {
+        return Err("usage: cenote-bench-web FOLDER SYNCHRONOUS".into());
+    };
+    // The builder's defaults besides: WAL, foreign keys, ten connections.
+    let file = Path::new(folder).join("shop.db");
+    let db = Db::builder(&format!("sqlite:{}", file.display()))
+        .option("synchronous", synchronous.as_str())
+        .open()
+        .await?;
     cenote_shop::set_up(&db).await?;
     db.exec("UPDATE product SET stock = 1000000000", ()).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;

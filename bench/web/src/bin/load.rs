@@ -1,10 +1,10 @@
 //! Starts a server, keeps it busy over a number of connections, and prints how many requests it
 //! answered in a second, and how many microseconds of the processor each took it (where there is a /proc).
 //!
-//!     load NAME SERVER ROUTE CONNECTIONS SECONDS
+//!     load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS
 //!
-//! NAME stands before the result. SERVER is a program that is given a folder for its data and prints its
-//! address on a line of its own.
+//! NAME stands before the result. SERVER is a program that is given a folder for its data and SQLite's
+//! `synchronous` (`full` or `normal`), and prints its address on a line of its own.
 //! ROUTE is `read` (a product by its number) or `order` (one product). Each connection sends its
 //! next request when the last is answered. A second of warming up is not counted. One thread,
 //! so that most of the machine is left to the server.
@@ -27,8 +27,8 @@ const WARMING_UP: Duration = Duration::from_secs(1);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let [name, program, route, connections, seconds] = given.as_slice() else {
-        return Err("usage: load NAME SERVER ROUTE CONNECTIONS SECONDS".into());
+    let [name, program, synchronous, route, connections, seconds] = given.as_slice() else {
+        return Err("usage: load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS".into());
     };
     let (request, status) = match route.as_str() {
         "read" => (read_request(), "200"),
@@ -36,7 +36,7 @@ async fn main() -> Result<()> {
         other => return Err(format!("there is no route {other:?}: read or order").into()),
     };
     let folder = tempfile::tempdir()?;
-    let (mut server, address) = start(program, folder.path()).await?;
+    let (mut server, address) = start(program, folder.path(), synchronous).await?;
     let pid = server.id().ok_or("the server has ended")?;
     let answered = Arc::new(AtomicU64::new(0));
     let mut clients = JoinSet::new();
@@ -89,9 +89,10 @@ fn processor_time(pid: u32) -> f64 {
         * MICROSECONDS
 }
 
-async fn start(program: &str, folder: &Path) -> Result<(Child, String)> {
+async fn start(program: &str, folder: &Path, synchronous: &str) -> Result<(Child, String)> {
     let mut server = Command::new(program)
         .arg(folder)
+        .arg(synchronous)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
