@@ -19,6 +19,7 @@ use crate::link::Link;
 use crate::persistent;
 use crate::secret::{CredentialProvider, Secret};
 use crate::shared::{DbId, Shared};
+use crate::writers::Writers;
 use crate::{Error, Kind, Result};
 
 /// A database, described. [`open`](Builder::open) gives the [`Db`].
@@ -301,6 +302,10 @@ impl Builder {
             id: DbId::next(),
             dialect: template.dialect(),
             one_writer: template.one_writer(),
+            writers: match template.one_writer() {
+                true => Writers::among(config.max),
+                false => None,
+            },
             runtime: runtime.clone(),
             acquire_timeout: config.acquire_timeout,
             cleanup_timeout: config.cleanup_timeout,

@@ -11,7 +11,7 @@ use crate::driver::{Batch, Outcome, Param, Request};
 use crate::handle::Handle;
 use crate::op::{Op, RunBatch};
 use crate::params::Params;
-use crate::place::{self, Expected, Place};
+use crate::place::{self, Expected, Place, Purpose};
 use crate::row::Row;
 use crate::shared::Shared;
 use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
@@ -181,14 +181,16 @@ impl<'a> Call<'a> {
         if self.keeper().is_some() && may_pin(class) {
             // Bound before it runs: what another branch of the coroutine does
             // meanwhile has to be there as well.
-            let pin = self.pinned(PinKind::Explicit).await?;
+            let purpose = Purpose::of(class);
+            let pin = self.pinned_for(PinKind::Explicit, purpose).await?;
             let turn = pin.bound().turn(&self.position(), self.site).await?;
             return Ok(Place::pinned_turn(turn, pin));
         }
         if !class.reads_only {
             self.check_writer()?;
         }
-        self.place_alone(handle, self.keeper().cloned()).await
+        let keeper = self.keeper().cloned();
+        self.place_alone(handle, keeper, Purpose::of(class)).await
     }
 
     /// Where there can be one writer only, a write from outside of the coroutine's transaction
@@ -230,8 +232,9 @@ impl<'a> Call<'a> {
         &self,
         handle: &Handle,
         keeper: Option<Arc<Frame>>,
+        purpose: Purpose,
     ) -> Result<Place> {
-        let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
+        let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(Place::alone(&handle.shared, lease, keeper))
     }
 
@@ -241,6 +244,10 @@ impl<'a> Call<'a> {
     ///
     /// Dropped, nothing is pinned.
     pub(crate) async fn pinned(&self, kind: PinKind) -> Result<PinGuard> {
+        self.pinned_for(kind, Purpose::Other).await
+    }
+
+    async fn pinned_for(&self, kind: PinKind, purpose: Purpose) -> Result<PinGuard> {
         let handle = match &self.target {
             Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
             Target::Ambient(handle) | Target::Outside(handle) => handle,
@@ -249,7 +256,7 @@ impl<'a> Call<'a> {
             self.check_open(handle, pin.bound())?;
             return Ok(pin);
         }
-        let pin = self.taken(handle, kind).await?;
+        let pin = self.taken(handle, kind, purpose).await?;
         match self.keeper() {
             Some(frame) => self.bind(pin, frame),
             None => Ok(pin),
@@ -257,8 +264,13 @@ impl<'a> Call<'a> {
     }
 
     /// Takes a connection, whatever is bound, and pins it.
-    pub(crate) async fn taken(&self, handle: &Handle, kind: PinKind) -> Result<PinGuard> {
-        let lease = place::acquire(handle, self.seen.frame(), self.site).await?;
+    pub(crate) async fn taken(
+        &self,
+        handle: &Handle,
+        kind: PinKind,
+        purpose: Purpose,
+    ) -> Result<PinGuard> {
+        let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
     }
 

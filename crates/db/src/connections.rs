@@ -249,6 +249,7 @@ impl Manager for Connections {
 
     fn before_release(&self, link: &mut Link) -> Verdict {
         link.note_use(self.runtime.coarse_now());
+        link.set_writer(None);
         match link.verdict(self.reset_always) {
             Verdict::Keep if self.is_outdated(link) => Verdict::Later,
             verdict => verdict,

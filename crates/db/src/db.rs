@@ -20,9 +20,11 @@ use crate::driver::Driver;
 use crate::handle::Handle;
 use crate::methods::sql_methods;
 use crate::op::Ping;
+use crate::place::Purpose;
 use crate::sql;
 use crate::transaction::{self, Transaction, TransactionOptions};
 use crate::value::Value;
+use crate::writers::Writers;
 use crate::{Error, Kind, Result};
 
 /// A database, for any number of tasks at once.
@@ -336,7 +338,9 @@ impl Db {
         };
         async move {
             outside.check_here()?;
-            let pin = outside.taken(&self.handle, PinKind::Explicit).await?;
+            let pin = outside
+                .taken(&self.handle, PinKind::Explicit, Purpose::Other)
+                .await?;
             Ok(Connection::new(pin))
         }
     }
@@ -417,9 +421,17 @@ impl Db {
         (!self.handle.config.unpooled).then_some(&self.handle.pool)
     }
 
-    /// How many connections there are, and what they do.
+    /// How many connections there are, what they do, and how many calls wait for one: also those
+    /// that wait to write where the database has one writer at a time, which the pool does not see.
     pub fn status(&self) -> Status {
-        self.handle.pool.status()
+        let mut status = self.handle.pool.status();
+        status.waiting += self
+            .handle
+            .shared
+            .writers
+            .as_ref()
+            .map_or(0, Writers::waiting);
+        status
     }
 
     /// The settings it was opened with.

@@ -33,6 +33,7 @@ mod statement;
 mod stream;
 mod transaction;
 mod value;
+mod writers;
 
 pub use cenote_pool as pool;
 #[doc(no_inline)]

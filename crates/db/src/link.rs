@@ -10,6 +10,7 @@ use crate::connections::Connections;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{self, Run};
 use crate::persistent::{Kept, Parked};
+use crate::writers::Writer;
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
 /// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
@@ -34,6 +35,8 @@ pub struct Link {
     used: u64,
     /// Its entry among the persistent ones, if it is one.
     kept: Option<Kept>,
+    /// The place among those who write, if it was taken for that.
+    writer: Option<Writer>,
 }
 
 impl Link {
@@ -49,6 +52,7 @@ impl Link {
             generation,
             used: now,
             kept: None,
+            writer: None,
         }
     }
 
@@ -142,6 +146,11 @@ impl Link {
 
     pub(crate) fn set_defaults(&mut self, reached: u64) {
         self.defaults = reached;
+    }
+
+    /// It was taken to write with; None when it comes back.
+    pub(crate) fn set_writer(&mut self, writer: Option<Writer>) {
+        self.writer = writer;
     }
 
     pub(crate) fn generation(&self) -> u64 {

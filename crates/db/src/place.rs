@@ -44,6 +44,41 @@ pub(crate) struct Alone {
 pub(crate) async fn acquire(
     handle: &Handle,
     inside: Option<&Arc<Frame>>,
+    purpose: Purpose,
+    site: &'static Location<'static>,
+) -> Result<Lease> {
+    let shared = &handle.shared;
+    let writer = match (&shared.writers, purpose) {
+        (Some(writers), Purpose::Write) => Some(writers.enter(handle).await?),
+        _ => None,
+    };
+    // A cancel from here on gives the place among the writers back.
+    let mut lease = acquire_any(handle, inside, site).await?;
+    lease.set_writer(writer);
+    Ok(lease)
+}
+
+/// What a connection is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It may write, or wait to.
+    Write,
+    /// It reads, or nobody knows.
+    Other,
+}
+
+impl Purpose {
+    pub(crate) fn of(class: &Class) -> Self {
+        match class.reads_only {
+            true => Purpose::Other,
+            false => Purpose::Write,
+        }
+    }
+}
+
+async fn acquire_any(
+    handle: &Handle,
+    inside: Option<&Arc<Frame>>,
     site: &'static Location<'static>,
 ) -> Result<Lease> {
     let shared = &handle.shared;

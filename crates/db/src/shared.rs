@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::contention::Contention;
 use crate::deadline::SharedRuntime;
 use crate::driver::Dialect;
+use crate::writers::Writers;
 
 /// Tells one `Db` from another. Clones are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) dialect: &'static Dialect,
     /// The database has one writer at a time.
     pub(crate) one_writer: bool,
+    /// Who may take a connection to write with, if not everybody may.
+    pub(crate) writers: Option<Writers>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) acquire_timeout: Option<Duration>,
     pub(crate) cleanup_timeout: Duration,

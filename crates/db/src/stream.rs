@@ -13,6 +13,7 @@ use futures_core::Stream;
 use crate::call::{Call, Given, Target, may_pin};
 use crate::driver::Columns;
 use crate::op::StartStream;
+use crate::place::Purpose;
 use crate::place::{Place, left_open};
 use crate::row::Row;
 use crate::sql::Class;
@@ -98,7 +99,8 @@ impl Call<'_> {
         if class.contains_transaction_control || class.transaction.is_some() {
             return Err(left_open(self.site));
         }
-        self.place_alone(handle, None).await
+        let purpose = Purpose::of(class);
+        self.place_alone(handle, None, purpose).await
     }
 }
 

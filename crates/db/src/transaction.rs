@@ -13,6 +13,7 @@ use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::methods::sql_methods;
 use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
+use crate::place::Purpose;
 use crate::{Error, Kind, Result};
 
 /// How a transaction is to be run.
@@ -235,10 +236,12 @@ async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Res
         call.check_open(handle, pin.bound())?;
         return Ok(pin);
     }
+    let mut purpose = Purpose::Other;
     if !begin.read_only {
         call.check_writer()?;
+        purpose = Purpose::Write;
     }
-    let pin = call.taken(handle, PinKind::Explicit).await?;
+    let pin = call.taken(handle, PinKind::Explicit, purpose).await?;
     call.bind(pin, frame)
 }
 
