@@ -439,4 +439,6 @@ pub(super) fn put_back(companions: Vec<Companion>) {
 }
 
 #[cfg(test)]
+mod stress;
+#[cfg(test)]
 mod tests;

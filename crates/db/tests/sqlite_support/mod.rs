@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
+pub(crate) mod place;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

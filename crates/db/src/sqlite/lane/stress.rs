@@ -1,0 +1,173 @@
+//! Many threads and tasks at once that write, wait, time out, are cancelled and leave.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::task::Wake;
+use std::thread::Thread;
+use std::time::Duration;
+
+use super::*;
+use crate::{Error, Kind};
+
+const CALLERS: u64 = 12;
+const CALLS: u64 = 3000;
+
+#[derive(Debug, Default)]
+struct Counts {
+    inside: AtomicUsize,
+    own_turn: AtomicUsize,
+    joined: AtomicUsize,
+    gave_up: AtomicUsize,
+}
+
+struct Stress {
+    lane: Arc<Lane>,
+    makes: [Make; 2],
+    counts: Counts,
+    /// What was written for others.
+    written: Mutex<HashSet<String>>,
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Stress {
+    fn write(&self, pass: Pass, make: Make, call: u64) {
+        assert_eq!(self.counts.inside.fetch_add(1, SeqCst), 0);
+        (0..call % 7).for_each(|_| std::thread::yield_now());
+        let companions = pass.companions(make, 4);
+        std::thread::yield_now();
+        match call % 5 {
+            0 => put_back(companions),
+            1 => drop(companions),
+            _ => companions.into_iter().for_each(|companion| {
+                let sql = companion.order().sql.clone();
+                assert!(self.written.lock().unwrap().insert(sql.clone()));
+                companion.answer(Err(Error::new(Kind::Database, sql)));
+            }),
+        }
+        assert_eq!(self.counts.inside.fetch_sub(1, SeqCst), 1);
+        self.counts.own_turn.fetch_add(1, SeqCst);
+        drop(pass);
+    }
+
+    fn give_up(&self) {
+        self.counts.gave_up.fetch_add(1, SeqCst);
+    }
+
+    /// A connection's thread: it cannot be written for.
+    fn enter(&self, control: &Arc<Control>, call: u64) {
+        let turn = match control.begin(call) {
+            true => self.lane.enter(control),
+            false => Turn::Cancelled,
+        };
+        match turn {
+            Turn::In(pass) => self.write(pass, self.makes[0], call),
+            Turn::TimedOut | Turn::Cancelled => self.give_up(),
+        }
+        control.end();
+    }
+
+    /// A task: others may write for it, and it may leave after some polls.
+    fn join(&self, caller: u64, call: u64) {
+        let make = self.makes[usize::from(caller.is_multiple_of(4))];
+        let sql = format!("{caller} {call}");
+        let order = Arc::new(Order {
+            sql: sql.clone(),
+            params: Vec::new(),
+            script: false,
+            cache: true,
+            rows: false,
+        });
+        let patience = match call % 6 {
+            0 => Duration::from_micros(50),
+            _ => Duration::from_secs(3600),
+        };
+        let ticket = match self.lane.join(make, &order, patience) {
+            Joined::Turn(pass) => return self.write(pass, make, call),
+            Joined::Queued(ticket) => ticket,
+        };
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let mut leaves = call.is_multiple_of(3);
+        loop {
+            match ticket.poll_word(&mut cx) {
+                Poll::Ready(Word::Turn(pass)) => return self.write(pass, make, call),
+                Poll::Ready(Word::Done(done)) => {
+                    assert_eq!(done.unwrap_err().message(), sql);
+                    self.counts.joined.fetch_add(1, SeqCst);
+                    return;
+                }
+                Poll::Ready(Word::TimedOut) => break,
+                Poll::Pending if leaves => {
+                    leaves = false;
+                    if ticket.leave() {
+                        break;
+                    }
+                }
+                Poll::Pending => std::thread::park(),
+            }
+        }
+        self.give_up();
+        std::thread::yield_now();
+        // Nobody writes for one who has given up.
+        assert!(!self.written.lock().unwrap().contains(&sql));
+    }
+}
+
+#[test]
+fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
+    let stress = Stress {
+        lane: Arc::default(),
+        makes: [Make::new(), Make::new()],
+        counts: Counts::default(),
+        written: Mutex::default(),
+    };
+    let is_over = AtomicBool::new(false);
+    let patience = |n: u64| match n % 3 {
+        0 => Duration::from_micros(50),
+        _ => Duration::from_secs(3600),
+    };
+    let control = |n| (Arc::new(Control::new(patience(n))), AtomicU64::new(0));
+    let controls: Vec<_> = (0..CALLERS).map(control).collect();
+    std::thread::scope(|threads| {
+        let callers = (0..).zip(&controls).map(|(n, (control, running))| {
+            let stress = &stress;
+            threads.spawn(move || {
+                for call in 1..=CALLS {
+                    running.store(call, SeqCst);
+                    match (call + n).is_multiple_of(4) {
+                        true => stress.enter(control, call),
+                        false => stress.join(n, call),
+                    }
+                }
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        threads.spawn(|| {
+            while !is_over.load(SeqCst) {
+                stress.lane.watch();
+                for (control, running) in controls.iter().step_by(2) {
+                    control.cancel(running.load(SeqCst));
+                }
+                std::thread::yield_now();
+            }
+        });
+        let ended = callers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        let ended: Vec<_> = ended.collect();
+        is_over.store(true, SeqCst);
+        assert!(ended.iter().all(std::result::Result::is_ok));
+    });
+    let Stress { lane, counts, .. } = stress;
+    assert_eq!(lane.waiting(), 0);
+    assert!(lane.try_enter().is_some());
+    for count in [&counts.own_turn, &counts.joined, &counts.gave_up] {
+        assert!(count.load(SeqCst) > 100, "{counts:?}");
+    }
+}
