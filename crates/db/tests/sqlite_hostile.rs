@@ -295,7 +295,7 @@ fn a_runtime_that_ends_while_its_writers_wait_leaves_nobody_in_the_lane() {
         .unwrap();
     let dsn = format!("{}?busy_timeout=1d", place.file.dsn());
     runtime.block_on(async {
-        let db = cenote::Db::builder(&dsn).max(4).open().await.unwrap();
+        let db = cenote::Db::builder(&dsn).max(8).open().await.unwrap();
         for n in 0..4_i64 {
             let db = db.clone();
             drop(cenote::spawn(async move {

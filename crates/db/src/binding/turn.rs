@@ -458,7 +458,11 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some(mut lease) = self.lease.take() {
+            if lease.status() == Status::Idle {
+                // Whatever else pins it, it does not write any more.
+                lease.set_writer(None);
+            }
             self.bound.put_back(lease);
         }
     }

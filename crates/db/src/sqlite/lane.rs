@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use super::control::{Control, News};
 use super::pace;
 use super::session::Order;
+use super::watchdog::Watchdog;
 use crate::Result;
 use crate::driver::Outcome;
 
@@ -65,18 +66,33 @@ struct Queue {
     /// Somebody has the pass.
     is_taken: bool,
     waiting: VecDeque<Waiter>,
+    /// The task that was last told that it is its turn, and when.
+    told: Option<Told>,
+}
+
+/// Holds on to nothing: a turn that goes with its task is the next one's.
+#[derive(Debug)]
+struct Told {
+    slot: Weak<Slot>,
+    order: Option<Arc<Order>>,
+    make: Make,
+    since: Instant,
 }
 
 #[derive(Debug)]
 enum Waiter {
     /// The thread of a connection, which goes on by itself.
     Thread(Arc<Control>),
-    /// A task, with what it wants to write if another may do that for it.
-    Task {
-        slot: Arc<Slot>,
-        order: Option<Arc<Order>>,
-        make: Make,
-    },
+    Task(Joiner),
+}
+
+/// A task that waits.
+#[derive(Debug)]
+struct Joiner {
+    slot: Arc<Slot>,
+    /// What it wants to write, if another may do that for it: a session of this make.
+    order: Option<Arc<Order>>,
+    make: Make,
 }
 
 /// Sessions of one make are alike: opened by the same handle, with the same settings, and not
@@ -96,14 +112,14 @@ impl Make {
 impl Waiter {
     /// It has joined, and a session of this make may write for it.
     fn joins(&self, make: Make) -> bool {
-        matches!(self, Waiter::Task { order: Some(_), make: of, .. } if *of == make)
+        matches!(self, Waiter::Task(joiner) if joiner.order.is_some() && joiner.make == make)
     }
 
     /// It is its turn.
     fn hand(self, pass: Pass) {
         match self {
             Waiter::Thread(control) => control.hand(pass),
-            Waiter::Task { slot, .. } => slot.tell(Word::Turn(pass)),
+            Waiter::Task(joiner) => joiner.slot.tell(Word::Turn(pass)),
         }
     }
 }
@@ -170,6 +186,8 @@ impl Lane {
         let waiter = Waiter::Thread(Arc::clone(control));
         queue.waiting.push_back(waiter);
         drop(queue);
+        // It may have to take the turn back from one who does not collect it.
+        Watchdog::attend_to_lanes();
         let gives_up = match control.wait_for_pass(false) {
             News::Turn(pass) => return Turn::In(pass),
             News::TimedOut => Turn::TimedOut,
@@ -207,11 +225,11 @@ impl Lane {
             until: pace::now().checked_add(timeout),
             state: Mutex::default(),
         });
-        queue.waiting.push_back(Waiter::Task {
+        queue.waiting.push_back(Waiter::Task(Joiner {
             slot: Arc::clone(&slot),
             order: Some(Arc::clone(order)),
             make,
-        });
+        }));
         drop(queue);
         Joined::Queued(Ticket {
             lane: Arc::clone(self),
@@ -228,25 +246,70 @@ impl Lane {
         gone.is_some()
     }
 
-    /// Asked by the watchdog, every now and then: tells the tasks whose time is up. Whether there
-    /// are others.
-    pub(super) fn watch(&self) -> bool {
+    /// Asked by the watchdog, every now and then: tells the tasks whose time is up, and takes a
+    /// turn back that nobody collects while others wait. Whether there are any.
+    pub(super) fn watch(self: &Arc<Self>) -> bool {
         let now = pace::now();
         let mut late = Vec::new();
         let mut queue = self.queue();
         queue.waiting.retain(|waiter| match waiter {
-            Waiter::Task { slot, .. } if slot.until.is_some_and(|until| now >= until) => {
+            Waiter::Task(Joiner { slot, .. }) if slot.until.is_some_and(|until| now >= until) => {
                 late.push(Arc::clone(slot));
                 false
             }
             _ => true,
         });
+        let passed_on = queue.pass_on_uncollected(now);
         let any_left = !queue.waiting.is_empty();
         drop(queue);
         late.iter().for_each(|slot| slot.tell(Word::TimedOut));
+        if let Some((next, pass)) = passed_on {
+            next.hand(pass);
+        }
         any_left
     }
 }
+
+impl Queue {
+    /// Whose turn it is now. A task is told, and noted for that.
+    fn next(&mut self) -> Option<Waiter> {
+        let next = self.waiting.pop_front();
+        self.is_taken = next.is_some();
+        self.told = match &next {
+            Some(Waiter::Task(joiner)) => Some(Told {
+                slot: Arc::downgrade(&joiner.slot),
+                order: joiner.order.clone(),
+                make: joiner.make,
+                since: pace::now(),
+            }),
+            _ => None,
+        };
+        next
+    }
+
+    /// Takes the turn back from a task that does not collect it, for the next one who waits. The
+    /// task stays in front, and may be written for.
+    fn pass_on_uncollected(&mut self, now: Instant) -> Option<(Waiter, Pass)> {
+        let since = self.told.as_ref()?.since;
+        if self.waiting.is_empty() || now.duration_since(since) < UNCOLLECTED {
+            return None;
+        }
+        let told = self.told.take()?;
+        let slot = told.slot.upgrade()?;
+        let pass = slot.take_back()?;
+        let next = self.next()?;
+        self.waiting.push_front(Waiter::Task(Joiner {
+            slot,
+            order: told.order,
+            make: told.make,
+        }));
+        Some((next, pass))
+    }
+}
+
+/// So long a task may take to collect its turn while others wait: it may be in a `select!` that
+/// looks elsewhere, or waits for another of them itself.
+const UNCOLLECTED: Duration = Duration::from_millis(20);
 
 /// What joining the lane comes to at first.
 #[derive(Debug)]
@@ -279,7 +342,9 @@ struct Slot {
 struct SlotState {
     word: Option<Word>,
     waker: Option<Waker>,
-    /// It has left the queue by itself: there will be no word.
+    /// It does not want its turn any more.
+    is_leaving: bool,
+    /// It has left by itself: nothing will be written for it.
     has_left: bool,
 }
 
@@ -290,11 +355,31 @@ impl Slot {
 
     fn tell(&self, word: Word) {
         let mut state = self.state();
-        state.word = Some(word);
+        let mut unwanted = None;
+        if state.is_leaving && matches!(word, Word::Turn(_)) {
+            state.has_left = true;
+            unwanted = Some(word);
+        } else {
+            state.word = Some(word);
+        }
         let waker = state.waker.take();
         drop(state);
+        // The next one's turn.
+        drop(unwanted);
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// The turn, if it has not been collected.
+    fn take_back(&self) -> Option<Pass> {
+        let mut state = self.state();
+        match state.word.take() {
+            Some(Word::Turn(pass)) => Some(pass),
+            other => {
+                state.word = other;
+                None
+            }
         }
     }
 }
@@ -319,14 +404,19 @@ impl Ticket {
         Poll::Pending
     }
 
-    /// Leaves the queue, so that nothing is written for it. `false` if it is in it no more: it has
-    /// been told something, or will be as soon as those who have it in hand are done.
+    /// Leaves the queue, or gives its turn up, so that nothing is written for it. `false` if it has
+    /// been told something else, or will be as soon as those who have it in hand are done.
     pub(super) fn leave(&self) -> bool {
-        let is_this = |waiter: &Waiter| matches!(waiter, Waiter::Task { slot, .. } if Arc::ptr_eq(slot, &self.slot));
-        let leaves = self.lane.remove(is_this);
+        let is_this = |waiter: &Waiter| matches!(waiter, Waiter::Task(joiner) if Arc::ptr_eq(&joiner.slot, &self.slot));
+        let left = self.lane.remove(is_this);
+        self.slot.state().is_leaving = true;
+        let turn = self.slot.take_back();
         let mut state = self.slot.state();
-        state.has_left |= leaves;
-        state.has_left
+        state.has_left |= left || turn.is_some();
+        let has_left = state.has_left;
+        drop(state);
+        drop(turn);
+        has_left
     }
 
     /// For somebody who may have to leave while the ticket is elsewhere.
@@ -359,11 +449,11 @@ impl Pass {
         let taken: Vec<Waiter> = queue.waiting.drain(..count).collect();
         drop(queue);
         let companion = |waiter| match waiter {
-            Waiter::Task {
+            Waiter::Task(Joiner {
                 slot,
                 order: Some(order),
                 make,
-            } => Some(Companion {
+            }) => Some(Companion {
                 order,
                 make,
                 slot: Some(slot),
@@ -377,10 +467,7 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut queue = self.lane.queue();
-        let next = queue.waiting.pop_front();
-        queue.is_taken = next.is_some();
-        drop(queue);
+        let next = self.lane.queue().next();
         if let Some(next) = next {
             next.hand(Pass {
                 lane: Arc::clone(&self.lane),
@@ -418,11 +505,11 @@ impl Drop for Companion {
         if let Some(slot) = self.slot.take() {
             let order = None;
             let mut queue = self.lane.queue();
-            queue.waiting.push_front(Waiter::Task {
+            queue.waiting.push_front(Waiter::Task(Joiner {
                 slot: Arc::clone(&slot),
                 order,
                 make: self.make,
-            });
+            }));
             drop(queue);
             // One who wants to leave can, now.
             let waker = slot.state().waker.take();

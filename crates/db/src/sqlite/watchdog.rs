@@ -86,6 +86,13 @@ impl Watchdog {
         }
     }
 
+    /// Somebody waits in a lane from now on.
+    pub(super) fn attend_to_lanes() {
+        if let Some(watchdog) = Watchdog::get() {
+            watchdog.attend();
+        }
+    }
+
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -227,3 +227,48 @@ fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
     assert!(patient.leave());
     assert!(!lane.watch());
 }
+
+#[test]
+fn a_turn_that_is_not_collected_is_passed_on_and_its_task_may_be_written_for() {
+    let lane = lane();
+    let first = pass(lane.enter(&control(1)));
+    let (idle, next) = (queued(&lane, "one"), queued(&lane, "two"));
+    drop(first);
+    // It is the idle one's turn, for a while.
+    assert!(lane.watch());
+    assert!(told(&next).is_none());
+    let turn = loop {
+        assert!(lane.watch());
+        if let Some(Word::Turn(turn)) = told(&next) {
+            break turn;
+        }
+        std::thread::yield_now();
+    };
+    assert!(told(&idle).is_none());
+    let companions = turn.companions(MAKE, 9);
+    assert_eq!(companions.len(), 1);
+    assert_eq!(companions[0].order().sql, "one");
+}
+
+#[test]
+fn a_turn_that_nobody_else_waits_for_is_not_taken_back() {
+    let lane = lane();
+    let first = pass(lane.enter(&control(1)));
+    let idle = queued(&lane, "one");
+    drop(first);
+    let began = pace::now();
+    while pace::now() - began < UNCOLLECTED * 2 {
+        assert!(!lane.watch());
+    }
+    assert!(matches!(told(&idle), Some(Word::Turn(_))));
+}
+
+#[test]
+fn one_who_leaves_gives_its_turn_up_at_once() {
+    let lane = lane();
+    let first = pass(lane.enter(&control(1)));
+    let (gone, next) = (queued(&lane, "one"), queued(&lane, "two"));
+    drop(first);
+    assert!(gone.leave());
+    assert!(matches!(told(&next), Some(Word::Turn(_))));
+}
