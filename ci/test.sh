@@ -116,11 +116,16 @@ apt() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"
 }
 
+# Debian keeps the programs of PostgreSQL's server off the PATH.
+have() {
+    command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+}
+
 # Installs the package of every command that is missing: need COMMAND=PACKAGE ...
 need() {
     local packages=() pair
     for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null || packages+=("${pair#*=}")
+        have "${pair%%=*}" || packages+=("${pair#*=}")
     done
     ((${#packages[@]})) || return 0
     if ! command -v apt-get >/dev/null; then
@@ -138,7 +143,7 @@ need() {
     fi
     remove_start_guard
     for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null || die "${pair#*=} was installed, but there is no ${pair%%=*}"
+        have "${pair%%=*}" || die "${pair#*=} was installed, but there is no ${pair%%=*}"
     done
 }
 
@@ -191,7 +196,7 @@ check_loom() {
 # ---- the run ---------------------------------------------------------------
 
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
-need redis-server=redis-server valgrind=valgrind
+need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer openssl=openssl
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
 export CENOTE_TEST_REDIS_SERVER
@@ -201,7 +206,7 @@ step "words" check_pool_words
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
 step "pool without features" cargo check -p cenote-pool --no-default-features
 step "database layer without drivers" cargo check -p cenote --no-default-features
-step "tests" cargo test --workspace --all-features --no-fail-fast
+step "tests" ci/postgres.sh run -- cargo test --workspace --all-features --no-fail-fast
 step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
     cargo test -p cenote --all-features --test conformance --test regressions --test cancel \
     --test sqlite_suite --test sqlite_cancel --test sqlite_transactions
