@@ -1,0 +1,347 @@
+//! The byte stream to a server: TCP, a Unix socket, or TLS over TCP.
+//!
+//! It knows nothing of messages. Beside what every stream can do, it can be read without
+//! waiting for the executor to say that something has arrived ([`try_read`](Socket::try_read)), and
+//! looked at without reading ([`peek`](Socket::peek)).
+
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+
+/// The stream of one connection.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: Stream,
+    end_point: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What a look at a socket shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peek {
+    /// Nothing, as it should be while nobody asks the server anything.
+    Quiet,
+    /// There is something to be read. Through TLS that need not be anything for us.
+    Data,
+    /// The other side has gone.
+    Closed,
+}
+
+/// How the operating system watches over a TCP connection. What is `None` is left to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TcpOptions {
+    /// Whether it asks now and then if the other side is still there.
+    pub(super) keepalives: bool,
+    /// How long nothing may come before it asks.
+    pub(super) keepalives_idle: Option<Duration>,
+    /// How long it waits before it asks again.
+    pub(super) keepalives_interval: Option<Duration>,
+    /// After how many questions without an answer the connection is lost.
+    pub(super) keepalives_count: Option<u32>,
+    /// How long something sent may stay unacknowledged. Only on Linux.
+    pub(super) user_timeout: Option<Duration>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        TcpOptions {
+            keepalives: true,
+            keepalives_idle: None,
+            keepalives_interval: None,
+            keepalives_count: None,
+            user_timeout: None,
+        }
+    }
+}
+
+impl TcpOptions {
+    fn apply(&self, socket: SockRef<'_>) -> io::Result<()> {
+        // A message is always handed over as a whole: there is nothing to wait for.
+        socket.set_tcp_nodelay(true)?;
+        if self.keepalives {
+            socket.set_keepalive(true)?;
+            let mut keepalive = TcpKeepalive::new();
+            if let Some(idle) = self.keepalives_idle {
+                keepalive = keepalive.with_time(idle);
+            }
+            if let Some(interval) = self.keepalives_interval {
+                keepalive = keepalive.with_interval(interval);
+            }
+            #[cfg(not(windows))]
+            if let Some(count) = self.keepalives_count {
+                keepalive = keepalive.with_retries(count);
+            }
+            socket.set_tcp_keepalive(&keepalive)?;
+        }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if self.user_timeout.is_some() {
+            socket.set_tcp_user_timeout(self.user_timeout)?;
+        }
+        Ok(())
+    }
+}
+
+/// Connects by TCP.
+///
+/// # Cancel safety
+///
+/// Dropped, the socket is closed.
+pub(super) async fn open_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Before connecting, so that the limits hold for that as well.
+    options.apply(SockRef::from(&socket))?;
+    socket.connect(address).await
+}
+
+/// Connects to the socket in this folder that is for this port. `@` begins an abstract name.
+///
+/// # Cancel safety
+///
+/// Dropped, the socket is closed.
+#[cfg(unix)]
+pub(super) async fn open_unix(path: &str) -> io::Result<Socket> {
+    let path = match path.strip_prefix('@') {
+        Some(name) => format!("\0{name}"),
+        None => path.to_owned(),
+    };
+    Ok(Socket::new(
+        Stream::Unix(UnixStream::connect(path).await?),
+        None,
+    ))
+}
+
+impl From<TcpStream> for Socket {
+    fn from(tcp: TcpStream) -> Self {
+        Socket::new(Stream::Tcp(tcp), None)
+    }
+}
+
+impl Socket {
+    fn new(stream: Stream, end_point: Option<Vec<u8>>) -> Self {
+        Socket { stream, end_point }
+    }
+
+    /// A stream through TLS, with its channel binding data if the certificate has any.
+    pub(super) fn encrypted(tls: TlsStream<TcpStream>, end_point: Option<Vec<u8>>) -> Self {
+        Socket::new(Stream::Tls(Box::new(tls)), end_point)
+    }
+
+    /// Whether it is encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
+    /// The channel binding data `tls-server-end-point`, where there is any.
+    pub(super) fn tls_server_end_point(&self) -> Option<&[u8]> {
+        self.end_point.as_deref()
+    }
+
+    /// Reads what has arrived, if anything has. It asks the operating system itself: after a
+    /// request the answer is often there before the executor knows of it.
+    ///
+    /// 0 is the end of the stream. Nobody is woken later on behalf of this call.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived.
+    pub(super) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => (&*SockRef::from(&*tcp)).read(into),
+            #[cfg(unix)]
+            Stream::Unix(unix) => (&*SockRef::from(&*unix)).read(into),
+            Stream::Tls(tls) => {
+                let mut arrived = ReadBuf::new(into);
+                let mut nobody = Context::from_waker(Waker::noop());
+                match Pin::new(tls).poll_read(&mut nobody, &mut arrived) {
+                    Poll::Ready(done) => done.map(|()| arrived.filled().len()),
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
+        }
+    }
+
+    /// Looks whether something has arrived, or the other side has gone, and reads nothing.
+    pub(super) fn peek(&self) -> Peek {
+        let mut byte = [MaybeUninit::uninit(); 1];
+        let seen = match &self.stream {
+            Stream::Tcp(tcp) => SockRef::from(tcp).peek(&mut byte),
+            #[cfg(unix)]
+            Stream::Unix(unix) => SockRef::from(unix).peek(&mut byte),
+            Stream::Tls(tls) => SockRef::from(tls.get_ref().0).peek(&mut byte),
+        };
+        match seen {
+            Ok(0) => Peek::Closed,
+            Ok(_) => Peek::Data,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Peek::Quiet,
+            Err(_) => Peek::Closed,
+        }
+    }
+}
+
+/// Whether anything has arrived on a stream that is not a [`Socket`] yet.
+pub(super) fn has_data(tcp: &TcpStream) -> bool {
+    let mut byte = [MaybeUninit::uninit(); 1];
+    matches!(SockRef::from(tcp).peek(&mut byte), Ok(1))
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, into),
+            #[cfg(unix)]
+            Stream::Unix(unix) => Pin::new(unix).poll_read(cx, into),
+            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            #[cfg(unix)]
+            Stream::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+            Stream::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
+            #[cfg(unix)]
+            Stream::Unix(unix) => Pin::new(unix).poll_flush(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            #[cfg(unix)]
+            Stream::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let ours = open_tcp(address, &TcpOptions::default()).await.unwrap();
+        let (theirs, _) = listener.accept().await.unwrap();
+        (Socket::from(ours), theirs)
+    }
+
+    /// Loopback hands bytes over at once, but not within the same system call for certain.
+    async fn until(mut holds: impl FnMut() -> bool) {
+        for _ in 0..1_000_000 {
+            if holds() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("it never came to be");
+    }
+
+    #[tokio::test]
+    async fn a_look_tells_quiet_from_data_from_gone() {
+        let (mut ours, mut theirs) = pair().await;
+        assert_eq!(ours.peek(), Peek::Quiet);
+        theirs.write_all(b"hello").await.unwrap();
+        until(|| ours.peek() == Peek::Data).await;
+        let mut read = [0; 9];
+        assert_eq!(ours.try_read(&mut read).unwrap(), 5);
+        assert_eq!((&read[..5], ours.peek()), (&b"hello"[..], Peek::Quiet));
+        drop(theirs);
+        until(|| ours.peek() == Peek::Closed).await;
+        assert_eq!(ours.try_read(&mut read).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_waits_for_nobody_takes_nothing_from_the_one_that_waits() {
+        let (mut ours, mut theirs) = pair().await;
+        let mut read = [0; 2];
+        let nothing = ours.try_read(&mut read).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        theirs.write_all(b"ab").await.unwrap();
+        until(|| ours.try_read(&mut read).is_ok()).await;
+        // The executor is told of the first bytes only now; that must not hide the next ones.
+        theirs.write_all(b"cd").await.unwrap();
+        let mut rest = [0; 2];
+        ours.read_exact(&mut rest).await.unwrap();
+        assert_eq!((&read, &rest), (b"ab", b"cd"));
+    }
+
+    #[tokio::test]
+    async fn the_options_of_a_connection_reach_the_operating_system() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let options = TcpOptions {
+            keepalives: true,
+            keepalives_idle: Some(Duration::from_secs(31)),
+            keepalives_interval: Some(Duration::from_secs(7)),
+            keepalives_count: Some(4),
+            user_timeout: Some(Duration::from_millis(12_345)),
+        };
+        let tcp = open_tcp(listener.local_addr().unwrap(), &options)
+            .await
+            .unwrap();
+        let socket = SockRef::from(&tcp);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(
+                socket.tcp_keepalive_time().unwrap(),
+                Duration::from_secs(31)
+            );
+            assert_eq!(
+                socket.tcp_keepalive_interval().unwrap(),
+                Duration::from_secs(7)
+            );
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), options.user_timeout);
+        }
+        let without = TcpOptions {
+            keepalives: false,
+            ..TcpOptions::default()
+        };
+        let tcp = open_tcp(listener.local_addr().unwrap(), &without)
+            .await
+            .unwrap();
+        assert!(!SockRef::from(&tcp).keepalive().unwrap());
+    }
+}
