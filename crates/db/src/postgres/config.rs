@@ -1,0 +1,419 @@
+//! What a DSN, its options and libpq's environment variables mean.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::env::Environment;
+use super::passfile::{self, Wanted};
+use super::socket::TcpOptions;
+use super::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
+use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
+use crate::{Error, Kind, Result};
+
+/// The port of a server that is not told another one.
+const PORT: u16 = 5432;
+
+/// Where the socket of a server on this machine may be: Debian's place, and PostgreSQL's own.
+#[cfg(unix)]
+pub(super) const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// Where the database is, how to get there, and what every session is told.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// To be tried in this order. Never empty.
+    pub(super) servers: Vec<Server>,
+    /// The database; the user's name if it is not said.
+    database: Option<String>,
+    /// What the environment says where credentials are silent.
+    user: Option<String>,
+    password: Option<Secret>,
+    passfile: Option<PathBuf>,
+    /// What the startup message says besides user and database, so that a reset of the session
+    /// brings it back: `application_name`, `options`, `search_path`, and `set.…`.
+    pub(super) parameters: Vec<(String, String)>,
+    pub(super) tls: Arc<Tls>,
+    pub(super) channel_binding: ChannelBinding,
+    pub(super) session_attrs: SessionAttrs,
+    /// For each address that is tried.
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) tcp: TcpOptions,
+}
+
+/// A server, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    /// A name, an address, or the folder of a Unix socket. Empty for a server on this
+    /// machine, wherever its socket is.
+    pub(super) name: String,
+    /// Its address, if no name is to be looked up.
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
+}
+
+/// Whether a login is tied to the TLS connection that it runs through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChannelBinding {
+    Disable,
+    /// Where both sides can.
+    Prefer,
+    /// A server that cannot is refused, and so is a login without SCRAM.
+    Require,
+}
+
+/// Which kind of server is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SessionAttrs {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    /// A standby, or whatever there is.
+    PreferStandby,
+}
+
+/// Who logs in where, with everything known that the startup needs.
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) password: Option<Secret>,
+}
+
+impl Config {
+    /// Reads a DSN and options, and the environment of this process where they are silent.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] for what makes no sense, and for an option that is not known.
+    pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
+        Config::read_with(dsn, options, |name| std::env::var_os(name))
+    }
+
+    /// The same with the variables of another environment.
+    pub(super) fn read_with(
+        dsn: &Dsn,
+        options: &Options,
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self> {
+        let environment = Environment::read(lookup)?;
+        // Alone first: what is wrong now is wrong in the DSN or in the builder.
+        Config::read_options(dsn, options, &environment)?;
+        let (merged, variables) = environment.merge(dsn, options);
+        Config::read_options(dsn, &merged, &environment).map_err(|error| {
+            let message = format!(
+                "{}; it comes from the environment ({})",
+                error.message(),
+                variables.join(", ")
+            );
+            Error::new(Kind::Config, message)
+        })
+    }
+
+    fn read_options(dsn: &Dsn, options: &Options, environment: &Environment) -> Result<Self> {
+        let settings: Vec<String> = dsn
+            .options()
+            .chain(options.iter())
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| setting_name(name).is_some())
+            .collect();
+        let mut reader = dsn.reader(options);
+        let servers = read_servers(&mut reader)?;
+        let database = reader.take("dbname").filter(|name| !name.is_empty());
+        let passfile = reader.take("passfile").filter(|path| !path.is_empty());
+        let tls = read_tls(&mut reader, environment)?;
+        let channel_binding = reader.take_choice(
+            "channel_binding",
+            &[
+                ("disable", ChannelBinding::Disable),
+                ("prefer", ChannelBinding::Prefer),
+                ("require", ChannelBinding::Require),
+            ],
+        )?;
+        let session_attrs = reader.take_choice(
+            "target_session_attrs",
+            &[
+                ("any", SessionAttrs::Any),
+                ("read-write", SessionAttrs::ReadWrite),
+                ("read-only", SessionAttrs::ReadOnly),
+                ("primary", SessionAttrs::Primary),
+                ("standby", SessionAttrs::Standby),
+                ("prefer-standby", SessionAttrs::PreferStandby),
+            ],
+        )?;
+        let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
+        let tcp = read_tcp(&mut reader)?;
+        let parameters = read_parameters(&mut reader, &settings)?;
+        // What other clients are told and what is always so here.
+        reader.take_choice("gssencmode", &[("disable", ()), ("prefer", ())])?;
+        reader.take_choice("client_encoding", &ALWAYS_UTF8)?;
+        reader.finish()?;
+        let default_passfile = || environment.home.as_ref().map(|home| home.join(".pgpass"));
+        Ok(Config {
+            servers,
+            database: database.map(str::to_owned),
+            user: environment.user.clone(),
+            password: environment.password.clone(),
+            passfile: passfile.map(PathBuf::from).or_else(default_passfile),
+            parameters,
+            tls: Arc::new(Tls::new(tls)),
+            channel_binding: channel_binding.unwrap_or(ChannelBinding::Prefer),
+            session_attrs: session_attrs.unwrap_or(SessionAttrs::Any),
+            connect_timeout,
+            tcp,
+        })
+    }
+
+    /// Where it leads to, for messages: no credentials in it.
+    pub(super) fn address(&self) -> String {
+        let servers: Vec<_> = self.servers.iter().map(Server::to_string).collect();
+        match &self.database {
+            Some(database) => format!("{}/{database}", servers.join(",")),
+            None => servers.join(","),
+        }
+    }
+
+    /// Who logs in to this server: these credentials, and where they are silent the
+    /// environment and the password file.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if nobody says who the user is.
+    pub(super) async fn login(&self, server: &Server, credentials: &Credentials) -> Result<Login> {
+        let user = credentials.user.as_ref().or(self.user.as_ref());
+        let user = user.filter(|user| !user.is_empty()).ok_or_else(|| {
+            let message = "nobody says who the user is: not the DSN (user=…), not the builder, \
+                           not PGUSER";
+            Error::new(Kind::Config, message)
+        })?;
+        let database = self.database.as_ref().unwrap_or(user);
+        let given = credentials.password.clone().or(self.password.clone());
+        let password = match (given, &self.passfile) {
+            (Some(password), _) => Some(password),
+            (None, None) => None,
+            (None, Some(path)) => {
+                let wanted = Wanted {
+                    host: server.name_in_passfile(),
+                    port: server.port,
+                    database: database.clone(),
+                    user: user.clone(),
+                };
+                passfile::find(path.clone(), wanted).await
+            }
+        };
+        Ok(Login {
+            user: user.clone(),
+            database: database.clone(),
+            password,
+        })
+    }
+}
+
+impl Server {
+    /// It is reached by a Unix socket in a folder that was named.
+    pub(super) fn is_socket(&self) -> bool {
+        self.address.is_none() && self.name.starts_with(['/', '@'])
+    }
+
+    /// The socket in this folder, or of this abstract name.
+    #[cfg(unix)]
+    pub(super) fn socket_path(folder: &str, port: u16) -> String {
+        format!("{folder}/.s.PGSQL.{port}")
+    }
+
+    /// As in libpq, the socket where it is by default counts as this machine.
+    fn name_in_passfile(&self) -> String {
+        #[cfg(unix)]
+        if SOCKET_FOLDERS.contains(&self.name.as_str()) {
+            return "localhost".to_owned();
+        }
+        match (&self.name, self.address) {
+            (name, Some(address)) if name.is_empty() => address.to_string(),
+            (name, None) if name.is_empty() => "localhost".to_owned(),
+            (name, _) => name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = self.port;
+        match (self.name.as_str(), self.address) {
+            ("", None) => write!(out, "localhost:{port}"),
+            ("", Some(address)) => write!(out, "{}", std::net::SocketAddr::new(address, port)),
+            (folder, None) if self.is_socket() => write!(out, "{folder}:{port}"),
+            (name, _) if name.contains(':') => write!(out, "[{name}]:{port}"),
+            (name, _) => write!(out, "{name}:{port}"),
+        }
+    }
+}
+
+const ALWAYS_UTF8: [(&str, ()); 4] = [("utf8", ()), ("utf-8", ()), ("unicode", ()), ("auto", ())];
+
+fn read_servers(reader: &mut OptionReader<'_>) -> Result<Vec<Server>> {
+    let addresses = reader.take("hostaddr").filter(|list| !list.is_empty());
+    let hosts = reader.take_hosts()?;
+    let mut servers: Vec<_> = hosts
+        .into_iter()
+        .map(|host| Server {
+            name: host.name,
+            address: None,
+            port: host.port.unwrap_or(PORT),
+        })
+        .collect();
+    if servers.is_empty() {
+        servers.push(Server {
+            name: String::new(),
+            address: None,
+            port: PORT,
+        });
+    }
+    let Some(addresses) = addresses else {
+        return Ok(servers);
+    };
+    let addresses: Vec<_> = addresses.split(',').map(str::trim).collect();
+    if servers.len() == 1 && servers[0].name.is_empty() {
+        // Addresses alone: each is a server, and a port, if there is one, is for all.
+        servers.resize(addresses.len(), servers[0].clone());
+    }
+    if addresses.len() != servers.len() {
+        let wrong = format!(
+            "has {} addresses in it for {} hosts",
+            addresses.len(),
+            servers.len()
+        );
+        return Err(reader.error("hostaddr", wrong));
+    }
+    for (server, address) in servers.iter_mut().zip(addresses) {
+        // An empty one leaves its host to be looked up.
+        if !address.is_empty() {
+            let parsed = address.trim_matches(['[', ']']).parse();
+            let parsed = parsed
+                .map_err(|_| reader.error("hostaddr", "has something in it that is no address"))?;
+            server.address = Some(parsed);
+        }
+    }
+    Ok(servers)
+}
+
+fn read_tls(reader: &mut OptionReader<'_>, environment: &Environment) -> Result<TlsSettings> {
+    let mode = reader.take_choice(
+        "sslmode",
+        &[
+            ("disable", SslMode::Disable),
+            ("allow", SslMode::Allow),
+            ("prefer", SslMode::Prefer),
+            ("require", SslMode::Require),
+            ("verify-ca", SslMode::VerifyCa),
+            ("verify-full", SslMode::VerifyFull),
+        ],
+    )?;
+    let negotiation = reader.take_choice(
+        "sslnegotiation",
+        &[
+            ("postgres", Negotiation::Asked),
+            ("direct", Negotiation::Direct),
+        ],
+    )?;
+    let sni = reader.take_bool("sslsni")?.unwrap_or(true);
+    let roots = match reader.take("sslrootcert").filter(|path| !path.is_empty()) {
+        Some("system") => Roots::System,
+        Some(path) => Roots::File(PathBuf::from(path)),
+        None => Roots::Default(
+            environment
+                .home
+                .as_ref()
+                .map(|home| home.join(".postgresql").join("root.crt")),
+        ),
+    };
+    // As in libpq: nobody who names the system's certificates means to check only half.
+    let mode = match (mode, &roots) {
+        (None, Roots::System) => SslMode::VerifyFull,
+        (Some(mode), Roots::System) if mode != SslMode::VerifyFull => {
+            return Err(reader.error("sslrootcert", "is system, which needs sslmode=verify-full"));
+        }
+        (mode, _) => mode.unwrap_or(SslMode::Prefer),
+    };
+    let negotiation = negotiation.unwrap_or(Negotiation::Asked);
+    if negotiation == Negotiation::Direct && !mode.needs_tls() {
+        let wrong = "is direct, which needs sslmode=require, verify-ca or verify-full";
+        return Err(reader.error("sslnegotiation", wrong));
+    }
+    Ok(TlsSettings {
+        mode,
+        roots,
+        negotiation,
+        sni,
+    })
+}
+
+fn read_tcp(reader: &mut OptionReader<'_>) -> Result<TcpOptions> {
+    let second = Duration::from_secs(1);
+    Ok(TcpOptions {
+        keepalives: reader.take_bool("keepalives")?.unwrap_or(true),
+        keepalives_idle: take_limit(reader, "keepalives_idle", second)?,
+        keepalives_interval: take_limit(reader, "keepalives_interval", second)?,
+        keepalives_count: reader
+            .take_parsed::<u32>("keepalives_count")?
+            .filter(|count| *count > 0),
+        user_timeout: take_limit(reader, "tcp_user_timeout", Duration::from_millis(1))?,
+    })
+}
+
+/// 0 is none, as everywhere in libpq.
+fn take_limit(
+    reader: &mut OptionReader<'_>,
+    name: &str,
+    unit: Duration,
+) -> Result<Option<Duration>> {
+    let limit = reader.take_duration(name, unit)?;
+    Ok(limit.filter(|limit| !limit.is_zero()))
+}
+
+/// The setting that an option such as `set.work_mem` is for.
+fn setting_name(option: &str) -> Option<&str> {
+    let (prefix, name) = option.split_once('.')?;
+    prefix.eq_ignore_ascii_case("set").then_some(name)
+}
+
+fn read_parameters(
+    reader: &mut OptionReader<'_>,
+    settings: &[String],
+) -> Result<Vec<(String, String)>> {
+    let mut parameters = Vec::new();
+    let mut set = |name: &str, value: &str| parameters.push((name.to_owned(), value.to_owned()));
+    let fallback = reader.take("fallback_application_name");
+    let application = reader.take("application_name").or(fallback);
+    for (name, value) in [
+        ("application_name", application),
+        ("options", reader.take("options")),
+        ("search_path", reader.take("search_path")),
+    ] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            set(name, value);
+        }
+    }
+    for option in settings {
+        let name = setting_name(option).expect("only these were collected");
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        if name.is_empty() || !name.chars().all(fits) {
+            return Err(reader.error(option, "does not have the name of a setting"));
+        }
+        // One that is in the DSN and in the builder was collected twice.
+        if let Some(value) = reader.take(option) {
+            set(name, value);
+        }
+    }
+    Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests;
