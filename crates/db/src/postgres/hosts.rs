@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,14 +75,14 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// [`Kind::Connect`].
-    pub(super) fn open(&self) -> impl Future<Output = Result<Socket>> + Send + 'static {
+    /// Of the way there, or of TLS.
+    pub(super) fn open(&self) -> impl Future<Output = io::Result<Socket>> + Send + 'static {
         let encryption = match self.tls {
             Some(_) => Encryption::Needed,
             None => Encryption::No,
         };
         let peer = self.clone();
-        async move { peer.open_with(encryption).await }
+        async move { peer.open_with(encryption).await.map_err(io::Error::other) }
     }
 
     async fn open_with(&self, encryption: Encryption) -> Result<Socket> {
@@ -360,9 +361,9 @@ fn not_wanted(wanted: SessionAttrs) -> Error {
     Error::new(Kind::Connect, what)
 }
 
-fn unreachable_by(error: &std::io::Error) -> Error {
+fn unreachable_by(error: &io::Error) -> Error {
     let hint = match error.kind() {
-        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             "; is the server running there?"
         }
         _ => "",
