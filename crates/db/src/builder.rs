@@ -413,6 +413,8 @@ fn compiled_in() -> Vec<Arc<dyn Driver>> {
     vec![
         #[cfg(feature = "sqlite")]
         Arc::new(crate::sqlite::Sqlite::new()),
+        #[cfg(feature = "postgres")]
+        Arc::new(crate::postgres::Postgres::new()),
     ]
 }
 

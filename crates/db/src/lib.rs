@@ -23,6 +23,8 @@ mod op;
 mod params;
 mod persistent;
 mod place;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod row;
 mod secret;
 mod shared;

@@ -1,0 +1,249 @@
+//! What a call gathers from the server's answer, message by message.
+//!
+//! No I/O here: [`Answer::take`] is given one message after the other, whatever stands in it.
+
+use std::sync::Arc;
+
+use postgres_types::{Oid, Type};
+
+use super::error;
+use super::message::{self, Report, Tag};
+use super::types::{Layout, push_row};
+use crate::driver::{BatchBuilder, Outcome};
+use crate::{Error, Result};
+
+/// What a call has gathered so far.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Nobody wants to know.
+    is_waste: bool,
+    /// Rows are wanted.
+    wants_rows: bool,
+    /// Affected rows are added up over all commands; else the last one's count.
+    adds_up: bool,
+    /// Every column comes as text, whatever the layout says.
+    pub(super) all_text: bool,
+    /// What the rows look like that come now.
+    pub(super) layout: Option<Arc<Layout>>,
+    rows: Option<BatchBuilder>,
+    affected: u64,
+    /// A RowDescription was read, or that there is none.
+    pub(super) described: bool,
+    /// The types of the parameters, if they were told.
+    pub(super) params: Option<Vec<Oid>>,
+    /// The server has parsed so many statements.
+    pub(super) parsed: u32,
+    /// The server has bound so many.
+    pub(super) bound: u32,
+    /// There are more rows than were asked for.
+    pub(super) suspended: bool,
+    /// A command is complete.
+    pub(super) complete: bool,
+    /// The last command was ROLLBACK: what a COMMIT comes to after an error.
+    pub(super) rolled_back: bool,
+    /// Commands whose tags tell nothing: a BEGIN that goes before.
+    skip: u32,
+    /// The statement goes by the extended protocol.
+    extended: bool,
+    /// What the server refused first.
+    pub(super) report: Option<Report>,
+    /// What was wrong on our side; less than what the server says.
+    pub(super) wrong: Option<Error>,
+}
+
+/// What is to be done about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// To read on.
+    Read,
+    /// To tell the server that no data will come.
+    FailCopy,
+    /// The server says what it cannot mean.
+    Garbage(&'static str),
+}
+
+impl Answer {
+    /// For rows that are told by their description; all of it as text.
+    pub(super) fn new(wants_rows: bool) -> Self {
+        Answer {
+            wants_rows,
+            all_text: true,
+            ..Answer::default()
+        }
+    }
+
+    /// For what nobody wants to know any more.
+    pub(super) fn waste() -> Self {
+        Answer {
+            is_waste: true,
+            ..Answer::default()
+        }
+    }
+
+    /// For rows of this layout, in the form that it asks for.
+    pub(super) fn of(layout: &Arc<Layout>, wants_rows: bool) -> Self {
+        let rows = wants_rows.then(|| BatchBuilder::new(Arc::clone(&layout.columns)));
+        Answer {
+            wants_rows,
+            layout: Some(Arc::clone(layout)),
+            rows,
+            ..Answer::default()
+        }
+    }
+
+    /// With the affected rows of all commands added up.
+    pub(super) fn adding_up(mut self) -> Self {
+        self.adds_up = true;
+        self
+    }
+
+    /// By the extended protocol, with so many commands before it that nobody asked for.
+    pub(super) fn extended(mut self, skip: u32) -> Self {
+        self.extended = true;
+        self.skip = skip;
+        self
+    }
+
+    pub(super) fn is_extended(&self) -> bool {
+        self.extended
+    }
+
+    /// Takes a message that is none of those that may come at any time.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        tag: u8,
+        body: &[u8],
+        known: impl Fn(Oid) -> Option<Type>,
+    ) -> Next {
+        match tag {
+            b'D' => return self.row(body),
+            b'C' => return self.command_complete(body),
+            b'2' => self.bound += 1,
+            b'1' => self.parsed += 1,
+            b'T' => {
+                let Some(fields) = message::fields(body) else {
+                    return Next::Garbage("a row description cannot be read");
+                };
+                self.describe(Layout::new(&fields, known));
+            }
+            b'n' => self.describe(Layout::empty()),
+            b't' => match message::parameter_types(body) {
+                Some(types) => self.params = Some(types),
+                None => return Next::Garbage("a parameter description cannot be read"),
+            },
+            b's' => self.suspended = true,
+            // An empty query.
+            b'I' => self.complete = true,
+            b'3' | b'd' | b'c' => {}
+            b'E' => match Report::read(body) {
+                Some(report) => {
+                    self.report.get_or_insert(report);
+                }
+                None => return Next::Garbage("an error cannot be read"),
+            },
+            b'H' => {
+                self.wrong.get_or_insert_with(error::no_copy);
+            }
+            b'G' => {
+                self.wrong.get_or_insert_with(error::no_copy);
+                return Next::FailCopy;
+            }
+            _ => return Next::Garbage("a message has a tag that nobody knows"),
+        }
+        Next::Read
+    }
+
+    fn describe(&mut self, layout: Arc<Layout>) {
+        self.described = true;
+        self.rows = self
+            .wants_rows
+            .then(|| BatchBuilder::new(Arc::clone(&layout.columns)));
+        self.layout = Some(layout);
+        self.complete = false;
+    }
+
+    #[inline]
+    fn row(&mut self, body: &[u8]) -> Next {
+        if self.is_waste {
+            return Next::Read;
+        }
+        let Some(layout) = &self.layout else {
+            return Next::Garbage("a row came without a description");
+        };
+        let Some(rows) = &mut self.rows else {
+            return Next::Read;
+        };
+        match push_row(rows, layout, self.all_text, body) {
+            Some(Ok(())) => {}
+            Some(Err(wrong)) => {
+                // The rest is thrown away.
+                self.wrong.get_or_insert(wrong);
+                self.rows = None;
+            }
+            None => return Next::Garbage("a row is not what was announced"),
+        }
+        Next::Read
+    }
+
+    fn command_complete(&mut self, body: &[u8]) -> Next {
+        let Some(tag) = Tag::read(body) else {
+            return Next::Garbage("a command tag cannot be read");
+        };
+        if let Some(skip) = self.skip.checked_sub(1) {
+            self.skip = skip;
+            return Next::Read;
+        }
+        if self.complete && !self.adds_up {
+            // Of a script the last statement counts, and this one has no rows.
+            self.rows = None;
+            self.layout = None;
+        }
+        self.complete = true;
+        self.rolled_back = tag.is("ROLLBACK");
+        let affected = tag.affected();
+        self.affected = match self.adds_up {
+            true => self.affected.saturating_add(affected),
+            false => affected,
+        };
+        Next::Read
+    }
+
+    /// How many rows wait to be taken, and how many bytes they have.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        self.rows
+            .as_ref()
+            .map_or((0, 0), |rows| (rows.rows(), rows.bytes()))
+    }
+
+    /// Takes the rows that have come so far.
+    pub(super) fn take_rows(&mut self) -> Option<crate::driver::Batch> {
+        let layout = self.layout.as_ref()?;
+        let empty = BatchBuilder::new(Arc::clone(&layout.columns));
+        let rows = std::mem::replace(self.rows.as_mut()?, empty);
+        Some(rows.finish())
+    }
+
+    /// What went wrong, if something did: the server's word first.
+    pub(super) fn error(&mut self) -> Option<Error> {
+        let report = self.report.take().map(error::from_report);
+        report.or_else(|| self.wrong.take())
+    }
+
+    /// What came of it.
+    pub(super) fn outcome(mut self, warnings: u64) -> Result<Outcome> {
+        if let Some(error) = self.error() {
+            return Err(error);
+        }
+        let nothing = || BatchBuilder::new(Arc::clone(&Layout::empty().columns));
+        let rows = self.rows.take();
+        Ok(Outcome {
+            rows: self
+                .wants_rows
+                .then(|| rows.unwrap_or_else(nothing).finish()),
+            affected: self.affected,
+            last_insert_id: None,
+            warnings,
+        })
+    }
+}

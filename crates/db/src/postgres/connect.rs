@@ -1,0 +1,71 @@
+//! The template, from which connections are made.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use postgres_types::{Oid, Type};
+
+use super::config::Config;
+use super::connection::PostgresConnection;
+use super::hosts;
+use crate::Result;
+use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
+
+/// What all connections of one handle have in common.
+#[derive(Debug)]
+pub(super) struct PostgresTemplate {
+    config: Config,
+    types: Arc<Types>,
+}
+
+impl PostgresTemplate {
+    pub(super) fn new(config: Config) -> Self {
+        PostgresTemplate {
+            config,
+            types: Arc::new(Types::default()),
+        }
+    }
+}
+
+impl Template for PostgresTemplate {
+    fn dialect(&self) -> &'static Dialect {
+        static DIALECT: Dialect = Dialect::POSTGRES;
+        &DIALECT
+    }
+
+    fn address(&self) -> String {
+        self.config.address()
+    }
+
+    fn connect<'t>(
+        &'t self,
+        credentials: Credentials,
+        settings: &'t ConnectSettings,
+    ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            let (started, peer) = hosts::connect(&self.config, &credentials).await?;
+            let types = Arc::clone(&self.types);
+            let connection =
+                PostgresConnection::new(started, peer, types, settings.statement_cache);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The types beyond the built-in that were looked up so far, for all connections of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Types {
+    known: Mutex<HashMap<Oid, Type>>,
+}
+
+impl Types {
+    pub(super) fn get(&self, oid: Oid) -> Option<Type> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&oid).cloned()
+    }
+}

@@ -1,0 +1,439 @@
+//! A connection of the pool: the contract towards the layer, and what all its calls have in common.
+
+use std::any::Any;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use postgres_protocol::message::frontend;
+
+use super::answer::{Answer, Next};
+use super::cancel::Cancel;
+use super::connect::Types;
+use super::error;
+use super::hosts::Peer;
+use super::message::{self, Reader, Report, Tag};
+use super::param;
+use super::session::{Session, Told};
+use super::startup::{self, CancelKey, Started};
+use super::statement::Cache;
+use super::stream::Stream;
+use super::wire::{Frame, Wire};
+use crate::driver::{
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
+    Reset, Savepoint, Status, Value,
+};
+use crate::{Error, Kind, Result};
+
+/// An open connection to a PostgreSQL server.
+///
+/// It is what [`Connection::as_any`] gives for this driver.
+pub struct PostgresConnection {
+    pub(super) wire: Wire,
+    /// As the last ReadyForQuery said.
+    pub(super) status: Status,
+    pub(super) session: Session,
+    pub(super) cache: Cache,
+    pub(super) types: Arc<Types>,
+    pub(super) peer: Peer,
+    pub(super) key: CancelKey,
+    /// What is under way, or was when its future was dropped.
+    pub(super) flight: Flight,
+    /// The statement that is being prepared under this name.
+    pub(super) preparing: Option<String>,
+    /// Statements that the server may still have and we do not want: they go with the next call.
+    pub(super) unwanted: Vec<String>,
+    pub(super) stream: Option<Stream>,
+    /// A cancel request that is under way.
+    pub(super) cancel: Option<Cancel>,
+    /// A cancel request was sent, and may still hit what is sent next.
+    pub(super) cancelled: bool,
+    warnings: u64,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flight {
+    Nothing,
+    /// What is soon over, or must not be cancelled: it is waited for.
+    Brief,
+    /// A statement, which may take as long as it likes.
+    Statement,
+}
+
+impl PostgresConnection {
+    pub(super) fn new(
+        started: Started,
+        peer: Peer,
+        types: Arc<Types>,
+        statement_cache: usize,
+    ) -> Self {
+        PostgresConnection {
+            wire: started.wire,
+            status: started.status,
+            session: Session::new(started.parameters),
+            cache: Cache::new(statement_cache),
+            types,
+            peer,
+            key: started.key,
+            flight: Flight::Nothing,
+            preparing: None,
+            unwanted: Vec::new(),
+            stream: None,
+            cancel: None,
+            cancelled: false,
+            warnings: 0,
+        }
+    }
+
+    /// How often the server was asked and answered so far, for tests that count.
+    #[doc(hidden)]
+    pub fn round_trips(&self) -> u64 {
+        self.wire.round_trips()
+    }
+
+    /// How many prepared statements are kept, for tests that count.
+    #[doc(hidden)]
+    pub fn kept_statements(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// The number of the server's process that serves this connection.
+    pub fn process_id(&self) -> i32 {
+        self.key.process
+    }
+
+    /// A call begins.
+    pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
+        if self.wire.is_broken() {
+            return Err(error::broken());
+        }
+        if self.stream.is_some() {
+            let message = "a row stream is open on this connection; end it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+            let message = "an earlier call was dropped on this connection; settle it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        self.warnings = 0;
+        self.wire.begin_call();
+        self.flight = flight;
+        Ok(())
+    }
+
+    /// The call has been answered.
+    pub(super) fn end_call(&mut self) {
+        self.flight = Flight::Nothing;
+    }
+
+    pub(super) fn warnings_so_far(&self) -> u64 {
+        self.warnings
+    }
+
+    /// Sends what there is to be sent, and reads until the server is done with all of it.
+    ///
+    /// A cancel leaves it to be settled.
+    pub(super) async fn receive(&mut self, answer: &mut Answer) -> Result<()> {
+        loop {
+            if self.digest(answer)? {
+                return Ok(());
+            }
+            self.fill(answer).await?;
+        }
+    }
+
+    /// Sends, and waits until something has come.
+    ///
+    /// # Errors
+    ///
+    /// The connection is gone; if the server said why, with that.
+    pub(super) async fn fill(&mut self, answer: &mut Answer) -> Result<()> {
+        let filled = poll_fn(|cx| self.wire.poll_fill(cx)).await;
+        filled.map_err(|lost| self.why_lost(lost, answer))
+    }
+
+    /// The connection is gone: if the server said why, that is the error.
+    pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
+        match answer.report.take_if(|report| report.is_fatal()) {
+            Some(report) => self.wire.unless_sent(error::from_report(report)),
+            None => lost,
+        }
+    }
+
+    /// Reads what has come, up to the end of the answer. `false` if more has to come.
+    pub(super) fn digest(&mut self, answer: &mut Answer) -> Result<bool> {
+        while self.wire.pending() > 0 {
+            let Some(frame) = self.wire.frame()? else {
+                return Ok(false);
+            };
+            self.take(frame, answer)?;
+        }
+        Ok(true)
+    }
+
+    /// Reads one message.
+    #[inline]
+    pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
+        let body = self.wire.body(frame);
+        let next = match frame.tag {
+            b'Z' => {
+                self.status = startup::status(Reader(body));
+                self.wire.consume(frame);
+                return self.wire.ready();
+            }
+            b'S' | b'N' | b'A' => {
+                self.take_any_time(frame);
+                return Ok(());
+            }
+            b'C' => {
+                if let Some(tag) = Tag::read(body)
+                    && self.session.note_tag(tag) == Told::NoStatements
+                {
+                    self.cache.clear();
+                }
+                answer.take(frame.tag, body, |_| None)
+            }
+            tag => {
+                let types = &self.types;
+                answer.take(tag, body, |oid| types.get(oid))
+            }
+        };
+        self.wire.consume(frame);
+        match next {
+            Next::Read => Ok(()),
+            Next::FailCopy => self.fail_copy(answer),
+            Next::Garbage(what) => Err(self.wire.garbage(what)),
+        }
+    }
+
+    /// Reads a message that may come at any time.
+    fn take_any_time(&mut self, frame: Frame) {
+        let body = self.wire.body(frame);
+        match frame.tag {
+            b'S' => {
+                if let Some((name, value)) = message::parameter(body) {
+                    self.session.note_parameter(name, value);
+                }
+            }
+            b'N' => {
+                if let Some(report) = Report::read(body) {
+                    self.warnings += u64::from(report.severity == "WARNING");
+                    log_notice(&report);
+                }
+            }
+            _ => {}
+        }
+        self.wire.consume(frame);
+    }
+
+    /// Tells the server that no data will come for its COPY.
+    fn fail_copy(&mut self, answer: &Answer) -> Result<()> {
+        let out = self.wire.outbox_in_batch();
+        frontend::copy_fail("no data can be sent here", out)
+            .map_err(|_| error::has_nul("a message"))?;
+        if answer.is_extended() {
+            // It took the one that was sent for a part of the data.
+            frontend::sync(out);
+        }
+        Ok(())
+    }
+
+    /// Runs SQL by the simple protocol, as it is.
+    pub(super) async fn simple(&mut self, sql: &str, mut answer: Answer) -> Result<Answer> {
+        let mark = self.wire.mark();
+        if frontend::query(sql, self.wire.outbox()).is_err() {
+            self.wire.undo(mark);
+            return Err(error::has_nul("the SQL"));
+        }
+        self.wire.note_sync();
+        self.receive(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Runs a command of our own, which is soon over.
+    pub(super) async fn command(&mut self, sql: &str) -> Result<Answer> {
+        self.begin_call(Flight::Brief)?;
+        let mut answer = self.simple(sql, Answer::new(false)).await?;
+        self.end_call();
+        match answer.error() {
+            Some(error) => Err(error),
+            None => Ok(answer),
+        }
+    }
+
+    async fn say_goodbye(mut self) -> Result<()> {
+        if self.wire.is_broken() {
+            return Ok(());
+        }
+        // What still runs would go on without us.
+        self.settle_all().await?;
+        frontend::terminate(self.wire.outbox());
+        poll_fn(|cx| self.wire.poll_flush(cx)).await?;
+        // It may have closed its side first.
+        let _ = poll_fn(|cx| self.wire.poll_shutdown(cx)).await;
+        Ok(())
+    }
+}
+
+fn log_notice(report: &Report) {
+    let Report { state, message, .. } = report;
+    match &*report.severity {
+        "WARNING" => tracing::warn!(state, "PostgreSQL: {message}"),
+        severity => tracing::debug!(severity, state, "PostgreSQL: {message}"),
+    }
+}
+
+impl Connection for PostgresConnection {
+    fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(self.execute(None, request))
+    }
+
+    fn run_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(self.execute_batch(sql, sets))
+    }
+
+    fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
+        Box::pin(self.prepare_only(sql))
+    }
+
+    fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
+        Box::pin(self.open_stream(request))
+    }
+
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
+        self.poll_stream(cx)
+    }
+
+    fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.close_stream())
+    }
+
+    fn begin_with<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        first: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(self.begin_transaction(begin, first))
+    }
+
+    fn begins_lazily(&self) -> bool {
+        true
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
+        Box::pin(self.commit_transaction())
+    }
+
+    fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.roll_back_transaction())
+    }
+
+    fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(self.at_savepoint(step))
+    }
+
+    fn status(&self) -> Status {
+        match &self.stream {
+            Some(stream) => stream.status(),
+            None if self.wire.is_at_rest() => self.status,
+            None => Status::Unknown,
+        }
+    }
+
+    fn session_changed(&self) -> bool {
+        self.session.is_changed(self.status)
+    }
+
+    fn warnings(&self) -> u64 {
+        self.warnings
+    }
+
+    fn is_broken(&self) -> bool {
+        self.wire.is_broken()
+    }
+
+    /// Looks at the socket: it is quiet while nobody asks the server anything.
+    fn probe(&mut self) {
+        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+            return;
+        }
+        self.wire.look();
+        while let Ok(Some(frame)) = self.wire.frame() {
+            match frame.tag {
+                b'S' | b'N' | b'A' => self.take_any_time(frame),
+                // The server's last words.
+                _ => {
+                    let report = Report::read(self.wire.body(frame)).unwrap_or_default();
+                    tracing::debug!(message = report.message, "an idle connection was closed");
+                    self.wire.set_broken();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.settle_all())
+    }
+
+    fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            self.begin_call(Flight::Brief)?;
+            self.wire.sync();
+            let mut answer = Answer::new(false);
+            self.receive(&mut answer).await?;
+            self.end_call();
+            answer.error().map_or(Ok(()), Err)
+        })
+    }
+
+    fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
+        Box::pin(self.reset_session())
+    }
+
+    /// Sets a setting of the server's, such as `statement_timeout` or `search_path`.
+    fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(async move {
+            let text = param::setting(name, value)?;
+            let params = [
+                Param::Value(Value::Text(name.into())),
+                Param::Value(Value::Text(text.into())),
+            ];
+            let sql = "SELECT pg_catalog.set_config($1, $2, false)";
+            let mut request = Request::new(sql, &params);
+            request.cache = false;
+            request.rows = false;
+            self.execute(None, request).await.map(drop)
+        })
+    }
+
+    fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.say_goodbye())
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for PostgresConnection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PostgresConnection")
+            .field("process", &self.key.process)
+            .field("status", &self.status)
+            .field("flight", &self.flight)
+            .field("broken", &self.wire.is_broken())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A name of SQL, whatever is in it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,105 @@
+//! What the server and the socket say, as errors of this crate.
+
+use std::io;
+
+use super::message::Report;
+use crate::driver::DatabaseError;
+use crate::{Error, Kind};
+
+/// What the server said, in its own words.
+pub(super) fn from_report(report: Report) -> Error {
+    let is_fatal = report.is_fatal();
+    let mut message = one_line(&report.message);
+    for more in [&report.detail, &report.hint].into_iter().flatten() {
+        message.push_str("; ");
+        message.push_str(&one_line(more));
+    }
+    if let Some(position) = &report.position {
+        message.push_str("; at character ");
+        message.push_str(position);
+    }
+    let mut said = DatabaseError::new(message).with_sql_state(&report.state);
+    said.constraint = report.constraint;
+    let error = Error::database(said);
+    if !is_fatal {
+        return error;
+    }
+    let message = format!("the server closed the connection: {}", error.message());
+    error.wrapped(Kind::ConnectionLost, message)
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// The connection is gone.
+pub(super) fn lost(wrong: io::Error) -> Error {
+    let message = match wrong.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            "the server closed the connection without a word".to_owned()
+        }
+        _ => format!("the connection to the server was lost: {wrong}"),
+    };
+    Error::new(Kind::ConnectionLost, message).because(wrong)
+}
+
+/// The connection went with an earlier call.
+pub(super) fn broken() -> Error {
+    let message = "the connection was lost before this call";
+    Error::new(Kind::ConnectionLost, message).never_sent()
+}
+
+/// There are other parameters than the SQL wants.
+pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
+    let message = format!("the SQL takes {wanted} parameters, and {given} were given");
+    Error::new(Kind::Parameters, message)
+}
+
+/// A text that is sent as one has to do without the character that ends it there.
+pub(super) fn has_nul(what: &str) -> Error {
+    let message = format!("{what} has a NUL character in it");
+    Error::new(Kind::Database, message)
+}
+
+/// COPY moves data by messages of its own, for which there is no call here.
+pub(super) fn no_copy() -> Error {
+    let message = "COPY from and to the client is not there yet; COPY a file of the server's, or \
+                   use INSERT and SELECT";
+    Error::new(Kind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn detail_and_hint_follow_the_message_in_one_line() {
+        let error = from_report(Report {
+            severity: "ERROR".into(),
+            state: "23505".into(),
+            message: "duplicate key value".into(),
+            detail: Some("Key (id)=(1)\nalready exists.".into()),
+            hint: Some("Try another.".into()),
+            constraint: Some("account_pkey".into()),
+            ..Report::default()
+        });
+        let expected = "duplicate key value; Key (id)=(1) already exists.; Try another.";
+        assert_eq!(error.message(), expected);
+        assert_eq!(error.kind(), Kind::Database);
+        assert_eq!(error.constraint(), Some("account_pkey"));
+        assert!(error.is_unique_violation());
+    }
+
+    #[test]
+    fn a_fatal_error_is_a_lost_connection_that_says_why() {
+        let error = from_report(Report {
+            severity: "FATAL".into(),
+            state: "57P01".into(),
+            message: "terminating connection due to administrator command".into(),
+            ..Report::default()
+        });
+        assert!(error.is_connection_lost());
+        assert_eq!(error.sql_state(), Some("57P01"));
+        assert!(error.message().contains("administrator"), "{error}");
+    }
+}

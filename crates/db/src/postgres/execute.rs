@@ -1,0 +1,408 @@
+//! Running statements: once, in batches, prepared.
+//!
+//! | statement | messages | round trips |
+//! |---|---|---|
+//! | new | Parse, Describe, Bind (parameters and rows as text), Execute, Sync | 1 |
+//! | kept | Bind (binary, where that is known), Execute, Sync | 1 |
+//! | new, with native parameters | Parse, Describe, Sync; Bind, Execute, Sync | 2 |
+//! | a script | Query | 1 |
+//!
+//! A BEGIN goes before, in the same batch, by the same protocol: as a query of its own it could
+//! fail while what follows is carried out, and committed.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+use postgres_types::{Oid, Type};
+
+use super::answer::Answer;
+use super::connection::{Flight, PostgresConnection};
+use super::error;
+use super::param::{bind, need_types};
+use super::statement::{ALL_TEXT, Statement, name_of};
+use super::types::Layout;
+use crate::driver::{Outcome, Param, Prepared, Request, Status};
+use crate::{Error, Result};
+
+/// A batch is sent when it has so many bytes, while the rest is still being written.
+const CHUNK: usize = 64 * 1024;
+
+/// How a statement is run.
+pub(super) enum Way {
+    /// The server knows it.
+    Known(Arc<Statement>),
+    /// It is prepared on the way, under this name; empty for one that is not kept.
+    New(String),
+}
+
+impl Way {
+    fn name(&self) -> &str {
+        match self {
+            Way::Known(statement) => &statement.name,
+            Way::New(name) => name,
+        }
+    }
+}
+
+impl PostgresConnection {
+    /// Runs a statement or a script, after a BEGIN if there is one.
+    pub(super) async fn execute(
+        &mut self,
+        begin: Option<&str>,
+        request: Request<'_>,
+    ) -> Result<Outcome> {
+        self.begin_call(Flight::Statement)?;
+        let done = self.execute_in_call(begin, &request).await;
+        self.finish_call(done)
+    }
+
+    /// The call is over if its answer has come, or if nothing of it was sent.
+    pub(super) fn finish_call<T>(&mut self, done: Result<T>) -> Result<T> {
+        if self.wire.is_at_rest() || self.wire.is_broken() {
+            self.end_call();
+        }
+        done
+    }
+
+    async fn execute_in_call(
+        &mut self,
+        begin: Option<&str>,
+        request: &Request<'_>,
+    ) -> Result<Outcome> {
+        if request.script {
+            if !request.params.is_empty() {
+                return Err(error::wrong_count(0, request.params.len()));
+            }
+            let answer = self.simple(request.sql, Answer::new(request.rows)).await?;
+            return answer.outcome(self.warnings_so_far());
+        }
+        let was_idle = self.status == Status::Idle;
+        let (mut answer, way) = self.execute_once(begin, request).await?;
+        if was_idle && self.forget_if_stale(&answer, &way) {
+            if self.status != Status::Idle {
+                // It was to be the first of its transaction: there is nothing in it.
+                self.simple("ROLLBACK", Answer::new(false)).await?;
+            }
+            (answer, _) = self.execute_once(begin, request).await?;
+        }
+        answer.outcome(self.warnings_so_far())
+    }
+
+    /// A kept statement turned out to be gone, or its plan to be of no use any more: it is
+    /// forgotten, so that the next time prepares it anew.
+    pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way) -> bool {
+        let Way::Known(statement) = way else {
+            return false;
+        };
+        let report = answer.report.as_ref();
+        if !report.is_some_and(|report| report.is_stale_statement()) {
+            return false;
+        }
+        if let Some(gone) = self.cache.remove(&statement.sql) {
+            self.unwanted.push(gone.name.clone());
+        }
+        true
+    }
+
+    /// Runs a statement, and gives what the server said to it.
+    ///
+    /// # Errors
+    ///
+    /// It could not be sent, or the connection is gone.
+    async fn execute_once(
+        &mut self,
+        begin: Option<&str>,
+        request: &Request<'_>,
+    ) -> Result<(Answer, Way)> {
+        let mut way = self.way(request.sql, request.cache);
+        let mut begin = begin;
+        if matches!(way, Way::New(_)) && need_types(request.params) {
+            way = match self.prepare_with(begin.take(), request.sql, way).await? {
+                Ok(statement) => Way::Known(statement),
+                Err(refused) => return Ok((refused, way_of_nothing())),
+            };
+        }
+        let mark = self.wire.mark();
+        let queued = self.queue(begin, request, &way, 0);
+        if let Err(wrong) = queued {
+            self.wire.undo(mark);
+            return Err(wrong);
+        }
+        self.unwanted.clear();
+        self.wire.sync();
+        let skip = u32::from(begin.is_some());
+        let mut answer = match &way {
+            Way::Known(statement) => Answer::of(&statement.layout, request.rows),
+            Way::New(_) => Answer::new(request.rows),
+        }
+        .extended(skip);
+        self.note_preparing(&way);
+        self.receive(&mut answer).await?;
+        self.keep(&way, request.sql, &answer, request.params.len());
+        Ok((answer, way))
+    }
+
+    /// How a statement is to be run.
+    pub(super) fn way(&mut self, sql: &str, cache: bool) -> Way {
+        if !cache || !self.cache.is_on() {
+            return Way::New(String::new());
+        }
+        if let Some(statement) = self.cache.get(sql) {
+            return Way::Known(statement);
+        }
+        let name = name_of(sql);
+        if self.cache.has_name(&name) {
+            // Of another text, against all odds.
+            return Way::New(String::new());
+        }
+        if let Some(oldest) = self.cache.make_room() {
+            self.unwanted.push(oldest.name.clone());
+        }
+        Way::New(name)
+    }
+
+    /// Should the future be dropped, nobody will know whether the server has it.
+    pub(super) fn note_preparing(&mut self, way: &Way) {
+        self.preparing = match way {
+            Way::New(name) if !name.is_empty() => Some(name.clone()),
+            _ => None,
+        };
+    }
+
+    /// Puts a statement into the outbox, up to its Execute. `limit` rows at most; 0 is all.
+    pub(super) fn queue(
+        &mut self,
+        begin: Option<&str>,
+        request: &Request<'_>,
+        way: &Way,
+        limit: i32,
+    ) -> Result<()> {
+        self.queue_preparation(begin, request.sql, way)?;
+        let out = self.wire.outbox();
+        match way {
+            Way::Known(statement) => bind(
+                out,
+                &statement.name,
+                Some(&statement.params),
+                request.params,
+                &statement.result_formats,
+            )?,
+            Way::New(name) => bind(out, name, None, request.params, ALL_TEXT)?,
+        }
+        execute(out, limit);
+        Ok(())
+    }
+
+    /// Puts into the outbox what goes before a Bind: statements to forget, a BEGIN, a Parse.
+    fn queue_preparation(&mut self, begin: Option<&str>, sql: &str, way: &Way) -> Result<()> {
+        let out = self.wire.outbox();
+        for name in &self.unwanted {
+            close(out, b'S', name)?;
+        }
+        if let Some(begin) = begin {
+            parse(out, "", begin)?;
+            bind(out, "", None, &[], ALL_TEXT)?;
+            execute(out, 0);
+        }
+        if let Way::New(name) = way {
+            parse(out, name, sql)?;
+            describe_statement(out, name)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a statement that has just been prepared, if it is to be kept and was.
+    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer, _given: usize) {
+        self.preparing = None;
+        let Way::New(name) = way else {
+            return;
+        };
+        if name.is_empty() {
+            return;
+        }
+        match self.statement(name, sql, answer) {
+            Some(statement) => self.cache.insert(Arc::new(statement)),
+            // Whether it is there or not: it is not wanted.
+            None => self.unwanted.push(name.clone()),
+        }
+    }
+
+    /// The statement that the answer describes.
+    fn statement(&self, name: &str, sql: &str, answer: &Answer) -> Option<Statement> {
+        let params = answer.params.as_ref().filter(|_| answer.described)?;
+        let params = params.iter().map(|oid| self.type_of(*oid)).collect();
+        let layout = answer.layout.clone().unwrap_or_else(Layout::empty);
+        Some(Statement::new(name.to_owned(), sql, params, layout))
+    }
+
+    /// The type of this number; one without a name if it is not known.
+    fn type_of(&self, oid: Oid) -> Type {
+        let known = Type::from_oid(oid).or_else(|| self.types.get(oid));
+        known.unwrap_or_else(|| {
+            let kind = postgres_types::Kind::Simple;
+            Type::new(String::new(), oid, kind, String::new())
+        })
+    }
+
+    /// Prepares a statement, after a BEGIN if there is one, and waits for the answer. What the
+    /// server refused is in the answer.
+    pub(super) async fn prepare_with(
+        &mut self,
+        begin: Option<&str>,
+        sql: &str,
+        way: Way,
+    ) -> Result<Result<Arc<Statement>, Answer>> {
+        let mark = self.wire.mark();
+        if let Err(wrong) = self.queue_preparation(begin, sql, &way) {
+            self.wire.undo(mark);
+            return Err(wrong);
+        }
+        self.unwanted.clear();
+        self.wire.sync();
+        self.note_preparing(&way);
+        let skip = u32::from(begin.is_some());
+        let mut answer = Answer::new(false).extended(skip);
+        self.receive(&mut answer).await?;
+        self.keep(&way, sql, &answer, 0);
+        if answer.report.is_some() {
+            return Ok(Err(answer));
+        }
+        match self.statement(way.name(), sql, &answer) {
+            Some(statement) => Ok(Ok(Arc::new(statement))),
+            None => Err(self.wire.garbage("it did not describe a statement")),
+        }
+    }
+
+    /// Prepares a statement, and keeps it where there is a place for it.
+    pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
+        self.begin_call(Flight::Brief)?;
+        let done = match self.way(sql, true) {
+            Way::Known(statement) => Ok(Ok(statement)),
+            way => self.prepare_with(None, sql, way).await,
+        };
+        match self.finish_call(done)? {
+            Ok(statement) => {
+                let columns = Arc::clone(&statement.layout.columns);
+                Ok(Prepared::new(statement.params.len(), columns))
+            }
+            Err(mut refused) => Err(refused.error().unwrap_or_else(error::broken)),
+        }
+    }
+
+    /// Runs a statement with many sets of parameters, in one batch with one Sync: outside a
+    /// transaction all of it is done, or nothing.
+    pub(super) async fn execute_batch(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Param<'_>>],
+    ) -> Result<Outcome> {
+        if sets.is_empty() {
+            return Ok(Outcome::default());
+        }
+        self.begin_call(Flight::Statement)?;
+        let done = self.batch_in_call(sql, sets).await;
+        self.finish_call(done)
+    }
+
+    async fn batch_in_call(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
+        let was_idle = self.status == Status::Idle;
+        let (mut answer, way) = self.batch_once(sql, sets).await?;
+        if was_idle && self.forget_if_stale(&answer, &way) {
+            (answer, _) = self.batch_once(sql, sets).await?;
+        }
+        answer.outcome(self.warnings_so_far())
+    }
+
+    async fn batch_once(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(Answer, Way)> {
+        let mut way = self.way(sql, true);
+        if matches!(way, Way::New(_)) && sets.iter().any(|set| need_types(set)) {
+            way = match self.prepare_with(None, sql, way).await? {
+                Ok(statement) => Way::Known(statement),
+                Err(refused) => return Ok((refused, way_of_nothing())),
+            };
+        }
+        let mut answer = match &way {
+            Way::Known(statement) => Answer::of(&statement.layout, false),
+            Way::New(_) => Answer::new(false),
+        }
+        .extended(0)
+        .adding_up();
+        let mark = self.wire.mark();
+        if let Err(wrong) = self.queue_preparation(None, sql, &way) {
+            self.wire.undo(mark);
+            return Err(wrong);
+        }
+        self.note_preparing(&way);
+        let mut was_flushed = false;
+        for (n, set) in sets.iter().enumerate() {
+            let out = self.wire.outbox();
+            let bound = match &way {
+                Way::Known(of) => bind(out, &of.name, Some(&of.params), set, &of.result_formats),
+                Way::New(name) => bind(out, name, None, set, ALL_TEXT),
+            };
+            if let Err(wrong) = bound {
+                let wrong = in_set(wrong, n, sets.len());
+                if !was_flushed {
+                    self.wire.undo(mark);
+                    self.preparing = None;
+                    return Err(wrong);
+                }
+                // What went before it is done.
+                answer.wrong = Some(wrong);
+                break;
+            }
+            execute(self.wire.outbox(), 0);
+            if self.wire.unsent() >= CHUNK {
+                was_flushed = true;
+                self.send_part(&mut answer).await?;
+                if answer.report.is_some() {
+                    break;
+                }
+            }
+        }
+        self.unwanted.clear();
+        self.wire.sync();
+        self.receive(&mut answer).await?;
+        self.keep(&way, sql, &answer, 0);
+        Ok((answer, way))
+    }
+
+    /// Sends what has been written of a batch, and reads what the server says to it meanwhile.
+    ///
+    /// A cancel leaves a batch without its Sync, which is sent when it is settled.
+    async fn send_part(&mut self, answer: &mut Answer) -> Result<()> {
+        let sent = std::future::poll_fn(|cx| self.wire.poll_flush(cx)).await;
+        sent.map_err(|lost| self.why_lost(lost, answer))?;
+        while let Some(frame) = self.wire.frame()? {
+            self.take(frame, answer)?;
+        }
+        Ok(())
+    }
+}
+
+fn way_of_nothing() -> Way {
+    Way::New(String::new())
+}
+
+fn in_set(wrong: Error, n: usize, of: usize) -> Error {
+    let message = format!("set {} of {of}: {}", n + 1, wrong.message());
+    let kind = wrong.kind();
+    wrong.wrapped(kind, message)
+}
+
+pub(super) fn execute(out: &mut BytesMut, limit: i32) {
+    frontend::execute("", limit, out).expect("the unnamed portal has no NUL in its name");
+}
+
+fn parse(out: &mut BytesMut, name: &str, sql: &str) -> Result<()> {
+    frontend::parse(name, sql, [], out).map_err(|_| error::has_nul("the SQL"))
+}
+
+fn describe_statement(out: &mut BytesMut, name: &str) -> Result<()> {
+    frontend::describe(b'S', name, out).map_err(|_| error::has_nul("a name"))
+}
+
+pub(super) fn close(out: &mut BytesMut, what: u8, name: &str) -> Result<()> {
+    frontend::close(what, name, out).map_err(|_| error::has_nul("a name"))
+}

@@ -1,0 +1,237 @@
+//! Messages of the server, read where they lie.
+//!
+//! Whatever stands in them, nothing here panics, and nothing is allocated that was not there.
+
+use postgres_types::Oid;
+
+/// What is left of a message's body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'m>(pub(super) &'m [u8]);
+
+impl<'m> Reader<'m> {
+    #[inline]
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (chunk, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*chunk)
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.chunk::<1>().map(|[byte]| byte)
+    }
+
+    #[inline]
+    pub(super) fn u16(&mut self) -> Option<u16> {
+        self.chunk().map(u16::from_be_bytes)
+    }
+
+    #[inline]
+    pub(super) fn i32(&mut self) -> Option<i32> {
+        self.chunk().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.chunk().map(u32::from_be_bytes)
+    }
+
+    #[inline]
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'m [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// Up to the next NUL, which is taken with it.
+    pub(super) fn text(&mut self) -> Option<&'m [u8]> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let text = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Some(text)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A text of the server, with whatever is no UTF-8 replaced: for messages and names.
+pub(super) fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// What an ErrorResponse or a NoticeResponse says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// Not translated: `ERROR`, `FATAL`, `PANIC`, `WARNING` …
+    pub(super) severity: String,
+    pub(super) state: String,
+    pub(super) message: String,
+    pub(super) detail: Option<String>,
+    pub(super) hint: Option<String>,
+    /// Where in the SQL, in characters from 1.
+    pub(super) position: Option<String>,
+    pub(super) constraint: Option<String>,
+    /// Of the server's source.
+    pub(super) routine: Option<String>,
+}
+
+impl Report {
+    pub(super) fn read(body: &[u8]) -> Option<Self> {
+        let mut reader = Reader(body);
+        let mut report = Report::default();
+        loop {
+            let field = reader.byte()?;
+            if field == 0 {
+                return Some(report);
+            }
+            let text = lossy(reader.text()?);
+            match field {
+                // The translated one comes first, and servers before 9.6 have no other.
+                b'S' if report.severity.is_empty() => report.severity = text,
+                b'V' => report.severity = text,
+                b'C' => report.state = text,
+                b'M' => report.message = text,
+                b'D' => report.detail = Some(text),
+                b'H' => report.hint = Some(text),
+                b'P' => report.position = Some(text),
+                b'n' => report.constraint = Some(text),
+                b'R' => report.routine = Some(text),
+                _ => {}
+            }
+        }
+    }
+
+    /// The server closes the connection after it.
+    pub(super) fn is_fatal(&self) -> bool {
+        matches!(&*self.severity, "FATAL" | "PANIC")
+    }
+
+    /// A prepared statement is not there any more, or its plan cannot be used any more.
+    pub(super) fn is_stale_statement(&self) -> bool {
+        match &*self.state {
+            "26000" => true,
+            "0A000" => self.routine.as_deref() == Some("RevalidateCachedQuery"),
+            _ => false,
+        }
+    }
+}
+
+/// One column of a RowDescription.
+#[derive(Debug)]
+pub(super) struct Field<'m> {
+    pub(super) name: &'m [u8],
+    pub(super) type_id: Oid,
+}
+
+/// The columns of a RowDescription.
+pub(super) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
+    let mut reader = Reader(body);
+    let count = reader.u16()?;
+    let mut fields = Vec::new();
+    for _ in 0..count {
+        let name = reader.text()?;
+        let _table = reader.u32()?;
+        let _attribute = reader.u16()?;
+        let type_id = reader.u32()?;
+        let _size = reader.u16()?;
+        let _modifier = reader.i32()?;
+        let _format = reader.u16()?;
+        fields.push(Field { name, type_id });
+    }
+    reader.is_empty().then_some(fields)
+}
+
+/// The types of a ParameterDescription.
+pub(super) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
+    let mut reader = Reader(body);
+    let count = reader.u16()?;
+    let mut types = Vec::new();
+    for _ in 0..count {
+        types.push(reader.u32()?);
+    }
+    reader.is_empty().then_some(types)
+}
+
+/// The tag of a CommandComplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag<'m>(pub(super) &'m [u8]);
+
+impl<'m> Tag<'m> {
+    pub(super) fn read(body: &'m [u8]) -> Option<Self> {
+        let mut reader = Reader(body);
+        let tag = reader.text()?;
+        reader.is_empty().then_some(Tag(tag))
+    }
+
+    /// How many rows were changed, if that is what the command does.
+    pub(super) fn affected(self) -> u64 {
+        let changes = [&b"INSERT "[..], b"UPDATE ", b"DELETE ", b"MERGE ", b"COPY "];
+        if !changes.iter().any(|verb| self.0.starts_with(verb)) {
+            return 0;
+        }
+        let last = self.0.rsplit(|byte| *byte == b' ').next();
+        let digits = last.and_then(|word| std::str::from_utf8(word).ok());
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    }
+
+    pub(super) fn is(self, words: &str) -> bool {
+        self.0 == words.as_bytes()
+    }
+}
+
+/// The name and the value of a ParameterStatus.
+pub(super) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut reader = Reader(body);
+    let name = reader.text()?;
+    let value = reader.text()?;
+    Some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_tag_tells_how_many_rows_were_changed() {
+        for (tag, affected) in [
+            ("INSERT 0 5", 5),
+            ("UPDATE 3", 3),
+            ("DELETE 0", 0),
+            ("MERGE 2", 2),
+            ("COPY 7", 7),
+            ("SELECT 9", 0),
+            ("CREATE TABLE", 0),
+            ("INSERT 0 x", 0),
+        ] {
+            assert_eq!(Tag(tag.as_bytes()).affected(), affected, "{tag}");
+        }
+    }
+
+    #[test]
+    fn the_untranslated_severity_is_the_one_that_counts() {
+        let report = Report::read(b"SFEHLER\0VFATAL\0C57P01\0Mbye\0\0").unwrap();
+        assert!(report.is_fatal());
+        assert_eq!((&*report.state, &*report.message), ("57P01", "bye"));
+        assert!(Report::read(b"SERROR\0C42601").is_none());
+    }
+
+    #[test]
+    fn a_description_may_not_promise_more_than_there_is() {
+        assert!(fields(&[0xff, 0xff, 0]).is_none());
+        assert!(parameter_types(&[0xff, 0xff, 0, 0, 0, 1]).is_none());
+        assert_eq!(parameter_types(&[0, 1, 0, 0, 0, 23]), Some(vec![23]));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_and_nothing_more(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Report::read(&body);
+            let _ = fields(&body);
+            let _ = parameter_types(&body);
+            let _ = Tag::read(&body).map(Tag::affected);
+            let _ = parameter(&body);
+        }
+    }
+}

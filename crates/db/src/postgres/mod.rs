@@ -1,0 +1,85 @@
+//! The PostgreSQL driver.
+//!
+//! ```text
+//! Postgres ──template──> PostgresTemplate ──connect──> PostgresConnection ── Wire ── Socket
+//! ```
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `config`, `env`, `passfile` | the DSN, the options, and libpq's environment and password file |
+//! | `hosts`, `socket`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
+//! | `connect`, `startup` | the template; the login |
+//! | `connection` | the contract of a connection, towards the layer |
+//! | `wire`, `message`, `answer` | bytes and where a message ends; what stands in it; what a call gathers of it |
+//! | `execute`, `statement` | running statements; those that are kept |
+//! | `transaction`, `stream`, `reset` | as they say |
+//! | `settle`, `cancel` | after a dropped call |
+//! | `session` | what the server has told of the session |
+//! | `param`, `types`, `text`, `calendar` | values on their way there and back |
+//! | `error` | what the server says, as errors of this crate |
+
+mod answer;
+mod calendar;
+mod cancel;
+mod config;
+mod connect;
+mod connection;
+mod end_point;
+mod env;
+mod error;
+mod execute;
+mod hosts;
+mod message;
+mod param;
+mod passfile;
+mod reset;
+mod session;
+mod settle;
+mod socket;
+mod startup;
+mod statement;
+mod stream;
+mod text;
+mod tls;
+mod transaction;
+mod types;
+mod wire;
+
+use std::sync::Arc;
+
+pub use self::connection::PostgresConnection;
+pub use self::param::param;
+pub use postgres_types::{self, ToSql};
+
+use self::config::Config;
+use self::connect::PostgresTemplate;
+use crate::Result;
+use crate::driver::{Driver, Dsn, Options, Template};
+
+/// PostgreSQL, by a client of our own that the calling task drives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Postgres {
+    _private: (),
+}
+
+impl Postgres {
+    /// PostgreSQL.
+    pub fn new() -> Self {
+        Postgres::default()
+    }
+}
+
+impl Driver for Postgres {
+    fn name(&self) -> &'static str {
+        "pgsql"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["postgres", "postgresql"]
+    }
+
+    fn template(&self, dsn: &Dsn, options: &Options) -> Result<Arc<dyn Template>> {
+        let config = Config::read(dsn, options)?;
+        Ok(Arc::new(PostgresTemplate::new(config)))
+    }
+}

@@ -1,0 +1,129 @@
+//! After a dropped call: what still runs is brought to its end, and all that comes of it is
+//! thrown away.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::answer::Answer;
+use super::cancel::Cancel;
+use super::connection::{Flight, PostgresConnection};
+use crate::Result;
+
+/// After so long a statement is taken for one that is not over soon.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// A request to cancel that comes before the statement has begun is lost: so long is waited,
+/// and twice as long each time, before the next one.
+const AGAIN: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+
+impl PostgresConnection {
+    /// Brings a dropped call and an open stream to their end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the next one goes on where it was.
+    pub(super) async fn settle_all(&mut self) -> Result<()> {
+        let may_cancel = self.flight == Flight::Statement;
+        self.wind_up(may_cancel).await?;
+        self.close_portal().await?;
+        if let Some(name) = self.preparing.take() {
+            // Whether the server has it nobody knows.
+            self.unwanted.push(name);
+        }
+        self.end_call();
+        Ok(())
+    }
+
+    /// Waits until the server is done with all that was sent, and cancels it if that may be done
+    /// and it takes long. Gives what came of it.
+    ///
+    /// After a cancel the server is done when it has closed the cancelling connection, answered
+    /// the statement, and answered once more: until then the cancel might hit the next statement.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the next one goes on where it was: a request to cancel that is under way
+    /// belongs to the connection.
+    pub(super) async fn wind_up(&mut self, may_cancel: bool) -> Result<Answer> {
+        self.wire.sync_if_needed();
+        let mut waste = Answer::waste();
+        if may_cancel {
+            let mut wait = PATIENCE;
+            while self.wind_up_within(wait, &mut waste).await? == Wound::NotYet {
+                if self.cancel.is_none() {
+                    self.cancel = Some(Cancel::new(&self.peer, self.key));
+                }
+                wait = (wait * 2).clamp(AGAIN, LONGEST);
+            }
+        } else {
+            poll_fn(|cx| self.poll_wind_up(cx, &mut waste)).await?;
+        }
+        if self.cancelled {
+            self.wire.sync();
+            self.receive(&mut Answer::waste()).await?;
+            self.cancelled = false;
+        }
+        Ok(waste)
+    }
+
+    async fn wind_up_within(&mut self, limit: Duration, waste: &mut Answer) -> Result<Wound> {
+        let winding_up = poll_fn(|cx| self.poll_wind_up(cx, waste));
+        match tokio::time::timeout(limit, winding_up).await {
+            Ok(done) => done.map(|()| Wound::Up),
+            Err(_) => Ok(Wound::NotYet),
+        }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
+        loop {
+            match self.digest(waste) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(lost)) => return Poll::Ready(Err(self.why_lost(lost, waste))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn poll_wind_up(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
+        let is_over = match self.poll_drain(cx, waste) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => false,
+        };
+        if let Some(cancel) = &mut self.cancel {
+            if is_over && !cancel.is_sent() {
+                self.cancel = None;
+            } else {
+                let polled = cancel.poll(cx);
+                self.cancelled |= cancel.is_sent();
+                match polled {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(done) => {
+                        if let Err(error) = done {
+                            tracing::debug!(%error, "a statement could not be cancelled");
+                        }
+                        self.cancel = None;
+                    }
+                }
+            }
+        }
+        match is_over {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// Whether all is over.
+#[derive(PartialEq, Eq)]
+enum Wound {
+    Up,
+    NotYet,
+}

@@ -1,0 +1,283 @@
+//! Rows batch by batch.
+//!
+//! In a transaction the rows are asked for in portions, of a portal that stays open in between:
+//! what is not wanted any more is never made, and closing the portal hurts nothing. Outside one
+//! the server sends all rows, as fast as they are taken; what is left of them when nobody wants
+//! them any more is cancelled if that undoes nothing, and read to its end otherwise.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::answer::Answer;
+use super::connection::{Flight, PostgresConnection};
+use super::execute::{Way, close, execute};
+use super::param::need_types;
+use crate::driver::{Batch, Columns, Dialect, Request, Status};
+use crate::{Error, Kind, Result};
+
+/// A batch has at most so many rows, and is given when it has so many bytes.
+const BATCH_ROWS: usize = 256;
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// A portion of a portal has so many rows at first, later as many as make about so many bytes.
+const FIRST_PORTION: i32 = 256;
+const PORTION_BYTES: usize = 512 * 1024;
+const LARGEST_PORTION: usize = 16 * 1024;
+
+/// A stream that has begun and has not been read to its end.
+#[derive(Debug)]
+pub(super) struct Stream {
+    answer: Answer,
+    /// When it began.
+    status: Status,
+    /// Its rows come in portions, of a portal.
+    in_portions: bool,
+    /// It can be cancelled: there is nothing that this would undo.
+    reads_only: bool,
+    /// Of the portion that comes now.
+    portion: Portion,
+}
+
+#[derive(Debug)]
+struct Portion {
+    limit: i32,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Stream {
+    pub(super) fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl PostgresConnection {
+    /// Starts a statement and waits until its columns are known.
+    pub(super) async fn open_stream(&mut self, request: Request<'_>) -> Result<Arc<Columns>> {
+        if request.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        self.begin_call(Flight::Statement)?;
+        let done = self.open_in_call(&request).await;
+        if done.is_err() {
+            self.stream = None;
+        }
+        self.finish_call(done)
+    }
+
+    async fn open_in_call(&mut self, request: &Request<'_>) -> Result<Arc<Columns>> {
+        let was_idle = self.status == Status::Idle;
+        let (started, way) = self.start(request).await?;
+        let Err(mut refused) = started else {
+            return self.columns_of_stream();
+        };
+        if was_idle && self.forget_if_stale(&refused, &way) {
+            let (again, _) = self.start(request).await?;
+            match again {
+                Ok(()) => return self.columns_of_stream(),
+                Err(answer) => refused = answer,
+            }
+        }
+        let refused = refused.error();
+        Err(refused.unwrap_or_else(|| self.wire.garbage("a stream ended without a word")))
+    }
+
+    fn columns_of_stream(&mut self) -> Result<Arc<Columns>> {
+        self.flight = Flight::Nothing;
+        let layout = self
+            .stream
+            .as_ref()
+            .and_then(|it| it.answer.layout.as_ref());
+        match layout {
+            Some(layout) => Ok(Arc::clone(&layout.columns)),
+            None => Err(self.wire.garbage("it did not describe the rows")),
+        }
+    }
+
+    /// Sends the statement and reads until its first row may come. What the server refused
+    /// is in the answer.
+    async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
+        let mut way = self.way(request.sql, request.cache);
+        if matches!(way, Way::New(_)) && need_types(request.params) {
+            way = match self.prepare_with(None, request.sql, way).await? {
+                Ok(statement) => Way::Known(statement),
+                Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
+            };
+        }
+        let in_portions = self.status != Status::Idle;
+        let limit = if in_portions { FIRST_PORTION } else { 0 };
+        let mark = self.wire.mark();
+        if let Err(wrong) = self.queue(None, request, &way, limit) {
+            self.wire.undo(mark);
+            return Err(wrong);
+        }
+        self.unwanted.clear();
+        let status = self.status;
+        self.wire.sync();
+        let mut answer = match &way {
+            Way::Known(statement) => Answer::of(&statement.layout, true),
+            Way::New(_) => Answer::new(true),
+        }
+        .extended(0);
+        self.note_preparing(&way);
+        while answer.bound == 0 && self.wire.pending() > 0 {
+            match self.wire.frame()? {
+                Some(frame) => self.take(frame, &mut answer)?,
+                None => self.fill(&mut answer).await?,
+            }
+        }
+        self.keep(&way, request.sql, &answer, request.params.len());
+        if answer.report.is_some() {
+            self.receive(&mut answer).await?;
+            return Ok((Err(answer), way));
+        }
+        let class = crate::sql::scan(&Dialect::POSTGRES, request.sql);
+        self.stream = Some(Stream {
+            answer,
+            status,
+            in_portions,
+            reads_only: class.is_ok_and(|scanned| scanned.class.reads_only),
+            portion: Portion {
+                limit,
+                rows: 0,
+                bytes: 0,
+            },
+        });
+        Ok((Ok(()), way))
+    }
+
+    pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
+        // Taken out for as long as this takes: nothing here waits while it is.
+        let Some(mut stream) = self.stream.take() else {
+            return Poll::Ready(Ok(None));
+        };
+        let polled = self.poll_stream_with(cx, &mut stream);
+        match &polled {
+            Poll::Pending | Poll::Ready(Ok(Some(_))) => self.stream = Some(stream),
+            Poll::Ready(Ok(None) | Err(_)) => {}
+        }
+        polled
+    }
+
+    fn poll_stream_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+    ) -> Poll<Result<Option<Batch>>> {
+        loop {
+            if self.wire.pending() == 0 {
+                let (rows, _) = stream.answer.waiting();
+                if let Some(error) = stream.answer.error() {
+                    return Poll::Ready(Err(error));
+                }
+                if rows > 0 {
+                    return Poll::Ready(Ok(stream.take_batch()));
+                }
+                if !stream.answer.suspended {
+                    return Poll::Ready(Ok(None));
+                }
+                stream.next_portion();
+                execute(self.wire.outbox(), stream.portion.limit);
+                self.wire.sync();
+            }
+            match self.digest_some(stream) {
+                Ok(Digested::Batch) => return Poll::Ready(Ok(stream.take_batch())),
+                Ok(Digested::End) => continue,
+                Ok(Digested::More) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            let filled = ready!(self.wire.poll_fill(cx));
+            if let Err(lost) = filled {
+                return Poll::Ready(Err(self.why_lost(lost, &mut stream.answer)));
+            }
+        }
+    }
+
+    /// Reads rows until there is a batch of them, or the answer ends.
+    fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
+        while self.wire.pending() > 0 {
+            let (rows, bytes) = stream.answer.waiting();
+            if rows >= BATCH_ROWS || bytes >= BATCH_BYTES {
+                return Ok(Digested::Batch);
+            }
+            let Some(frame) = self.wire.frame()? else {
+                return Ok(Digested::More);
+            };
+            self.take(frame, &mut stream.answer)?;
+        }
+        Ok(Digested::End)
+    }
+
+    /// Ends a stream before its last row.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, settling goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// Of a statement that writes and could not be brought to its end.
+    pub(super) async fn close_stream(&mut self) -> Result<()> {
+        let Some(stream) = &self.stream else {
+            return Ok(());
+        };
+        let may_cancel = stream.reads_only && !stream.in_portions;
+        self.flight = Flight::Brief;
+        let mut waste = self.wind_up(may_cancel).await?;
+        self.close_portal().await?;
+        self.end_call();
+        match waste.error() {
+            Some(error) if !may_cancel => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the portal of a stream that was read in portions and is not to be read any more;
+    /// with that the stream is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it can be done again.
+    pub(super) async fn close_portal(&mut self) -> Result<()> {
+        let is_open = |stream: &Stream| stream.in_portions;
+        if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
+            close(self.wire.outbox(), b'P', "")?;
+            self.wire.sync();
+            self.receive(&mut Answer::new(false)).await?;
+        }
+        self.stream = None;
+        Ok(())
+    }
+}
+
+enum Digested {
+    /// There are enough rows for a batch.
+    Batch,
+    /// The answer has ended.
+    End,
+    /// More has to come first.
+    More,
+}
+
+impl Stream {
+    fn take_batch(&mut self) -> Option<Batch> {
+        let (rows, bytes) = self.answer.waiting();
+        self.portion.rows += rows;
+        self.portion.bytes += bytes;
+        self.answer.take_rows()
+    }
+
+    /// How many rows to ask for next.
+    fn next_portion(&mut self) {
+        let Portion { rows, bytes, .. } = self.portion;
+        let size = bytes.checked_div(rows).unwrap_or(0).max(1);
+        let limit = (PORTION_BYTES / size).clamp(1, LARGEST_PORTION);
+        self.portion = Portion {
+            limit: i32::try_from(limit).unwrap_or(FIRST_PORTION),
+            rows: 0,
+            bytes: 0,
+        };
+        self.answer.suspended = false;
+    }
+}

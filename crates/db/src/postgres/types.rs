@@ -1,0 +1,286 @@
+//! Values of PostgreSQL's as neutral ones.
+//!
+//! | PostgreSQL | neutral |
+//! |---|---|
+//! | bool; int2, int4, int8, oid; float4, float8 | bool; int; float |
+//! | numeric | decimal; NaN and the infinities are floats |
+//! | bytea | bytes |
+//! | date, time, timestamp, timestamptz | date, time, datetime, timestamp; `infinity`, `24:00:00` are text |
+//! | uuid; json, jsonb | uuid; json |
+//! | arrays | json: `[1,null,2]` |
+//! | text, varchar, char, name, xml | text |
+//! | everything else: enums, ranges, intervals, inet, composites … | text, as the server writes it |
+//!
+//! A domain is what it is made of. Binary is asked for where it is the better form and its reading
+//! does not depend on settings; everything else comes as text. What comes as text because nobody
+//! knew the type when it was asked for is brought into the same form when it arrives ([`text`]), so
+//! that a cell is the same whichever way it came.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use postgres_types::{Kind as TypeKind, Oid, Type};
+
+use super::calendar;
+use super::message::{Field, Reader, lossy};
+use super::text;
+use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
+use crate::value::DateTime;
+use crate::{Error, Kind, Result};
+
+/// What a cell is, and so how its bytes are read. It is the tag of the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Shape {
+    Text = 1,
+    Bool = 2,
+    Int2 = 3,
+    Int4 = 4,
+    Int8 = 5,
+    Oid = 6,
+    Float4 = 7,
+    Float8 = 8,
+    Bytes = 9,
+    Uuid = 10,
+    Date = 11,
+    Time = 12,
+    DateTime = 13,
+    Timestamp = 14,
+    Decimal = 15,
+    Json = 16,
+    /// On the way only: it is JSON when it is a cell.
+    NumberArray = 17,
+    BoolArray = 18,
+    TextArray = 19,
+    JsonArray = 20,
+}
+
+impl Shape {
+    pub(super) fn of(kind: &Type) -> Self {
+        match *kind {
+            Type::BOOL => Shape::Bool,
+            Type::INT2 => Shape::Int2,
+            Type::INT4 => Shape::Int4,
+            Type::INT8 => Shape::Int8,
+            Type::OID => Shape::Oid,
+            Type::FLOAT4 => Shape::Float4,
+            Type::FLOAT8 => Shape::Float8,
+            Type::BYTEA => Shape::Bytes,
+            Type::UUID => Shape::Uuid,
+            Type::DATE => Shape::Date,
+            Type::TIME => Shape::Time,
+            Type::TIMESTAMP => Shape::DateTime,
+            Type::TIMESTAMPTZ => Shape::Timestamp,
+            Type::NUMERIC => Shape::Decimal,
+            Type::JSON | Type::JSONB => Shape::Json,
+            // These look like arrays and are written with spaces.
+            Type::INT2_VECTOR | Type::OID_VECTOR => Shape::Text,
+            // Its elements are parted by semicolons.
+            Type::BOX_ARRAY => Shape::Text,
+            _ => match kind.kind() {
+                TypeKind::Array(of) => Shape::of_array(Shape::of(of)),
+                TypeKind::Domain(of) => Shape::of(of),
+                _ => Shape::Text,
+            },
+        }
+    }
+
+    fn of_array(element: Shape) -> Self {
+        match element {
+            Shape::Int2
+            | Shape::Int4
+            | Shape::Int8
+            | Shape::Oid
+            | Shape::Float4
+            | Shape::Float8
+            | Shape::Decimal => Shape::NumberArray,
+            Shape::Bool => Shape::BoolArray,
+            Shape::Json => Shape::JsonArray,
+            _ => Shape::TextArray,
+        }
+    }
+
+    /// It is asked for in binary once the type is known.
+    pub(super) fn is_binary(self) -> bool {
+        !matches!(
+            self,
+            Shape::Text
+                | Shape::Decimal
+                | Shape::Json
+                | Shape::NumberArray
+                | Shape::BoolArray
+                | Shape::TextArray
+                | Shape::JsonArray
+        )
+    }
+}
+
+/// What the rows of a statement look like.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) columns: Arc<Columns>,
+    pub(super) shapes: Box<[Shape]>,
+}
+
+impl Layout {
+    /// The layout that a RowDescription tells of. `known` finds types beyond the built-in.
+    pub(super) fn new(fields: &[Field<'_>], known: impl Fn(Oid) -> Option<Type>) -> Arc<Self> {
+        let mut shapes = Vec::with_capacity(fields.len());
+        let mut columns = Vec::with_capacity(fields.len());
+        for field in fields {
+            let kind = Type::from_oid(field.type_id).or_else(|| known(field.type_id));
+            shapes.push(kind.as_ref().map_or(Shape::Text, Shape::of));
+            columns.push(Column {
+                name: lossy(field.name),
+                type_name: kind.map(|kind| kind.name().to_owned()),
+                type_id: field.type_id,
+            });
+        }
+        Arc::new(Layout {
+            columns: Columns::new(columns, &Cells),
+            shapes: shapes.into(),
+        })
+    }
+
+    /// Of a statement that has no rows.
+    pub(super) fn empty() -> Arc<Self> {
+        Layout::new(&[], |_| None)
+    }
+}
+
+/// Adds a DataRow to the others. `None` if it is no row of this layout.
+#[inline]
+pub(super) fn push_row(
+    rows: &mut BatchBuilder,
+    layout: &Layout,
+    all_text: bool,
+    body: &[u8],
+) -> Option<Result<()>> {
+    let mut reader = Reader(body);
+    if usize::from(reader.u16()?) != layout.shapes.len() {
+        return None;
+    }
+    for shape in &layout.shapes {
+        let len = reader.i32()?;
+        if len == -1 {
+            rows.null();
+            continue;
+        }
+        let bytes = reader.bytes(usize::try_from(len).ok()?)?;
+        let shape = *shape;
+        if shape as u8 > Shape::Json as u8 || (all_text && shape.is_binary()) {
+            text::push(rows, shape, bytes);
+        } else {
+            rows.cell(shape as u8, bytes);
+        }
+    }
+    reader.is_empty().then(|| rows.end_row())
+}
+
+/// Reads the cells that [`push_row`] makes.
+struct Cells;
+
+impl Decode for Cells {
+    fn value<'r>(&self, _column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
+        decode(tag, bytes)
+    }
+}
+
+const TEXT: u8 = Shape::Text as u8;
+const BOOL: u8 = Shape::Bool as u8;
+const INT2: u8 = Shape::Int2 as u8;
+const INT4: u8 = Shape::Int4 as u8;
+const INT8: u8 = Shape::Int8 as u8;
+const OID: u8 = Shape::Oid as u8;
+const FLOAT4: u8 = Shape::Float4 as u8;
+const FLOAT8: u8 = Shape::Float8 as u8;
+const BYTES: u8 = Shape::Bytes as u8;
+const UUID: u8 = Shape::Uuid as u8;
+const DATE: u8 = Shape::Date as u8;
+const TIME: u8 = Shape::Time as u8;
+const DATE_TIME: u8 = Shape::DateTime as u8;
+const TIMESTAMP: u8 = Shape::Timestamp as u8;
+const DECIMAL: u8 = Shape::Decimal as u8;
+const JSON: u8 = Shape::Json as u8;
+
+fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
+    Ok(match tag {
+        INT4 => Value::Int(i32::from_be_bytes(exactly(bytes)?).into()),
+        INT8 => Value::Int(i64::from_be_bytes(exactly(bytes)?)),
+        TEXT => Value::Text(Cow::Borrowed(utf8(bytes)?)),
+        BOOL => Value::Bool(exactly::<1>(bytes)? != [0]),
+        INT2 => Value::Int(i16::from_be_bytes(exactly(bytes)?).into()),
+        OID => Value::Int(u32::from_be_bytes(exactly(bytes)?).into()),
+        FLOAT4 => Value::Float(f32::from_be_bytes(exactly(bytes)?).into()),
+        FLOAT8 => Value::Float(f64::from_be_bytes(exactly(bytes)?)),
+        BYTES => Value::Bytes(Cow::Borrowed(bytes)),
+        UUID => Value::Uuid(exactly(bytes)?),
+        DATE => date(i32::from_be_bytes(exactly(bytes)?))?,
+        TIME => time(i64::from_be_bytes(exactly(bytes)?))?,
+        DATE_TIME => moment(i64::from_be_bytes(exactly(bytes)?), Value::DateTime)?,
+        TIMESTAMP => moment(i64::from_be_bytes(exactly(bytes)?), Value::Timestamp)?,
+        DECIMAL => decimal(utf8(bytes)?),
+        JSON => Value::Json(Cow::Borrowed(utf8(bytes)?)),
+        unknown => {
+            let message = format!("PostgreSQL's rows have no cells with the tag {unknown}");
+            return Err(Error::new(Kind::Type, message));
+        }
+    })
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| Error::new(Kind::Type, "the text is no UTF-8").because(error))
+}
+
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
+    bytes.try_into().map_err(|_| {
+        let message = format!(
+            "the value has {} bytes, where it must have {N}",
+            bytes.len()
+        );
+        Error::new(Kind::Type, message)
+    })
+}
+
+fn decimal(digits: &str) -> Value<'_> {
+    match digits {
+        "NaN" => Value::Float(f64::NAN),
+        "Infinity" => Value::Float(f64::INFINITY),
+        "-Infinity" => Value::Float(f64::NEG_INFINITY),
+        _ => Value::Decimal(Cow::Borrowed(digits)),
+    }
+}
+
+fn date(days: i32) -> Result<Value<'static>> {
+    match days {
+        i32::MAX => Ok(Value::Text("infinity".into())),
+        i32::MIN => Ok(Value::Text("-infinity".into())),
+        _ => calendar::date(days.into())
+            .map(Value::Date)
+            .ok_or_else(no_such_moment),
+    }
+}
+
+fn time(microseconds: i64) -> Result<Value<'static>> {
+    if microseconds == calendar::MICROSECONDS_A_DAY {
+        return Ok(Value::Text("24:00:00".into()));
+    }
+    calendar::time(microseconds)
+        .map(Value::Time)
+        .ok_or_else(no_such_moment)
+}
+
+fn moment(microseconds: i64, of: fn(DateTime) -> Value<'static>) -> Result<Value<'static>> {
+    match microseconds {
+        i64::MAX => Ok(Value::Text("infinity".into())),
+        i64::MIN => Ok(Value::Text("-infinity".into())),
+        _ => calendar::moment(microseconds)
+            .map(of)
+            .ok_or_else(no_such_moment),
+    }
+}
+
+fn no_such_moment() -> Error {
+    Error::new(Kind::Type, "the calendar has no such day or time")
+}

@@ -1,0 +1,384 @@
+//! Bytes to and from the server, and where one message ends.
+//!
+//! The task that calls drives it; there is no other. What is to be sent is put into `outbox` in
+//! whole messages, without an await in between, and leaves it only by as much as the socket took:
+//! a future that is dropped while it sends leaves the rest for whoever sends next. What comes is
+//! read where it lies, in `inbox`.
+//!
+//! [`Wire::pending`] counts what the server has yet to answer with ReadyForQuery. While it is not
+//! zero, whatever comes belongs to the calls that it was counted for.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use postgres_protocol::message::frontend;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::error;
+use super::socket::{Peek, Socket};
+use crate::{Error, Kind, Result};
+
+/// So much is read at a time at first; more if a message is larger.
+const INBOX: usize = 16 * 1024;
+
+/// A buffer that has grown beyond this goes when it is empty.
+const KEPT: usize = 256 * 1024;
+
+/// What a message may be at most: the protocol's own limit.
+const LONGEST: usize = (1 << 30) - 1;
+
+/// What one of another kind than rows, texts and descriptions may be at most.
+const LONGEST_SMALL: usize = 30_000;
+
+/// The connection's bytes.
+pub(super) struct Wire {
+    socket: Socket,
+    inbox: Inbox,
+    outbox: BytesMut,
+    /// How many ReadyForQuery are yet to come for what has been put into the outbox.
+    pending: u32,
+    /// There are messages after the last Sync.
+    unsynced: bool,
+    broken: bool,
+    /// Something was sent since the last call began.
+    sent: bool,
+    /// Nothing more can be sent; what has come is still to be read.
+    send_error: Option<io::Error>,
+    /// How many batches of messages were put together that the server answers at once.
+    round_trips: u64,
+}
+
+/// What has come and has not been read, `bytes[start..end]`.
+struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// A message that is there as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) tag: u8,
+    /// Of its body.
+    len: usize,
+}
+
+/// Before the body: the tag and four bytes of length.
+const HEADER: usize = 5;
+
+impl Wire {
+    pub(super) fn new(socket: Socket) -> Self {
+        Wire {
+            socket,
+            inbox: Inbox {
+                bytes: vec![0; INBOX],
+                start: 0,
+                end: 0,
+            },
+            outbox: BytesMut::new(),
+            pending: 0,
+            unsynced: false,
+            broken: false,
+            sent: false,
+            send_error: None,
+            round_trips: 0,
+        }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Where messages are put that are to be sent. What is put there is in need of a Sync.
+    pub(super) fn outbox(&mut self) -> &mut BytesMut {
+        self.unsynced = true;
+        &mut self.outbox
+    }
+
+    /// Where messages are put that belong to a batch which has its Sync.
+    pub(super) fn outbox_in_batch(&mut self) -> &mut BytesMut {
+        &mut self.outbox
+    }
+
+    /// Where the outbox ends now, and whether it is in need of a Sync.
+    pub(super) fn mark(&self) -> (usize, bool) {
+        (self.outbox.len(), self.unsynced)
+    }
+
+    /// Takes back what was put into the outbox since then. Nothing was sent in between.
+    pub(super) fn undo(&mut self, (len, unsynced): (usize, bool)) {
+        self.outbox.truncate(len);
+        self.unsynced = unsynced;
+    }
+
+    /// How much is waiting to be sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// A call begins: whether anything of it was sent will be known.
+    pub(super) fn begin_call(&mut self) {
+        self.sent = false;
+    }
+
+    /// Ends a batch of messages: the server answers it with ReadyForQuery.
+    pub(super) fn sync(&mut self) {
+        frontend::sync(&mut self.outbox);
+        self.note_sync();
+    }
+
+    /// A message was put into the outbox that the server answers with ReadyForQuery.
+    pub(super) fn note_sync(&mut self) {
+        self.pending += 1;
+        self.unsynced = false;
+        self.round_trips += 1;
+    }
+
+    /// Ends a batch of messages that was left without its Sync.
+    pub(super) fn sync_if_needed(&mut self) {
+        if self.unsynced {
+            self.sync();
+        }
+    }
+
+    /// How many ReadyForQuery are yet to come.
+    pub(super) fn pending(&self) -> u32 {
+        self.pending
+    }
+
+    /// Nothing is on its way in either direction, and nothing has to be.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.pending == 0 && !self.unsynced
+    }
+
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips
+    }
+
+    /// A ReadyForQuery was read.
+    pub(super) fn ready(&mut self) -> Result<()> {
+        match self.pending.checked_sub(1) {
+            Some(pending) => {
+                self.pending = pending;
+                Ok(())
+            }
+            None => Err(self.garbage("it was ready without having been asked")),
+        }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// It must not be used again.
+    pub(super) fn set_broken(&mut self) {
+        self.broken = true;
+    }
+
+    /// The next message, if all of it is there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be one. The connection is broken then.
+    #[inline]
+    pub(super) fn frame(&mut self) -> Result<Option<Frame>> {
+        let bytes = &self.inbox.bytes[self.inbox.start..self.inbox.end];
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let [tag, len @ ..] = *header;
+        // It counts itself.
+        let len = u32::from_be_bytes(len) as usize;
+        let Some(len) = len.checked_sub(4).filter(|len| *len <= longest(tag)) else {
+            return Err(self.garbage("a message has a length that cannot be"));
+        };
+        Ok((rest.len() >= len).then_some(Frame { tag, len }))
+    }
+
+    /// The body of a message that is there.
+    #[inline]
+    pub(super) fn body(&self, frame: Frame) -> &[u8] {
+        let start = self.inbox.start + HEADER;
+        &self.inbox.bytes[start..start + frame.len]
+    }
+
+    /// The message has been read.
+    #[inline]
+    pub(super) fn consume(&mut self, frame: Frame) {
+        self.inbox.start += HEADER + frame.len;
+        if self.inbox.start == self.inbox.end {
+            self.inbox.start = 0;
+            self.inbox.end = 0;
+        }
+    }
+
+    /// Sends what there is to be sent and reads what has come, until something has.
+    ///
+    /// While the server does not take more it is still read from: it may be waiting for just that.
+    ///
+    /// # Errors
+    ///
+    /// The connection is gone.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.broken {
+            return Poll::Ready(Err(error::broken()));
+        }
+        if self.send_error.is_none()
+            && let Poll::Ready(Err(wrong)) = self.poll_send(cx)
+        {
+            // What the server said before it went may tell why: that is read first.
+            self.send_error = Some(wrong);
+        }
+        match (self.poll_receive(cx), self.send_error.take()) {
+            (Poll::Ready(Ok(())), wrong) => {
+                self.send_error = wrong;
+                Poll::Ready(Ok(()))
+            }
+            (Poll::Ready(Err(_)) | Poll::Pending, Some(wrong))
+            | (Poll::Ready(Err(wrong)), None) => Poll::Ready(Err(self.lost(wrong))),
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    }
+
+    /// Sends what there is to be sent. What comes meanwhile is kept.
+    ///
+    /// # Errors
+    ///
+    /// The connection is gone.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.broken {
+            return Poll::Ready(Err(error::broken()));
+        }
+        loop {
+            match self.poll_send(cx) {
+                Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+                Poll::Ready(Err(wrong)) => return Poll::Ready(Err(self.lost(wrong))),
+                Poll::Pending => {}
+            }
+            if let Err(wrong) = ready!(self.poll_receive(cx)) {
+                return Poll::Ready(Err(self.lost(wrong)));
+            }
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.outbox.is_empty() {
+            let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.outbox))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent = true;
+            self.outbox.advance(sent);
+            if self.outbox.is_empty() {
+                if self.outbox.capacity() > KEPT {
+                    self.outbox = BytesMut::new();
+                }
+                return Pin::new(&mut self.socket).poll_flush(cx);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let room = self.inbox.room();
+        let mut buffer = ReadBuf::new(room);
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+        match buffer.filled().len() {
+            0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            read => {
+                self.inbox.end += read;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// Looks, without waiting, at whether something has come, and takes it in.
+    pub(super) fn look(&mut self) {
+        if self.broken {
+            return;
+        }
+        match self.socket.peek() {
+            Peek::Quiet => {}
+            Peek::Closed => self.broken = true,
+            Peek::Data => match self.socket.try_read(self.inbox.room()) {
+                Ok(0) => self.broken = true,
+                Ok(read) => self.inbox.end += read,
+                // Through TLS, what has come need not be anything for us.
+                Err(wrong) if wrong.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.broken = true,
+            },
+        }
+    }
+
+    /// Says goodbye on the socket's side.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+
+    /// The connection is gone, by this error.
+    fn lost(&mut self, wrong: io::Error) -> Error {
+        self.broken = true;
+        self.unless_sent(error::lost(wrong))
+    }
+
+    /// With a note, if that is so, that the server cannot have seen anything of the call.
+    pub(super) fn unless_sent(&self, error: Error) -> Error {
+        match self.sent {
+            true => error,
+            false => error.never_sent(),
+        }
+    }
+
+    /// The server says what it cannot mean.
+    pub(super) fn garbage(&mut self, what: &str) -> Error {
+        self.broken = true;
+        let message = format!("the server does not keep to PostgreSQL's protocol: {what}");
+        Error::new(Kind::ConnectionLost, message)
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What is in the buffers is the application's own.
+        out.debug_struct("Wire")
+            .field("pending", &self.pending)
+            .field("unsent", &self.outbox.len())
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    /// Where the next bytes go: never empty.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start == self.end && self.bytes.len() > KEPT {
+            *self = Inbox {
+                bytes: vec![0; INBOX],
+                start: 0,
+                end: 0,
+            };
+        }
+        if self.end == self.bytes.len() {
+            if self.start > 0 {
+                self.bytes.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            // No more than has come already, whatever a length says.
+            if self.end > self.bytes.len() / 2 {
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+        }
+        &mut self.bytes[self.end..]
+    }
+}
+
+fn longest(tag: u8) -> usize {
+    match tag {
+        b'D' | b'T' | b't' | b'E' | b'N' | b'A' | b'd' | b'V' => LONGEST,
+        _ => LONGEST_SMALL,
+    }
+}
