@@ -51,6 +51,10 @@ pub(super) struct Answer {
     pub(super) wrong: Option<Error>,
 }
 
+/// What to do if prepared statements are not where they were left.
+const LOST_STATEMENTS: &str = "if a pooler such as PgBouncer gives each transaction another \
+                               session, set the statement cache to 0 (statement_cache)";
+
 /// What is to be done about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -222,6 +226,29 @@ impl Answer {
         let empty = BatchBuilder::new(Arc::clone(&layout.columns));
         let rows = std::mem::replace(self.rows.as_mut()?, empty);
         Some(rows.finish())
+    }
+
+    /// Says what the server could not know: that there were too many or too few parameters, or
+    /// that a statement that we gave a name to got lost on the way.
+    pub(super) fn explain(&mut self, given: usize, name: &str) {
+        let Some(report) = &mut self.report else {
+            return;
+        };
+        match &*report.state {
+            "08P01" => {
+                let wanted = self.params.as_ref().map(Vec::len);
+                if let Some(wanted) = wanted.filter(|wanted| *wanted != given) {
+                    self.wrong = Some(error::wrong_count(wanted, given));
+                    self.report = None;
+                }
+            }
+            "26000" | "42P05" if !name.is_empty() => {
+                report
+                    .hint
+                    .get_or_insert_with(|| LOST_STATEMENTS.to_owned());
+            }
+            _ => {}
+        }
     }
 
     /// What went wrong, if something did: the server's word first.

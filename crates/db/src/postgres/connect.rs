@@ -68,4 +68,9 @@ impl Types {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&oid).cloned()
     }
+
+    pub(super) fn insert(&self, oid: Oid, found: Type) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(oid, found);
+    }
 }

@@ -118,6 +118,7 @@ impl PostgresConnection {
             return Err(Error::new(Kind::Busy, message));
         }
         self.warnings = 0;
+        self.session.begin_call(self.status);
         self.wire.begin_call();
         self.flight = flight;
         Ok(())
@@ -192,6 +193,7 @@ impl PostgresConnection {
                     && self.session.note_tag(tag) == Told::NoStatements
                 {
                     self.cache.clear();
+                    self.unwanted.clear();
                 }
                 answer.take(frame.tag, body, |_| None)
             }

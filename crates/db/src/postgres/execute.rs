@@ -37,7 +37,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Way::Known(statement) => &statement.name,
             Way::New(name) => name,
@@ -115,14 +115,11 @@ impl PostgresConnection {
         begin: Option<&str>,
         request: &Request<'_>,
     ) -> Result<(Answer, Way)> {
-        let mut way = self.way(request.sql, request.cache);
         let mut begin = begin;
-        if matches!(way, Way::New(_)) && need_types(request.params) {
-            way = match self.prepare_with(begin.take(), request.sql, way).await? {
-                Ok(statement) => Way::Known(statement),
-                Err(refused) => return Ok((refused, way_of_nothing())),
-            };
-        }
+        let way = match self.typed_way(&mut begin, request).await? {
+            Ok(way) => way,
+            Err(refused) => return Ok((refused, way_of_nothing())),
+        };
         let mark = self.wire.mark();
         let queued = self.queue(begin, request, &way, 0);
         if let Err(wrong) = queued {
@@ -139,8 +136,41 @@ impl PostgresConnection {
         .extended(skip);
         self.note_preparing(&way);
         self.receive(&mut answer).await?;
-        self.keep(&way, request.sql, &answer, request.params.len());
+        self.keep(&way, request.sql, &answer);
+        answer.explain(request.params.len(), way.name());
         Ok((answer, way))
+    }
+
+    /// How a statement is to be run, with its types known if its parameters need that. What the
+    /// server refused is in the answer. A BEGIN that was sent on the way is taken.
+    pub(super) async fn typed_way(
+        &mut self,
+        begin: &mut Option<&str>,
+        request: &Request<'_>,
+    ) -> Result<Result<Way, Answer>> {
+        let way = self.way(request.sql, request.cache);
+        if !need_types(request.params) {
+            return Ok(Ok(way));
+        }
+        let mut statement = match way {
+            Way::Known(statement) => statement,
+            way => match self.prepare_with(begin.take(), request.sql, way).await? {
+                Ok(statement) => statement,
+                Err(refused) => return Ok(Err(refused)),
+            },
+        };
+        if self.lacks_types(&statement, request.params) {
+            self.look_up_types(&statement).await?;
+            statement = self.with_types(&statement);
+            if statement.name.is_empty() {
+                let again = self.prepare_with(None, request.sql, way_of_nothing());
+                match again.await? {
+                    Ok(again) => statement = again,
+                    Err(refused) => return Ok(Err(refused)),
+                }
+            }
+        }
+        Ok(Ok(Way::Known(statement)))
     }
 
     /// How a statement is to be run.
@@ -213,7 +243,7 @@ impl PostgresConnection {
     }
 
     /// Keeps a statement that has just been prepared, if it is to be kept and was.
-    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer, _given: usize) {
+    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) {
         self.preparing = None;
         let Way::New(name) = way else {
             return;
@@ -237,7 +267,7 @@ impl PostgresConnection {
     }
 
     /// The type of this number; one without a name if it is not known.
-    fn type_of(&self, oid: Oid) -> Type {
+    pub(super) fn type_of(&self, oid: Oid) -> Type {
         let known = Type::from_oid(oid).or_else(|| self.types.get(oid));
         known.unwrap_or_else(|| {
             let kind = postgres_types::Kind::Simple;
@@ -264,8 +294,9 @@ impl PostgresConnection {
         let skip = u32::from(begin.is_some());
         let mut answer = Answer::new(false).extended(skip);
         self.receive(&mut answer).await?;
-        self.keep(&way, sql, &answer, 0);
+        self.keep(&way, sql, &answer);
         if answer.report.is_some() {
+            answer.explain(usize::MAX, way.name());
             return Ok(Err(answer));
         }
         match self.statement(way.name(), sql, &answer) {
@@ -315,13 +346,15 @@ impl PostgresConnection {
     }
 
     async fn batch_once(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(Answer, Way)> {
-        let mut way = self.way(sql, true);
-        if matches!(way, Way::New(_)) && sets.iter().any(|set| need_types(set)) {
-            way = match self.prepare_with(None, sql, way).await? {
-                Ok(statement) => Way::Known(statement),
-                Err(refused) => return Ok((refused, way_of_nothing())),
-            };
-        }
+        let native = sets.iter().find(|set| need_types(set));
+        let params = native.map_or(&[][..], Vec::as_slice);
+        let way = match self
+            .typed_way(&mut None, &Request::new(sql, params))
+            .await?
+        {
+            Ok(way) => way,
+            Err(refused) => return Ok((refused, way_of_nothing())),
+        };
         let mut answer = match &way {
             Way::Known(statement) => Answer::of(&statement.layout, false),
             Way::New(_) => Answer::new(false),
@@ -364,7 +397,8 @@ impl PostgresConnection {
         self.unwanted.clear();
         self.wire.sync();
         self.receive(&mut answer).await?;
-        self.keep(&way, sql, &answer, 0);
+        self.keep(&way, sql, &answer);
+        answer.explain(sets[0].len(), way.name());
         Ok((answer, way))
     }
 

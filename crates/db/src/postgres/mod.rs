@@ -16,6 +16,7 @@
 //! | `settle`, `cancel` | after a dropped call |
 //! | `session` | what the server has told of the session |
 //! | `param`, `types`, `text`, `calendar` | values on their way there and back |
+//! | `lookup` | types that are not built in |
 //! | `error` | what the server says, as errors of this crate |
 
 mod answer;
@@ -29,6 +30,7 @@ mod env;
 mod error;
 mod execute;
 mod hosts;
+mod lookup;
 mod message;
 mod param;
 mod passfile;

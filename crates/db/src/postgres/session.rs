@@ -6,9 +6,11 @@ use crate::driver::Status;
 /// What the server has told of the session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The settings that it reports: what they were after connecting, and what they are.
+    /// The settings that it reports.
     parameters: Vec<Parameter>,
-    /// The tag of a command said that the session is not what it was.
+    /// One of them was reported since the last call that began outside a transaction.
+    reported: bool,
+    /// The tag of a command of the last call said that the session is not what it was.
     touched: bool,
     /// The application has prepared or forgotten statements of its own.
     statements_touched: bool,
@@ -17,7 +19,8 @@ pub(super) struct Session {
 #[derive(Debug)]
 struct Parameter {
     name: String,
-    origin: String,
+    /// When the last call began that began outside a transaction.
+    before: String,
     current: String,
 }
 
@@ -31,32 +34,43 @@ pub(super) enum Told {
 
 impl Session {
     pub(super) fn new(parameters: Vec<(String, String)>) -> Self {
-        let parameter = |(name, origin): (String, String)| Parameter {
+        let parameter = |(name, value): (String, String)| Parameter {
             name,
-            current: origin.clone(),
-            origin,
+            current: value.clone(),
+            before: value,
         };
         Session {
             parameters: parameters.into_iter().map(parameter).collect(),
+            reported: false,
             touched: false,
             statements_touched: false,
         }
     }
 
+    /// A call begins.
+    #[inline]
+    pub(super) fn begin_call(&mut self, status: Status) {
+        self.touched = false;
+        if self.reported && status == Status::Idle {
+            self.reported = false;
+            for parameter in &mut self.parameters {
+                parameter.before.clone_from(&parameter.current);
+            }
+        }
+    }
+
     /// A setting has another value now.
     pub(super) fn note_parameter(&mut self, name: &[u8], value: &[u8]) {
-        let value = String::from_utf8_lossy(value);
+        self.reported = true;
+        let value = String::from_utf8_lossy(value).into_owned();
         let known = |parameter: &&mut Parameter| parameter.name.as_bytes() == name;
-        if let Some(parameter) = self.parameters.iter_mut().find(known) {
-            parameter.current = value.into_owned();
-        } else {
-            // It was not reported before; so this is where it comes from.
-            self.parameters.push(Parameter {
+        match self.parameters.iter_mut().find(known) {
+            Some(parameter) => parameter.current = value,
+            None => self.parameters.push(Parameter {
                 name: String::from_utf8_lossy(name).into_owned(),
-                origin: value.clone().into_owned(),
-                current: value.into_owned(),
-            });
-            self.touched = true;
+                before: String::new(),
+                current: value,
+            }),
         }
     }
 
@@ -89,16 +103,16 @@ impl Session {
         Told::Nothing
     }
 
-    /// Whether the session is not what it was after connecting. In a transaction a setting may
-    /// be for that only, so that is told when it has ended.
+    /// Whether the last call has changed the session. In a transaction a setting may be for that
+    /// only, so that is told when it has ended.
     #[inline]
     pub(super) fn is_changed(&self, status: Status) -> bool {
-        self.touched
-            || (status == Status::Idle
-                && self
-                    .parameters
-                    .iter()
-                    .any(|parameter| parameter.current != parameter.origin))
+        self.touched || (self.reported && status == Status::Idle && self.is_any_different())
+    }
+
+    fn is_any_different(&self) -> bool {
+        let mut parameters = self.parameters.iter();
+        parameters.any(|parameter| parameter.current != parameter.before)
     }
 
     /// The application has prepared or forgotten statements of its own.
@@ -108,7 +122,60 @@ impl Session {
 
     /// The session is what it was after connecting.
     pub(super) fn note_reset(&mut self) {
-        self.touched = false;
+        self.begin_call(Status::Idle);
         self.statements_touched = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session::new(vec![("TimeZone".into(), "UTC".into())])
+    }
+
+    #[test]
+    fn a_setting_that_is_back_when_its_transaction_ends_has_changed_nothing() {
+        let mut session = session();
+        session.begin_call(Status::Idle);
+        session.begin_call(Status::InTransaction);
+        session.note_parameter(b"TimeZone", b"Asia/Tokyo");
+        assert!(!session.is_changed(Status::InTransaction));
+        session.begin_call(Status::InTransaction);
+        session.note_parameter(b"TimeZone", b"UTC");
+        assert!(!session.is_changed(Status::Idle));
+    }
+
+    #[test]
+    fn a_setting_that_stays_is_told_when_its_transaction_ends_and_once() {
+        let mut session = session();
+        session.begin_call(Status::Idle);
+        session.begin_call(Status::InTransaction);
+        session.note_parameter(b"TimeZone", b"Asia/Tokyo");
+        session.begin_call(Status::InTransaction);
+        assert!(session.is_changed(Status::Idle));
+        session.begin_call(Status::Idle);
+        assert!(!session.is_changed(Status::Idle));
+    }
+
+    #[test]
+    fn tags_tell_of_what_stays_with_the_session() {
+        for (tag, changed, foreign) in [
+            ("LISTEN", true, false),
+            ("DISCARD TEMP", true, false),
+            ("PREPARE", true, true),
+            ("DEALLOCATE", true, true),
+            ("DEALLOCATE ALL", true, true),
+            ("DELETE 3", false, false),
+            ("SET", false, false),
+            ("PREPARE TRANSACTION", false, false),
+        ] {
+            let mut session = session();
+            let told = session.note_tag(Tag(tag.as_bytes()));
+            assert_eq!(session.is_changed(Status::Idle), changed, "{tag}");
+            assert_eq!(session.has_foreign_statements(), foreign, "{tag}");
+            assert_eq!(told == Told::NoStatements, tag == "DEALLOCATE ALL", "{tag}");
+        }
     }
 }

@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
 use super::execute::{Way, close, execute};
-use super::param::need_types;
 use crate::driver::{Batch, Columns, Dialect, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -98,13 +97,10 @@ impl PostgresConnection {
     /// Sends the statement and reads until its first row may come. What the server refused
     /// is in the answer.
     async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
-        let mut way = self.way(request.sql, request.cache);
-        if matches!(way, Way::New(_)) && need_types(request.params) {
-            way = match self.prepare_with(None, request.sql, way).await? {
-                Ok(statement) => Way::Known(statement),
-                Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
-            };
-        }
+        let way = match self.typed_way(&mut None, request).await? {
+            Ok(way) => way,
+            Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
+        };
         let in_portions = self.status != Status::Idle;
         let limit = if in_portions { FIRST_PORTION } else { 0 };
         let mark = self.wire.mark();
@@ -127,9 +123,10 @@ impl PostgresConnection {
                 None => self.fill(&mut answer).await?,
             }
         }
-        self.keep(&way, request.sql, &answer, request.params.len());
+        self.keep(&way, request.sql, &answer);
         if answer.report.is_some() {
             self.receive(&mut answer).await?;
+            answer.explain(request.params.len(), way.name());
             return Ok((Err(answer), way));
         }
         let class = crate::sql::scan(&Dialect::POSTGRES, request.sql);

@@ -21,8 +21,9 @@ use super::error;
 use super::socket::{Peek, Socket};
 use crate::{Error, Kind, Result};
 
-/// So much is read at a time at first; more if a message is larger.
-const INBOX: usize = 16 * 1024;
+/// So much is read at a time at first, and at most unless a message is larger.
+const INBOX: usize = 8 * 1024;
+const LARGE_INBOX: usize = 128 * 1024;
 
 /// A buffer that has grown beyond this goes when it is empty.
 const KEPT: usize = 256 * 1024;
@@ -45,6 +46,8 @@ pub(super) struct Wire {
     broken: bool,
     /// Something was sent since the last call began.
     sent: bool,
+    /// TLS may still keep some of what was sent to itself.
+    unflushed: bool,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
@@ -56,6 +59,8 @@ struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// The last read left no room: more may be waiting.
+    is_short: bool,
 }
 
 /// A message that is there as a whole.
@@ -73,16 +78,13 @@ impl Wire {
     pub(super) fn new(socket: Socket) -> Self {
         Wire {
             socket,
-            inbox: Inbox {
-                bytes: vec![0; INBOX],
-                start: 0,
-                end: 0,
-            },
+            inbox: Inbox::new(),
             outbox: BytesMut::new(),
             pending: 0,
             unsynced: false,
             broken: false,
             sent: false,
+            unflushed: false,
             send_error: None,
             round_trips: 0,
         }
@@ -271,13 +273,16 @@ impl Wire {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent = true;
-            self.outbox.advance(sent);
-            if self.outbox.is_empty() {
-                if self.outbox.capacity() > KEPT {
-                    self.outbox = BytesMut::new();
-                }
-                return Pin::new(&mut self.socket).poll_flush(cx);
+            self.unflushed = true;
+            match sent == self.outbox.len() {
+                false => self.outbox.advance(sent),
+                true if self.outbox.capacity() > KEPT => self.outbox = BytesMut::new(),
+                true => self.outbox.clear(),
             }
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -289,7 +294,7 @@ impl Wire {
         match buffer.filled().len() {
             0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             read => {
-                self.inbox.end += read;
+                self.inbox.note_read(read);
                 Poll::Ready(Ok(()))
             }
         }
@@ -305,7 +310,7 @@ impl Wire {
             Peek::Closed => self.broken = true,
             Peek::Data => match self.socket.try_read(self.inbox.room()) {
                 Ok(0) => self.broken = true,
-                Ok(read) => self.inbox.end += read,
+                Ok(read) => self.inbox.note_read(read),
                 // Through TLS, what has come need not be anything for us.
                 Err(wrong) if wrong.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => self.broken = true,
@@ -352,25 +357,34 @@ impl fmt::Debug for Wire {
 }
 
 impl Inbox {
+    fn new() -> Self {
+        Inbox {
+            bytes: vec![0; INBOX],
+            start: 0,
+            end: 0,
+            is_short: false,
+        }
+    }
+
+    fn note_read(&mut self, read: usize) {
+        self.end += read;
+        self.is_short = self.end == self.bytes.len();
+    }
+
     /// Where the next bytes go: never empty.
     fn room(&mut self) -> &mut [u8] {
         if self.start == self.end && self.bytes.len() > KEPT {
-            *self = Inbox {
-                bytes: vec![0; INBOX],
-                start: 0,
-                end: 0,
-            };
+            *self = Inbox::new();
         }
-        if self.end == self.bytes.len() {
-            if self.start > 0 {
-                self.bytes.copy_within(self.start..self.end, 0);
-                self.end -= self.start;
-                self.start = 0;
-            }
-            // No more than has come already, whatever a length says.
-            if self.end > self.bytes.len() / 2 {
-                self.bytes.resize(self.bytes.len() * 2, 0);
-            }
+        if self.end == self.bytes.len() && self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        // Never for more than has come already, whatever a length says.
+        let is_full = self.end > self.bytes.len() / 2;
+        if is_full || (self.is_short && self.bytes.len() < LARGE_INBOX) {
+            self.bytes.resize(self.bytes.len() * 2, 0);
         }
         &mut self.bytes[self.end..]
     }

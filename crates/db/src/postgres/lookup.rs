@@ -1,0 +1,129 @@
+//! Types that are not built in, looked up once for all connections of a handle.
+//!
+//! Only a native parameter needs them: a `ToSql` wants to know what it is written as. Everything
+//! else goes and comes as text where the type is not known.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use postgres_types::{Field, Kind as TypeKind, Oid, Type};
+
+use super::answer::Answer;
+use super::connection::PostgresConnection;
+use super::statement::Statement;
+use crate::driver::Param;
+use crate::{Result, Row};
+
+/// How deep types lie in each other at most. What lies deeper, or in itself, is taken as it is.
+const DEEPEST: usize = 8;
+
+impl PostgresConnection {
+    /// Whether a native parameter is wanted as a type that has not been looked up.
+    pub(super) fn lacks_types(&self, statement: &Statement, params: &[Param<'_>]) -> bool {
+        let pairs = statement.params.iter().zip(params);
+        pairs.into_iter().any(|(wanted, param)| {
+            let is_native = matches!(param, Param::Native(_));
+            is_native && Type::from_oid(wanted.oid()).is_none() && wanted.name().is_empty()
+        })
+    }
+
+    /// Looks up all types of a statement that are not known yet. The unnamed statement is
+    /// another one afterwards.
+    pub(super) async fn look_up_types(&mut self, statement: &Statement) -> Result<()> {
+        for wanted in &statement.params {
+            if wanted.name().is_empty() {
+                self.look_up(wanted.oid(), DEEPEST).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement with the types that are known now, also in the cache.
+    pub(super) fn with_types(&mut self, statement: &Statement) -> Arc<Statement> {
+        let params = statement.params.iter();
+        let params = params.map(|wanted| self.type_of(wanted.oid())).collect();
+        let (name, layout) = (statement.name.clone(), Arc::clone(&statement.layout));
+        let statement = Arc::new(Statement::new(name, &statement.sql, params, layout));
+        if !statement.name.is_empty() {
+            self.cache.insert(Arc::clone(&statement));
+        }
+        statement
+    }
+
+    /// The type of this number; `None` if the server has none, or none that can be told.
+    fn look_up(
+        &mut self,
+        oid: Oid,
+        depth: usize,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<Type>>> + Send + '_>> {
+        Box::pin(async move {
+            if let Some(known) = Type::from_oid(oid).or_else(|| self.types.get(oid)) {
+                return Ok(Some(known));
+            }
+            let Some(deeper) = depth.checked_sub(1) else {
+                return Ok(None);
+            };
+            let sql = format!(
+                "SELECT t.typname::text, n.nspname::text, t.typtype::text, t.typcategory::text, \
+                 t.typelem, t.typbasetype, t.typrelid, COALESCE(r.rngsubtype, 0::oid) \
+                 FROM pg_catalog.pg_type t \
+                 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
+                 LEFT JOIN pg_catalog.pg_range r ON r.rngtypid = t.oid WHERE t.oid = {oid}"
+            );
+            let rows = self.ask(&sql).await?;
+            let Some(row) = rows.first() else {
+                return Ok(None);
+            };
+            let (name, schema): (String, String) = (row.get(0)?, row.get(1)?);
+            let (form, category): (String, String) = (row.get(2)?, row.get(3)?);
+            let [element, base, relation, range] =
+                [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
+            let kind = match (&*form, &*category) {
+                ("b", "A") => self.look_up(element, deeper).await?.map(TypeKind::Array),
+                ("d", _) => self.look_up(base, deeper).await?.map(TypeKind::Domain),
+                ("r", _) => self.look_up(range, deeper).await?.map(TypeKind::Range),
+                ("e", _) => Some(TypeKind::Enum(self.labels(oid).await?)),
+                ("c", _) => {
+                    let fields = self.fields(relation, deeper).await?;
+                    Some(TypeKind::Composite(fields))
+                }
+                _ => None,
+            };
+            let kind = kind.unwrap_or(TypeKind::Simple);
+            let found = Type::new(name, oid, kind, schema);
+            self.types.insert(oid, found.clone());
+            Ok(Some(found))
+        })
+    }
+
+    async fn labels(&mut self, oid: Oid) -> Result<Vec<String>> {
+        let sql = format!(
+            "SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = {oid} \
+             ORDER BY enumsortorder"
+        );
+        let rows = self.ask(&sql).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn fields(&mut self, relation: Oid, depth: usize) -> Result<Vec<Field>> {
+        let sql = format!(
+            "SELECT attname::text, atttypid FROM pg_catalog.pg_attribute \
+             WHERE attrelid = {relation} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        );
+        let mut fields = Vec::new();
+        for row in self.ask(&sql).await? {
+            let oid = row.get(1)?;
+            let kind = self.look_up(oid, depth).await?;
+            let kind = kind.unwrap_or_else(|| self.type_of(oid));
+            fields.push(Field::new(row.get(0)?, kind));
+        }
+        Ok(fields)
+    }
+
+    /// Asks the server something of our own, in the call that is under way.
+    async fn ask(&mut self, sql: &str) -> Result<Vec<Row>> {
+        let answer = self.simple(sql, Answer::new(true)).await?;
+        let rows = answer.outcome(0)?.rows;
+        Ok(rows.map_or_else(Vec::new, |rows| rows.into_rows().collect()))
+    }
+}

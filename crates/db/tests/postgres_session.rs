@@ -1,0 +1,215 @@
+//! What stays with a session of PostgreSQL, how it is noticed, and how it is brought back.
+#![cfg(feature = "postgres")]
+
+mod postgres_support;
+
+use cenote::driver::{Begin, Reset, Value};
+
+use self::postgres_support::{Client, dsn, value};
+
+const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
+
+#[tokio::test]
+async fn a_reset_takes_everything_back_in_one_round_trip_and_keeps_our_statements() {
+    let dsn = postgres_support::own_schema(&dsn()).await;
+    let dsn = format!("{dsn};application_name=origin");
+    let mut client = Client::open(&dsn).await;
+    let schema = client.get::<String>("SELECT current_schema()::text").await;
+    client.must("CREATE SEQUENCE s").await;
+    client
+        .script(
+            "SET application_name = 'other'; SET search_path = pg_catalog; \
+             CREATE TEMP TABLE scratch (n int); LISTEN channel; \
+             SELECT pg_advisory_lock(4711); \
+             BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT; \
+             SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        )
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        client.run("SELECT $1::int + 1", &[value(1)]).await.unwrap();
+    }
+    let kept = client.own().kept_statements();
+    let before = client.round_trips();
+    assert_eq!(client.connection.reset().await.unwrap(), Reset::Done);
+    assert_eq!(client.round_trips() - before, 1);
+    assert_eq!(client.own().kept_statements(), kept);
+    let before = client.round_trips();
+    client.run("SELECT $1::int + 1", &[value(1)]).await.unwrap();
+    assert_eq!(client.round_trips() - before, 1);
+
+    let name = client.get::<String>("SHOW application_name").await;
+    assert_eq!(name, "origin");
+    let current = client.get::<String>("SELECT current_schema()::text").await;
+    assert_eq!(current, schema);
+    let read_only = client.get::<String>("SHOW transaction_read_only").await;
+    assert_eq!(read_only, "off");
+    assert_eq!(
+        client.must_not("SELECT * FROM scratch").await.sql_state(),
+        Some("42P01")
+    );
+    for left in [
+        "SELECT count(*) FROM pg_catalog.pg_listening_channels()",
+        "SELECT count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+        "SELECT count(*) FROM pg_catalog.pg_cursors WHERE name = 'c'",
+    ] {
+        assert_eq!(client.get::<i64>(left).await, 0, "{left}");
+    }
+}
+
+#[tokio::test]
+async fn statements_of_the_applications_own_go_with_a_reset_and_ours_with_them() {
+    let mut client = Client::new().await;
+    for sql in ["SELECT 1", "SELECT 2"] {
+        client.must(sql).await;
+    }
+    client.must("PREPARE mine AS SELECT 3").await;
+    assert!(client.connection.session_changed());
+    client.connection.reset().await.unwrap();
+    assert_eq!(client.own().kept_statements(), 0);
+    assert_eq!(client.get::<i64>(PREPARED).await, 1, "only this one");
+    assert_eq!(
+        client.must_not("EXECUTE mine").await.sql_state(),
+        Some("26000")
+    );
+    for sql in ["SELECT 1", "SELECT 2"] {
+        client.must(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn a_deallocate_all_of_the_application_is_noticed() {
+    let mut client = Client::new().await;
+    for sql in ["DEALLOCATE ALL", "DISCARD ALL"] {
+        for _ in 0..2 {
+            client.must("SELECT 1").await;
+        }
+        client.script(sql).await.unwrap();
+        assert!(client.connection.session_changed());
+        for _ in 0..2 {
+            assert_eq!(client.get::<i32>("SELECT 1").await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_reports_touches_the_session_and_what_ends_with_the_transaction_does_not() {
+    let mut client = Client::new().await;
+    let sql = "CREATE FUNCTION pg_temp.quietly(name text) RETURNS text LANGUAGE sql AS \
+               'SELECT pg_catalog.set_config(''application_name'', name, false)'";
+    client.must(sql).await;
+    client.must("SELECT 1").await;
+    assert!(!client.connection.session_changed());
+    client.must("SELECT pg_temp.quietly('x')").await;
+    assert!(
+        client.connection.session_changed(),
+        "the text tells nothing, the server does"
+    );
+    client.must("SELECT 1").await;
+    assert!(
+        !client.connection.session_changed(),
+        "it is about the last call"
+    );
+
+    client
+        .connection
+        .begin_with(&Begin::default(), None)
+        .await
+        .unwrap();
+    client.must("SET LOCAL application_name = 'y'").await;
+    assert!(!client.connection.session_changed());
+    client.connection.commit().await.unwrap();
+    assert!(!client.connection.session_changed());
+
+    client
+        .connection
+        .begin_with(&Begin::default(), None)
+        .await
+        .unwrap();
+    client.must("SELECT pg_temp.quietly('z')").await;
+    client.connection.commit().await.unwrap();
+    assert!(
+        client.connection.session_changed(),
+        "it is told when it is sure"
+    );
+    client.must("LISTEN channel").await;
+    assert!(client.connection.session_changed());
+}
+
+#[tokio::test]
+async fn a_setting_can_be_made_of_any_value_that_can_be_written() {
+    let mut client = Client::new().await;
+    for (name, value, shown) in [
+        ("statement_timeout", Value::Int(12_000), "12s"),
+        ("application_name", Value::Text("it's me".into()), "it's me"),
+        ("enable_seqscan", Value::Bool(false), "off"),
+        ("seq_page_cost", Value::Float(1.5), "1.5"),
+        ("my.own", Value::Text("x".into()), "x"),
+    ] {
+        client.connection.set(name, &value).await.unwrap();
+        assert_eq!(client.get::<String>(&format!("SHOW {name}")).await, shown);
+    }
+    let error = client
+        .connection
+        .set("no_such_setting", &Value::Int(1))
+        .await;
+    assert_eq!(error.unwrap_err().sql_state(), Some("42704"));
+    let error = client.connection.set("my.own", &Value::Null).await;
+    assert_eq!(error.unwrap_err().kind(), cenote::Kind::Type);
+}
+
+#[tokio::test]
+async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
+    let mut client = Client::new().await;
+    let mut other = Client::new().await;
+    client.connection.probe();
+    assert!(!client.connection.is_broken());
+    let process = client.own().process_id();
+    other
+        .must(&format!(
+            "SELECT pg_catalog.pg_terminate_backend({process})"
+        ))
+        .await;
+    let left = format!("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid = {process}");
+    while other.get::<i64>(&left).await > 0 {
+        tokio::task::yield_now().await;
+    }
+    client.connection.probe();
+    assert!(client.connection.is_broken());
+    let error = client.run("SELECT 1", &[]).await.unwrap_err();
+    assert!(error.is_connection_lost(), "{error}");
+}
+
+#[tokio::test]
+async fn a_look_takes_in_what_came_in_the_meantime() {
+    let mut client = Client::new().await;
+    let mut other = Client::new().await;
+    client.must("LISTEN a_look").await;
+    other.must("NOTIFY a_look, 'hello'").await;
+    for _ in 0..100 {
+        client.connection.probe();
+        assert!(!client.connection.is_broken());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.get::<i32>("SELECT 7").await, 7);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_terminated_says_why() {
+    let mut client = Client::new().await;
+    let mut other = Client::new().await;
+    let process = client.own().process_id();
+    other
+        .must(&format!(
+            "SELECT pg_catalog.pg_terminate_backend({process})"
+        ))
+        .await;
+    let left = format!("SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid = {process}");
+    while other.get::<i64>(&left).await > 0 {
+        tokio::task::yield_now().await;
+    }
+    let error = client.run("SELECT 1", &[]).await.unwrap_err();
+    assert!(error.is_connection_lost(), "{error}");
+    assert_eq!(error.sql_state(), Some("57P01"), "{error}");
+    assert!(client.connection.is_broken());
+}

@@ -1,0 +1,209 @@
+//! Row streams of PostgreSQL: bounded, in and outside of transactions, and what their early end
+//! does.
+#![cfg(feature = "postgres")]
+
+mod postgres_support;
+
+use std::future::poll_fn;
+
+use cenote::Result;
+use cenote::driver::{Batch, Begin, CommitOutcome, Request, Status};
+
+use self::postgres_support::{Client, value};
+
+const MANY: &str = "SELECT generate_series(1, 5000000) AS n, repeat('x', 100)";
+
+async fn begin(client: &mut Client) {
+    let begun = client.connection.begin_with(&Begin::default(), None).await;
+    begun.unwrap();
+}
+
+async fn start(client: &mut Client, sql: &str) -> usize {
+    let started = client.connection.start_stream(Request::new(sql, &[])).await;
+    started.unwrap().len()
+}
+
+async fn batch(client: &mut Client) -> Result<Option<Batch>> {
+    poll_fn(|cx| client.connection.poll_batch(cx)).await
+}
+
+async fn first_row(client: &mut Client) -> i64 {
+    let batch = batch(client).await.unwrap().unwrap();
+    batch.into_rows().next().unwrap().get(0).unwrap()
+}
+
+#[tokio::test]
+async fn a_break_after_a_few_of_millions_of_rows_leaves_the_transaction_to_be_committed() {
+    let mut client = Client::in_own_schema().await;
+    client.must("CREATE TABLE t (n int)").await;
+    for batches in 0..4 {
+        begin(&mut client).await;
+        client.must("INSERT INTO t VALUES (1)").await;
+        assert_eq!(start(&mut client, MANY).await, 2);
+        assert_eq!(client.connection.status(), Status::InTransaction);
+        for _ in 0..batches {
+            batch(&mut client).await.unwrap().unwrap();
+        }
+        client.connection.end_stream().await.unwrap();
+        assert_eq!(client.connection.status(), Status::InTransaction);
+        let cursors = client
+            .get::<i64>("SELECT count(*) FROM pg_catalog.pg_cursors WHERE name = ''")
+            .await;
+        assert!(cursors <= 1, "its own, at most");
+        let committed = client.connection.commit().await.unwrap();
+        assert_eq!(committed, CommitOutcome::Committed);
+    }
+    assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 4);
+}
+
+/// A portal that stays open keeps its table from being dropped.
+#[tokio::test]
+async fn the_portal_of_a_stream_that_was_ended_is_closed() {
+    let mut client = Client::in_own_schema().await;
+    client
+        .must("CREATE TABLE t AS SELECT generate_series(1, 100000) AS n")
+        .await;
+    begin(&mut client).await;
+    start(&mut client, "SELECT n FROM t").await;
+    assert_eq!(first_row(&mut client).await, 1);
+    client.connection.end_stream().await.unwrap();
+    client.script("DROP TABLE t").await.unwrap();
+    client.connection.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_in_a_transaction_gives_all_rows_in_portions() {
+    let mut client = Client::new().await;
+    let sql = "SELECT n FROM generate_series(1, 100000) AS n";
+    for _ in 0..2 {
+        begin(&mut client).await;
+        start(&mut client, sql).await;
+        let mut next = 1_i64;
+        while let Some(batch) = batch(&mut client).await.unwrap() {
+            assert!(batch.len() <= 256);
+            for row in batch {
+                assert_eq!(row.get::<i64>(0).unwrap(), next);
+                next += 1;
+            }
+        }
+        assert_eq!(next, 100_001);
+        client.connection.commit().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_long_rest_of_a_stream_outside_a_transaction_is_cancelled() {
+    let mut client = Client::new().await;
+    for _ in 0..3 {
+        start(&mut client, MANY).await;
+        assert_eq!(first_row(&mut client).await, 1);
+        client.connection.end_stream().await.unwrap();
+        assert_eq!(client.connection.status(), Status::Idle);
+        assert_eq!(client.get::<i32>("SELECT 7").await, 7);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_writes_is_brought_to_its_end_and_not_undone() {
+    let mut client = Client::in_own_schema().await;
+    client.must("CREATE TABLE t (n int, name text)").await;
+    let sql =
+        "INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 50000) AS n RETURNING *";
+    start(&mut client, sql).await;
+    assert_eq!(first_row(&mut client).await, 1);
+    client.connection.end_stream().await.unwrap();
+    assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 50_000);
+    // An error that comes after the rows that were read is told by the end.
+    let sql = "INSERT INTO t SELECT 100000 / (40000 - n), repeat('x', 100) FROM generate_series(1, 50000) AS n RETURNING *";
+    start(&mut client, sql).await;
+    let ended = match batch(&mut client).await {
+        Ok(_) => client.connection.end_stream().await,
+        Err(error) => Err(error),
+    };
+    assert_eq!(ended.unwrap_err().sql_state(), Some("22012"));
+    assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 50_000);
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_of_a_stream_is_told_and_the_status_is_known() {
+    let mut client = Client::new().await;
+    let sql = "SELECT 1 / (2000 - n) FROM generate_series(1, 5000) AS n";
+    for in_transaction in [false, true] {
+        if in_transaction {
+            begin(&mut client).await;
+        }
+        start(&mut client, sql).await;
+        let mut rows = 0;
+        let error = loop {
+            match batch(&mut client).await {
+                Ok(Some(batch)) => rows += batch.len(),
+                Ok(None) => panic!("it cannot end well"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.sql_state(), Some("22012"));
+        assert!(rows < 2000);
+        let status = if in_transaction {
+            Status::Failed
+        } else {
+            Status::Idle
+        };
+        assert_eq!(client.connection.status(), status);
+        client.connection.end_stream().await.unwrap();
+        client.connection.rollback().await.unwrap();
+        assert_eq!(client.get::<i32>("SELECT 7").await, 7);
+    }
+}
+
+/// While the rows are not taken, the server waits: nothing piles up here.
+#[tokio::test]
+async fn a_stream_that_is_not_read_keeps_the_server_waiting() {
+    let mut client = Client::new().await;
+    let mut observer = Client::new().await;
+    let process = client.own().process_id();
+    start(&mut client, MANY).await;
+    first_row(&mut client).await;
+    let sql = format!(
+        "SELECT wait_event FROM pg_catalog.pg_stat_activity WHERE pid = {process} AND wait_event = 'ClientWrite'"
+    );
+    while observer.rows(&sql, &[]).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    client.connection.end_stream().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_during_a_stream_is_an_error_that_says_so() {
+    let mut client = Client::new().await;
+    start(&mut client, MANY).await;
+    let error = client.run("SELECT 1", &[]).await.unwrap_err();
+    assert_eq!(error.kind(), cenote::Kind::Busy);
+    assert_eq!(first_row(&mut client).await, 1, "the stream goes on");
+    client.connection.settle().await.unwrap();
+    assert_eq!(client.get::<i32>("SELECT 7").await, 7);
+}
+
+#[tokio::test]
+async fn a_stream_with_parameters_gives_the_same_the_first_time_and_later() {
+    let mut client = Client::new().await;
+    let sql = "SELECT n, n::text, now() IS NOT NULL FROM generate_series(1, $1::int) AS n";
+    for _ in 0..3 {
+        let params = [value(1000)];
+        let started = client
+            .connection
+            .start_stream(Request::new(sql, &params))
+            .await;
+        assert_eq!(started.unwrap().len(), 3);
+        let mut sum = 0;
+        while let Some(batch) = batch(&mut client).await.unwrap() {
+            for row in batch {
+                assert_eq!(
+                    row.get::<i64>(0).unwrap().to_string(),
+                    row.get::<&str>(1).unwrap()
+                );
+                sum += row.get::<i64>(0).unwrap();
+            }
+        }
+        assert_eq!(sum, 500_500);
+    }
+}
