@@ -10,8 +10,8 @@ use self::postgres_support::{Client, dsn, own_schema, value};
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 
 async fn on_server(client: &mut Client) -> i64 {
-    let rows = client.script(PREPARED).await.unwrap().rows.unwrap();
-    rows.into_rows().next().unwrap().get(0).unwrap()
+    let rows = client.script_rows(PREPARED).await;
+    rows[0].get(0).expect("it is a number")
 }
 
 #[tokio::test]

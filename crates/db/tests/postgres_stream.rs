@@ -7,20 +7,15 @@ mod postgres_support;
 use std::future::poll_fn;
 
 use cenote::Result;
-use cenote::driver::{Batch, Begin, CommitOutcome, Request, Status};
+use cenote::driver::{Batch, CommitOutcome, Request, Status};
 
 use self::postgres_support::{Client, value};
 
 const MANY: &str = "SELECT generate_series(1, 5000000) AS n, repeat('x', 100)";
 
-async fn begin(client: &mut Client) {
-    let begun = client.connection.begin_with(&Begin::default(), None).await;
-    begun.unwrap();
-}
-
 async fn start(client: &mut Client, sql: &str) -> usize {
     let started = client.connection.start_stream(Request::new(sql, &[])).await;
-    started.unwrap().len()
+    started.expect("a stream can be started").len()
 }
 
 async fn batch(client: &mut Client) -> Result<Option<Batch>> {
@@ -28,8 +23,9 @@ async fn batch(client: &mut Client) -> Result<Option<Batch>> {
 }
 
 async fn first_row(client: &mut Client) -> i64 {
-    let batch = batch(client).await.unwrap().unwrap();
-    batch.into_rows().next().unwrap().get(0).unwrap()
+    let batch = batch(client).await.expect("there is no error");
+    let row = batch.and_then(|batch| batch.into_rows().next());
+    row.expect("there are rows").get(0).expect("it is a number")
 }
 
 #[tokio::test]
@@ -37,7 +33,7 @@ async fn a_break_after_a_few_of_millions_of_rows_leaves_the_transaction_to_be_co
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int)").await;
     for batches in 0..4 {
-        begin(&mut client).await;
+        client.begin().await;
         client.must("INSERT INTO t VALUES (1)").await;
         assert_eq!(start(&mut client, MANY).await, 2);
         assert_eq!(client.connection.status(), Status::InTransaction);
@@ -63,7 +59,7 @@ async fn the_portal_of_a_stream_that_was_ended_is_closed() {
     client
         .must("CREATE TABLE t AS SELECT generate_series(1, 100000) AS n")
         .await;
-    begin(&mut client).await;
+    client.begin().await;
     start(&mut client, "SELECT n FROM t").await;
     assert_eq!(first_row(&mut client).await, 1);
     client.connection.end_stream().await.unwrap();
@@ -76,7 +72,7 @@ async fn a_stream_in_a_transaction_gives_all_rows_in_portions() {
     let mut client = Client::new().await;
     let sql = "SELECT n FROM generate_series(1, 100000) AS n";
     for _ in 0..2 {
-        begin(&mut client).await;
+        client.begin().await;
         start(&mut client, sql).await;
         let mut next = 1_i64;
         while let Some(batch) = batch(&mut client).await.unwrap() {
@@ -130,7 +126,7 @@ async fn an_error_in_the_middle_of_a_stream_is_told_and_the_status_is_known() {
     let sql = "SELECT 1 / (2000 - n) FROM generate_series(1, 5000) AS n";
     for in_transaction in [false, true] {
         if in_transaction {
-            begin(&mut client).await;
+            client.begin().await;
         }
         start(&mut client, sql).await;
         let mut rows = 0;

@@ -25,7 +25,7 @@ fn decimal(text: &str) -> Value<'static> {
 }
 
 fn moment(text: &str) -> DateTime {
-    text.parse().unwrap()
+    text.parse().expect("it is a moment")
 }
 
 /// As a new statement, as a kept one, without parameters and as a script.
@@ -37,9 +37,8 @@ async fn check(client: &mut Client, sql: &str, expected: &Value<'static>) {
             "{sql}, {time}: {got:?} is not {expected:?}"
         );
     }
-    let rows = client.script(sql).await.unwrap().rows.unwrap();
-    let row = rows.into_rows().next().unwrap();
-    let got = row.value(0).unwrap();
+    let rows = client.script_rows(sql).await;
+    let got = rows[0].value(0).expect("it can be read");
     assert!(
         same(&got, expected),
         "{sql} as a script: {got:?} is not {expected:?}"

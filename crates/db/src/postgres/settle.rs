@@ -25,7 +25,10 @@ impl PostgresConnection {
     ///
     /// Dropped, the next one goes on where it was.
     pub(super) async fn settle_all(&mut self) -> Result<()> {
-        let may_cancel = self.flight == Flight::Statement;
+        let may_cancel = match &self.stream {
+            Some(stream) => stream.may_cancel(),
+            None => self.flight == Flight::Statement,
+        };
         self.wind_up(may_cancel).await?;
         self.close_portal().await?;
         if let Some(name) = self.preparing.take() {

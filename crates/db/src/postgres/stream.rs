@@ -48,6 +48,11 @@ impl Stream {
     pub(super) fn status(&self) -> Status {
         self.status
     }
+
+    /// What is left of it can be cancelled: that undoes nothing.
+    pub(super) fn may_cancel(&self) -> bool {
+        self.reads_only && !self.in_portions
+    }
 }
 
 impl PostgresConnection {
@@ -219,7 +224,7 @@ impl PostgresConnection {
         let Some(stream) = &self.stream else {
             return Ok(());
         };
-        let may_cancel = stream.reads_only && !stream.in_portions;
+        let may_cancel = stream.may_cancel();
         self.flight = Flight::Brief;
         let mut waste = self.wind_up(may_cancel).await?;
         self.close_portal().await?;

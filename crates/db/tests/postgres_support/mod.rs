@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::driver::{
-    ConnectSettings, Connection, Driver, Dsn, Options, Outcome, Param, Request, Template, Value,
+    Begin, ConnectSettings, Connection, Driver, Dsn, Options, Outcome, Param, Request, Template,
+    Value,
 };
 use cenote::postgres::{Postgres, PostgresConnection};
 use cenote::{FromValue, Result, Row};
@@ -123,6 +124,18 @@ impl Client {
         request.script = true;
         request.cache = false;
         self.connection.run(request).await
+    }
+
+    /// The rows of the last statement of a script, which must not fail.
+    pub(crate) async fn script_rows(&mut self, sql: &str) -> Vec<Row> {
+        let done = self.script(sql).await;
+        let done = done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        done.rows.expect("rows were wanted").into_rows().collect()
+    }
+
+    pub(crate) async fn begin(&mut self) {
+        let begun = self.connection.begin_with(&Begin::default(), None).await;
+        begun.expect("a transaction can be begun");
     }
 
     pub(crate) async fn rows(&mut self, sql: &str, params: &[Param<'_>]) -> Vec<Row> {
