@@ -87,6 +87,10 @@ make_certificates() {
             -keyout "$home/tls/$name.key" -out "$home/tls/$name.crt" -subj "/CN=Cenote tests: $name" \
             -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
     done
+    # Signed by itself, and an authority: what comes of following the manual of many a server.
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -sha256 -days 30 \
+        -keyout "$home/tls/itself.key" -out "$home/tls/itself.crt" -subj "/CN=localhost" \
+        -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" 2>/dev/null
     sign primary -sha256 "DNS:localhost,IP:127.0.0.1,IP:::1"
     sign second -sha384 "DNS:elsewhere.example"
     own_by_server "$home/tls"
@@ -306,8 +310,7 @@ export CENOTE_TEST_POSTGRES_PORT='$primary'
 export CENOTE_TEST_POSTGRES_SECOND_PORT='$second'
 export CENOTE_TEST_POSTGRES_STANDBY_PORT='$standby'
 export CENOTE_TEST_POSTGRES_SOCKETS='$home/sockets'
-export CENOTE_TEST_POSTGRES_TLS_CA='$home/tls/ca.crt'
-export CENOTE_TEST_POSTGRES_TLS_STRANGER='$home/tls/stranger.crt'
+export CENOTE_TEST_POSTGRES_TLS='$home/tls'
 export CENOTE_TEST_POSTGRES_HOME='$home'
 export CENOTE_TEST_POSTGRES_SCRIPT='$script'
 VARIABLES
