@@ -1,0 +1,198 @@
+//! The servers that the tests of the PostgreSQL driver talk to, and what they have in common.
+//!
+//! `ci/postgres.sh` starts them and says where they are; its first lines tell what each is. A
+//! server that a test kills is its [own](own::OwnServer), bad networks are a
+//! [proxy](proxy::Proxy), and a server that breaks the rules is [scripted](scripted).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(dead_code, reason = "every test file uses another part of it")]
+
+pub(crate) mod own;
+pub(crate) mod proxy;
+pub(crate) mod scripted;
+
+use std::collections::hash_map::RandomState;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cenote::{Builder, Db, Error};
+
+/// How long anything may take before a test fails instead of hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What `ci/postgres.sh` says.
+pub(crate) fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!(
+            "{name} is not set; run ci/test.sh, or ci/postgres.sh run -- cargo test -p cenote \
+             --features postgres"
+        )
+    })
+}
+
+/// The primary, by TCP, as a superuser.
+pub(crate) fn dsn() -> String {
+    told("CENOTE_TEST_POSTGRES")
+}
+
+/// The same with more options.
+pub(crate) fn dsn_with(options: &str) -> String {
+    format!("{};{options}", dsn())
+}
+
+pub(crate) fn port() -> u16 {
+    told("CENOTE_TEST_POSTGRES_PORT").parse().unwrap()
+}
+
+/// The server that writes nothing by default.
+pub(crate) fn second_port() -> u16 {
+    told("CENOTE_TEST_POSTGRES_SECOND_PORT").parse().unwrap()
+}
+
+/// The server that is in recovery.
+pub(crate) fn standby_port() -> u16 {
+    told("CENOTE_TEST_POSTGRES_STANDBY_PORT").parse().unwrap()
+}
+
+/// The folder of the servers' Unix sockets.
+pub(crate) fn sockets() -> String {
+    told("CENOTE_TEST_POSTGRES_SOCKETS")
+}
+
+/// A file that has to do with TLS: `ca.crt`, `stranger.crt` …
+pub(crate) fn tls_file(name: &str) -> String {
+    let folder = PathBuf::from(told("CENOTE_TEST_POSTGRES_TLS"));
+    folder.join(name).display().to_string()
+}
+
+/// The superuser of all of them, as options of a DSN.
+pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
+
+/// A port of this machine where nobody listens.
+pub(crate) fn free_port() -> u16 {
+    // Below those that outgoing connections get.
+    loop {
+        let drawn = RandomState::new().build_hasher().finish() % 15_000;
+        let port = 15_000 + u16::try_from(drawn).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A name that nothing else on the server has.
+pub(crate) fn unique(what: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: it only has to be unique.
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{what}_{}_{n}", std::process::id())
+}
+
+/// Fails a test instead of letting it hang.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, future).await;
+    done.unwrap_or_else(|_| panic!("it hangs: {what}"))
+}
+
+/// Waits for what happens in another process: looks every few milliseconds.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    soon(what, async {
+        while !is_so().await {
+            looks.tick().await;
+        }
+    })
+    .await;
+}
+
+/// All connections are back or gone.
+pub(crate) async fn quiet(db: &Db) {
+    until("all connections are back", async || {
+        let status = db.status();
+        status.active == 0 && status.creating == 0 && status.idle == status.total
+    })
+    .await;
+}
+
+/// After whatever has happened: nothing is in use, and as many connections as there may be at once
+/// can all be had, and work.
+pub(crate) async fn assert_whole(db: &Db) {
+    quiet(db).await;
+    let max = db.status().max;
+    soon("every place can be filled", async {
+        let mut held = Vec::new();
+        for n in 0..max {
+            let connection = db.connection().await.unwrap();
+            let n = i64::try_from(n).unwrap();
+            let sql = "SELECT ?::int8 + 1";
+            let answer: i64 = connection.query_as_one(sql, (n,)).await.unwrap();
+            assert_eq!(answer, n + 1);
+            held.push(connection);
+        }
+    })
+    .await;
+    quiet(db).await;
+}
+
+/// The error of the first call on a handle that cannot connect.
+pub(crate) async fn refused(dsn: &str) -> Error {
+    refused_by(Db::builder(dsn)).await
+}
+
+pub(crate) async fn refused_by(builder: Builder) -> Error {
+    let db = builder.max(1).open().await.unwrap();
+    let error = soon("it is refused", db.ping()).await.unwrap_err();
+    quiet(&db).await;
+    assert_eq!(db.status().total, 0, "nothing stays of a failed connect");
+    error
+}
+
+/// A handle whose tables are nobody else's: they are in a schema of its own.
+pub(crate) async fn schema(describe: impl FnOnce(Builder) -> Builder) -> Db {
+    schema_at(&dsn(), describe).await
+}
+
+pub(crate) async fn schema_at(dsn: &str, describe: impl FnOnce(Builder) -> Builder) -> Db {
+    let name = unique("schema");
+    let maker = Db::builder(dsn).max(1).open().await.unwrap();
+    maker
+        .exec(&format!("CREATE SCHEMA {name}"), ())
+        .await
+        .unwrap();
+    maker.close().await.unwrap();
+    let builder = Db::builder(dsn).option("search_path", name);
+    describe(builder).open().await.unwrap()
+}
+
+/// The backend that a call runs on now.
+pub(crate) async fn backend(db: &Db) -> i64 {
+    let sql = "SELECT pg_backend_pid()::int8";
+    db.query_as_one(sql, ()).await.unwrap()
+}
+
+/// Ends a backend, and waits until it is gone.
+pub(crate) async fn terminate(admin: &Db, backend: i64) {
+    let sql = "SELECT pg_terminate_backend(?::int4)";
+    let ended: bool = admin.query_as_one(sql, (backend,)).await.unwrap();
+    assert!(ended);
+    until("the backend is gone", async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
+        let left: i64 = admin.query_as_one(sql, (backend,)).await.unwrap();
+        left == 0
+    })
+    .await;
+}
+
+/// Waits until a backend is busy with a statement that begins so.
+pub(crate) async fn is_running(admin: &Db, backend: i64, statement: &str) {
+    until("the statement runs", async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE pid = ?::int4 AND state = 'active' AND query LIKE ? || '%'";
+        let found: i64 = admin.query_as_one(sql, (backend, statement)).await.unwrap();
+        found == 1
+    })
+    .await;
+}

@@ -1,0 +1,111 @@
+//! A server of a test's own, to be stopped, killed and started again.
+
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+
+use super::{WHO, free_port, told, unique, until};
+
+/// It ends with this, and at the latest with the command that `ci/postgres.sh` runs.
+pub(crate) struct OwnServer {
+    name: String,
+    port: u16,
+    settings: Vec<String>,
+    process: Option<Child>,
+}
+
+impl OwnServer {
+    /// Starts one with these settings, each `name=value`.
+    pub(crate) async fn start(settings: &[&str]) -> Self {
+        let mut server = OwnServer {
+            name: unique("server"),
+            port: free_port(),
+            settings: settings.iter().map(|it| (*it).to_owned()).collect(),
+            process: None,
+        };
+        server.start_again().await;
+        server
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn dsn(&self) -> String {
+        format!("pgsql:host=127.0.0.1;port={};{WHO}", self.port)
+    }
+
+    fn log(&self) -> String {
+        format!("{}/{}.log", told("CENOTE_TEST_POSTGRES_HOME"), self.name)
+    }
+
+    /// Starts it again on the same data, where it was.
+    pub(crate) async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it runs already");
+        let log = File::create(self.log()).unwrap();
+        let mut command = Command::new(told("CENOTE_TEST_POSTGRES_SCRIPT"));
+        command
+            .args(["own", &told("CENOTE_TEST_POSTGRES_HOME"), &self.name])
+            .arg(self.port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        let mut process = command.spawn().unwrap();
+        let log = self.log();
+        until("the server starts", async || {
+            let said = std::fs::read_to_string(&log).unwrap();
+            let ended = process.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {said}");
+            said.contains("ready to accept connections")
+        })
+        .await;
+        self.process = Some(process);
+    }
+
+    /// Sends a signal to its main process.
+    pub(crate) fn signal(&self, signal: &str) {
+        let process = self.process.as_ref().expect("it runs");
+        send(signal, &process.id().to_string());
+    }
+
+    /// It goes at once, as if the machine had lost its power.
+    pub(crate) async fn crash(&mut self) {
+        self.signal("QUIT");
+        self.wait().await;
+    }
+
+    /// It ends in order, but waits for no client.
+    pub(crate) async fn stop(&mut self) {
+        self.signal("INT");
+        self.wait().await;
+    }
+
+    async fn wait(&mut self) {
+        let process = self.process.as_mut().expect("it runs");
+        until("the server ends", async || {
+            process.try_wait().unwrap().is_some()
+        })
+        .await;
+        self.process = None;
+    }
+}
+
+/// Sends a signal to a process of a server: to a backend, too.
+pub(crate) fn send(signal: &str, process: &str) {
+    let sent = Command::new("kill")
+        .args([&format!("-{signal}"), process])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            send("QUIT", &process.id().to_string());
+            // It has nothing to write down, so it does not take long.
+            let _ = process.wait();
+        }
+    }
+}
