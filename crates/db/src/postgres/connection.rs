@@ -181,6 +181,9 @@ impl PostgresConnection {
         let next = match frame.tag {
             b'Z' => {
                 self.status = startup::status(Reader(body));
+                if self.status == Status::Unknown {
+                    return Err(self.wire.garbage("its status is none that there is"));
+                }
                 self.wire.consume(frame);
                 return self.wire.ready();
             }
