@@ -1,0 +1,146 @@
+//! Servers and networks that stop saying anything.
+
+use std::time::Duration;
+
+use cenote::{Db, Error, Kind};
+
+use crate::servers::own::send;
+use crate::servers::proxy::Proxy;
+use crate::servers::scripted::{Client, Scripted, message};
+use crate::servers::{assert_whole, backend, dsn, is_running, port, quiet, schema_at, soon, until};
+
+const CLEANUP: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_server_that_stops_in_the_middle_of_a_message_is_given_up_when_its_time_is_over() {
+    // Half a row: what it says it still has to send never comes.
+    for part in [
+        &b"D"[..],
+        b"D\0\0",
+        b"D\0\0\0\x20\0\x01\0\0\0\x10abc",
+        // As much as the protocol allows: nobody may make room for it before it has come.
+        b"D\x3f\xff\xff\xff\0\x01\x3f\xff\xff\xf0abc",
+    ] {
+        let part = part.to_vec();
+        let server = Scripted::new(move |mut client: Client| {
+            let part = part.clone();
+            async move {
+                client.let_in().await;
+                client.read_request().await;
+                client.send(&message(b'1', &[])).await;
+                client.send(&part).await;
+                client.fall_silent().await;
+            }
+        })
+        .await;
+        let db = Db::builder(&server.dsn())
+            .statement_timeout(Duration::from_millis(100))
+            .cleanup_timeout(CLEANUP)
+            .max(1)
+            .open()
+            .await
+            .unwrap();
+        let query = db.query("SELECT ?::text", ("x",));
+        let error = soon("the statement's limit ends it", query)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::StatementTimeout, "{error:?}");
+        quiet(&db).await;
+        assert_eq!(db.status().total, 0, "its place is free");
+    }
+}
+
+#[tokio::test]
+async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_the_deadline() {
+    let proxy = Proxy::new(port()).await;
+    let db = Db::builder(&proxy.dsn())
+        .max(2)
+        .cleanup_timeout(CLEANUP)
+        .open()
+        .await
+        .unwrap();
+    let before = backend(&db).await;
+    proxy.freeze(true);
+    let call = db.query_as_one::<i64>("SELECT 1::int8", ());
+    let waited = tokio::time::timeout(Duration::from_millis(50), call).await;
+    assert!(waited.is_err(), "nothing comes through");
+    quiet(&db).await;
+    assert_eq!(db.status().total, 0, "it could not be settled in time");
+    proxy.freeze(false);
+    assert_whole(&db).await;
+    assert_ne!(backend(&db).await, before);
+}
+
+#[tokio::test]
+async fn a_commit_into_a_silent_network_can_be_given_up_and_its_place_is_free() {
+    let proxy = Proxy::new(port()).await;
+    let db = schema_at(&proxy.dsn(), |builder| {
+        builder.max(1).cleanup_timeout(CLEANUP)
+    })
+    .await;
+    db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
+    let commit = db.transaction(async || {
+        db.exec("INSERT INTO t VALUES (1)", ()).await?;
+        proxy.freeze(true);
+        Ok(())
+    });
+    let waited = tokio::time::timeout(Duration::from_millis(400), commit).await;
+    assert!(waited.is_err(), "nothing comes through");
+    quiet(&db).await;
+    assert_eq!(db.status().total, 0, "it could not be settled in time");
+    proxy.freeze(false);
+    assert_whole(&db).await;
+    let rows: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert!(rows <= 1, "committed or not, but once");
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_react_to_a_cancel_is_given_up_within_the_deadline() {
+    let admin = Db::open(&dsn()).await.unwrap();
+    let db = Db::builder(&dsn())
+        .max(1)
+        .cleanup_timeout(CLEANUP)
+        .open()
+        .await
+        .unwrap();
+    let process = backend(&db).await;
+    let caller = db.clone();
+    let task = cenote::spawn(async move {
+        caller.query("SELECT pg_sleep(600)", ()).await?;
+        Ok::<(), Error>(())
+    });
+    is_running(&admin, process, "SELECT pg_sleep(600)").await;
+    send("STOP", &process.to_string());
+    task.abort();
+    quiet(&db).await;
+    assert_eq!(db.status().total, 0, "the connection was given up");
+    assert_whole(&db).await;
+    send("CONT", &process.to_string());
+    until("the server is rid of it", async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
+        let left: i64 = admin.query_as_one(sql, (process,)).await.unwrap();
+        left == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
+    let db = Db::builder(&dsn())
+        .max(1)
+        .statement_timeout(Duration::from_millis(100))
+        .open()
+        .await
+        .unwrap();
+    let before = backend(&db).await;
+    let slow = db.query("SELECT pg_sleep(600)", ());
+    let error = soon("the limit ends it", slow).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::StatementTimeout, "{error:?}");
+    quiet(&db).await;
+    assert_eq!(
+        backend(&db).await,
+        before,
+        "cancelled, drained, and fit for use"
+    );
+    assert_whole(&db).await;
+}
