@@ -46,7 +46,7 @@ pub(super) struct Answer {
     /// The statement goes by the extended protocol.
     extended: bool,
     /// What the server refused first.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<Box<Report>>,
     /// What was wrong on our side; less than what the server says.
     pub(super) wrong: Option<Error>,
 }
@@ -113,7 +113,6 @@ impl Answer {
     }
 
     /// Takes a message that is none of those that may come at any time.
-    #[inline]
     pub(super) fn take(
         &mut self,
         tag: u8,
@@ -142,7 +141,7 @@ impl Answer {
             b'3' | b'd' | b'c' => {}
             b'E' => match Report::read(body) {
                 Some(report) => {
-                    self.report.get_or_insert(report);
+                    self.report.get_or_insert_with(|| Box::new(report));
                 }
                 None => return Next::Garbage("an error cannot be read"),
             },
@@ -167,8 +166,8 @@ impl Answer {
         self.complete = false;
     }
 
-    #[inline]
-    fn row(&mut self, body: &[u8]) -> Next {
+    /// Takes a DataRow.
+    pub(super) fn row(&mut self, body: &[u8]) -> Next {
         if self.is_waste {
             return Next::Read;
         }
@@ -253,8 +252,13 @@ impl Answer {
 
     /// What went wrong, if something did: the server's word first.
     pub(super) fn error(&mut self) -> Option<Error> {
-        let report = self.report.take().map(error::from_report);
+        let report = self.report.take().map(|report| error::from_report(*report));
         report.or_else(|| self.wrong.take())
+    }
+
+    /// Nothing went wrong.
+    pub(super) fn is_fine(&self) -> bool {
+        self.report.is_none() && self.wrong.is_none()
     }
 
     /// What came of it.

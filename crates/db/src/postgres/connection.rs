@@ -137,11 +137,30 @@ impl PostgresConnection {
     ///
     /// A cancel leaves it to be settled.
     pub(super) async fn receive(&mut self, answer: &mut Answer) -> Result<()> {
+        poll_fn(|cx| self.poll_receive(cx, answer)).await
+    }
+
+    /// Sends what there is to be sent, and reads until the server is done with all of it.
+    ///
+    /// # Errors
+    ///
+    /// The connection is gone; if the server said why, with that.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        answer: &mut Answer,
+    ) -> Poll<Result<()>> {
         loop {
-            if self.digest(answer)? {
-                return Ok(());
+            match self.digest(answer) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.fill(answer).await?;
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(lost)) => return Poll::Ready(Err(self.why_lost(lost, answer))),
+                Poll::Pending => return Poll::Pending,
+            }
         }
     }
 
@@ -158,7 +177,7 @@ impl PostgresConnection {
     /// The connection is gone: if the server said why, that is the error.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
         match answer.report.take_if(|report| report.is_fatal()) {
-            Some(report) => self.wire.unless_sent(error::from_report(report)),
+            Some(report) => self.wire.unless_sent(error::from_report(*report)),
             None => lost,
         }
     }
@@ -175,10 +194,10 @@ impl PostgresConnection {
     }
 
     /// Reads one message.
-    #[inline]
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
         let body = self.wire.body(frame);
         let next = match frame.tag {
+            b'D' => answer.row(body),
             b'Z' => {
                 self.status = startup::status(Reader(body));
                 if self.status == Status::Unknown {

@@ -10,6 +10,7 @@
 //! A BEGIN goes before, in the same batch, by the same protocol: as a query of its own it could
 //! fail while what follows is carried out, and committed.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -20,7 +21,7 @@ use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
 use super::param::{bind, need_types};
-use super::statement::{ALL_TEXT, Statement, name_of};
+use super::statement::{ALL_TEXT, Statement, bind_head, name_of};
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Result};
@@ -37,6 +38,15 @@ pub(super) enum Way {
 }
 
 impl Way {
+    /// What is to be gathered from the server.
+    fn answer(&self, begin: Option<&str>, request: &Request<'_>) -> Answer {
+        let answer = match self {
+            Way::Known(statement) => Answer::of(&statement.layout, request.rows),
+            Way::New(_) => Answer::new(request.rows),
+        };
+        answer.extended(u32::from(begin.is_some()))
+    }
+
     pub(super) fn name(&self) -> &str {
         match self {
             Way::Known(statement) => &statement.name,
@@ -53,8 +63,32 @@ impl PostgresConnection {
         request: Request<'_>,
     ) -> Result<Outcome> {
         self.begin_call(Flight::Statement)?;
-        let done = self.execute_in_call(begin, &request).await;
+        let was_idle = self.status == Status::Idle;
+        // The way of nearly all calls, without a detour.
+        if let Some(statement) = self.known(&request) {
+            let way = Way::Known(statement);
+            let queued = self.send(begin, &request, &way);
+            self.finish_call(queued)?;
+            let mut answer = way.answer(begin, &request);
+            let done = poll_fn(|cx| self.poll_receive(cx, &mut answer)).await;
+            self.finish_call(done)?;
+            if answer.is_fine() {
+                return answer.outcome(self.warnings_so_far());
+            }
+            answer.explain(request.params.len(), way.name());
+            if !(was_idle && self.forget_if_stale(&answer, &way)) {
+                return answer.outcome(self.warnings_so_far());
+            }
+            self.flight = Flight::Statement;
+        }
+        let done = self.execute_in_call(begin, &request, was_idle).await;
         self.finish_call(done)
+    }
+
+    /// A statement that is kept, if it can be run as it is.
+    fn known(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
+        let is_plain = request.cache && !request.script && !need_types(request.params);
+        is_plain.then(|| self.cache.get(request.sql)).flatten()
     }
 
     /// The call is over if its answer has come, or if nothing of it was sent.
@@ -69,6 +103,7 @@ impl PostgresConnection {
         &mut self,
         begin: Option<&str>,
         request: &Request<'_>,
+        was_idle: bool,
     ) -> Result<Outcome> {
         if request.script {
             if !request.params.is_empty() {
@@ -77,16 +112,22 @@ impl PostgresConnection {
             let answer = self.simple(request.sql, Answer::new(request.rows)).await?;
             return answer.outcome(self.warnings_so_far());
         }
-        let was_idle = self.status == Status::Idle;
+        self.roll_back_leftover(was_idle).await?;
         let (mut answer, way) = self.execute_once(begin, request).await?;
         if was_idle && self.forget_if_stale(&answer, &way) {
-            if self.status != Status::Idle {
-                // It was to be the first of its transaction: there is nothing in it.
-                self.simple("ROLLBACK", Answer::new(false)).await?;
-            }
+            self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
         answer.outcome(self.warnings_so_far())
+    }
+
+    /// Ends a transaction that began with a statement which is to be tried once more: there is
+    /// nothing else in it.
+    async fn roll_back_leftover(&mut self, was_idle: bool) -> Result<()> {
+        if was_idle && self.status != Status::Idle {
+            self.simple("ROLLBACK", Answer::new(false)).await?;
+        }
+        Ok(())
     }
 
     /// A kept statement turned out to be gone, or its plan to be of no use any more: it is
@@ -120,25 +161,26 @@ impl PostgresConnection {
             Ok(way) => way,
             Err(refused) => return Ok((refused, way_of_nothing())),
         };
-        let mark = self.wire.mark();
-        let queued = self.queue(begin, request, &way, 0);
-        if let Err(wrong) = queued {
-            self.wire.undo(mark);
-            return Err(wrong);
-        }
-        self.unwanted.clear();
-        self.wire.sync();
-        let skip = u32::from(begin.is_some());
-        let mut answer = match &way {
-            Way::Known(statement) => Answer::of(&statement.layout, request.rows),
-            Way::New(_) => Answer::new(request.rows),
-        }
-        .extended(skip);
+        self.send(begin, request, &way)?;
+        let mut answer = way.answer(begin, request);
         self.note_preparing(&way);
         self.receive(&mut answer).await?;
         self.keep(&way, request.sql, &answer);
         answer.explain(request.params.len(), way.name());
         Ok((answer, way))
+    }
+
+    /// Puts a statement into the outbox, up to its Sync; or nothing, if a parameter cannot be
+    /// sent.
+    fn send(&mut self, begin: Option<&str>, request: &Request<'_>, way: &Way) -> Result<()> {
+        let mark = self.wire.mark();
+        if let Err(wrong) = self.queue(begin, request, way, 0) {
+            self.wire.undo(mark);
+            return Err(wrong);
+        }
+        self.unwanted.clear();
+        self.wire.sync();
+        Ok(())
     }
 
     /// How a statement is to be run, with its types known if its parameters need that. What the
@@ -213,12 +255,12 @@ impl PostgresConnection {
         match way {
             Way::Known(statement) => bind(
                 out,
-                &statement.name,
+                &statement.bind_head,
                 Some(&statement.params),
                 request.params,
                 &statement.result_formats,
             )?,
-            Way::New(name) => bind(out, name, None, request.params, ALL_TEXT)?,
+            Way::New(name) => bind(out, &bind_head(name), None, request.params, ALL_TEXT)?,
         }
         execute(out, limit);
         Ok(())
@@ -232,7 +274,7 @@ impl PostgresConnection {
         }
         if let Some(begin) = begin {
             parse(out, "", begin)?;
-            bind(out, "", None, &[], ALL_TEXT)?;
+            bind(out, &bind_head(""), None, &[], ALL_TEXT)?;
             execute(out, 0);
         }
         if let Way::New(name) = way {
@@ -367,12 +409,19 @@ impl PostgresConnection {
             return Err(wrong);
         }
         self.note_preparing(&way);
+        let new_head = bind_head(way.name());
         let mut was_flushed = false;
         for (n, set) in sets.iter().enumerate() {
             let out = self.wire.outbox();
             let bound = match &way {
-                Way::Known(of) => bind(out, &of.name, Some(&of.params), set, &of.result_formats),
-                Way::New(name) => bind(out, name, None, set, ALL_TEXT),
+                Way::Known(of) => bind(
+                    out,
+                    &of.bind_head,
+                    Some(&of.params),
+                    set,
+                    &of.result_formats,
+                ),
+                Way::New(_) => bind(out, &new_head, None, set, ALL_TEXT),
             };
             if let Err(wrong) = bound {
                 let wrong = in_set(wrong, n, sets.len());
@@ -406,7 +455,7 @@ impl PostgresConnection {
     ///
     /// A cancel leaves a batch without its Sync, which is sent when it is settled.
     async fn send_part(&mut self, answer: &mut Answer) -> Result<()> {
-        let sent = std::future::poll_fn(|cx| self.wire.poll_flush(cx)).await;
+        let sent = poll_fn(|cx| self.wire.poll_flush(cx)).await;
         sent.map_err(|lost| self.why_lost(lost, answer))?;
         while let Some(frame) = self.wire.frame()? {
             self.take(frame, answer)?;
@@ -426,7 +475,8 @@ fn in_set(wrong: Error, n: usize, of: usize) -> Error {
 }
 
 pub(super) fn execute(out: &mut BytesMut, limit: i32) {
-    frontend::execute("", limit, out).expect("the unnamed portal has no NUL in its name");
+    let [a, b, c, d] = limit.to_be_bytes();
+    out.extend_from_slice(&[b'E', 0, 0, 0, 9, 0, a, b, c, d]);
 }
 
 fn parse(out: &mut BytesMut, name: &str, sql: &str) -> Result<()> {

@@ -48,21 +48,21 @@ pub(super) fn need_types(params: &[Param<'_>]) -> bool {
     params.iter().any(|param| matches!(param, Param::Native(_)))
 }
 
-/// Writes a Bind of the unnamed portal. `types` are those that the statement wants, if they
-/// are known.
+/// Writes a Bind of the unnamed portal, which begins with `head` and ends with
+/// `result_formats`. `types` are those that the statement wants, if they are known.
 ///
 /// # Errors
 ///
 /// A parameter cannot be sent. Nothing has been written then.
 pub(super) fn bind(
     out: &mut BytesMut,
-    statement: &str,
+    head: &[u8],
     types: Option<&[Type]>,
     params: &[Param<'_>],
     result_formats: &[u8],
 ) -> Result<()> {
     let start = out.len();
-    let written = write_bind(out, statement, types, params, result_formats);
+    let written = write_bind(out, head, types, params, result_formats);
     if written.is_err() {
         out.truncate(start);
     }
@@ -71,7 +71,7 @@ pub(super) fn bind(
 
 fn write_bind(
     out: &mut BytesMut,
-    statement: &str,
+    head: &[u8],
     types: Option<&[Type]>,
     params: &[Param<'_>],
     result_formats: &[u8],
@@ -84,12 +84,8 @@ fn write_bind(
         return Err(error::wrong_count(types.len(), params.len()));
     }
     let start = out.len();
-    out.reserve(32 + statement.len() + params.len() * 16 + result_formats.len());
-    out.put_u8(b'B');
-    out.put_i32(0);
-    out.put_u8(0);
-    out.put_slice(statement.as_bytes());
-    out.put_u8(0);
+    out.reserve(head.len() + 4 + params.len() * 16 + result_formats.len() + 64);
+    out.extend_from_slice(head);
     let type_of = |n: usize| types.and_then(|types| types.get(n));
     out.put_u16(count);
     for (n, param) in params.iter().enumerate() {
@@ -102,7 +98,7 @@ fn write_bind(
             Error::new(Kind::Type, message)
         })?;
     }
-    out.put_slice(result_formats);
+    out.extend_from_slice(result_formats);
     set_length(out, start + 1, "the parameters")
 }
 

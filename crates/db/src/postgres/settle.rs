@@ -79,23 +79,8 @@ impl PostgresConnection {
         }
     }
 
-    fn poll_drain(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
-        loop {
-            match self.digest(waste) {
-                Ok(true) => return Poll::Ready(Ok(())),
-                Ok(false) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-            match self.wire.poll_fill(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(lost)) => return Poll::Ready(Err(self.why_lost(lost, waste))),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
     fn poll_wind_up(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
-        let is_over = match self.poll_drain(cx, waste) {
+        let is_over = match self.poll_receive(cx, waste) {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => false,

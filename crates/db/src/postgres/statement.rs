@@ -18,21 +18,33 @@ pub(super) struct Statement {
     /// The types of its parameters.
     pub(super) params: Vec<Type>,
     pub(super) layout: Arc<Layout>,
+    /// The beginning of its Bind, up to the parameters; its length is yet to be written.
+    pub(super) bind_head: Box<[u8]>,
     /// The end of its Bind: in which form each column is to come.
-    pub(super) result_formats: Vec<u8>,
+    pub(super) result_formats: Box<[u8]>,
 }
 
 impl Statement {
     pub(super) fn new(name: String, sql: &str, params: Vec<Type>, layout: Arc<Layout>) -> Self {
-        let result_formats = result_formats(&layout);
+        let bind_head = bind_head(&name).into();
+        let result_formats = result_formats(&layout).into();
         Statement {
             name,
             sql: sql.into(),
             params,
             layout,
+            bind_head,
             result_formats,
         }
     }
+}
+
+/// The beginning of a Bind of the unnamed portal to the statement of this name.
+pub(super) fn bind_head(name: &str) -> Vec<u8> {
+    let mut head = vec![b'B', 0, 0, 0, 0, 0];
+    head.extend_from_slice(name.as_bytes());
+    head.push(0);
+    head
 }
 
 /// All columns as text, or none there.

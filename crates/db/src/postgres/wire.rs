@@ -14,7 +14,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use postgres_protocol::message::frontend;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::error;
@@ -128,7 +127,7 @@ impl Wire {
 
     /// Ends a batch of messages: the server answers it with ReadyForQuery.
     pub(super) fn sync(&mut self) {
-        frontend::sync(&mut self.outbox);
+        self.outbox.extend_from_slice(&[b'S', 0, 0, 0, 4]);
         self.note_sync();
     }
 
