@@ -81,7 +81,8 @@ impl PostgresConnection {
             }
             self.flight = Flight::Statement;
         }
-        let done = self.execute_in_call(begin, &request, was_idle).await;
+        // In a box of its own, so that the future of the short way stays small.
+        let done = Box::pin(self.execute_in_call(begin, &request, was_idle)).await;
         self.finish_call(done)
     }
 
