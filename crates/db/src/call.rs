@@ -7,7 +7,7 @@ use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::coroutine::{Bind, Frame, Seen};
-use crate::driver::{Batch, Outcome, Param, Request};
+use crate::driver::{Outcome, Param, Request};
 use crate::handle::Handle;
 use crate::op::{Op, RunBatch};
 use crate::params::Params;
@@ -462,17 +462,15 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        Ok(outcome
-            .rows
-            .into_iter()
-            .flat_map(Batch::into_rows)
-            .collect())
+        let rows = self.run(sql, params, true).await?.rows;
+        Ok(rows.map_or_else(Vec::new, |rows| rows.into_rows().collect()))
     }
 
     pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
         let site = self.site;
-        let mut rows = self.query(sql, params).await?;
+        let Some(rows) = self.run(sql, params, true).await?.rows else {
+            return Ok(None);
+        };
         if rows.len() > 1 {
             let message = format!(
                 "at most one row was asked for, and there are {}",
@@ -480,7 +478,7 @@ impl<'a> Call<'a> {
             );
             return Err(Error::new(Kind::TooManyRows, message).at(site));
         }
-        Ok(rows.pop())
+        Ok(rows.into_rows().next())
     }
 
     pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {

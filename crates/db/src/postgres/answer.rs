@@ -1,6 +1,6 @@
 //! What a call gathers from the server's answer, message by message.
 //!
-//! No I/O here: [`Answer::take`] is given one message after the other, whatever stands in it.
+//! No I/O here: an [`Answer`] is given one message after the other, whatever stands in it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use postgres_types::{Oid, Type};
 use super::error;
 use super::message::{self, Report, Tag};
 use super::types::{Layout, push_row};
-use crate::driver::{BatchBuilder, Outcome};
+use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::{Error, Result};
 
 /// What a call has gathered so far.
@@ -86,11 +86,9 @@ impl Answer {
 
     /// For rows of this layout, in the form that it asks for.
     pub(super) fn of(layout: &Arc<Layout>, wants_rows: bool) -> Self {
-        let rows = wants_rows.then(|| BatchBuilder::new(Arc::clone(&layout.columns)));
         Answer {
             wants_rows,
             layout: Some(Arc::clone(layout)),
-            rows,
             ..Answer::default()
         }
     }
@@ -112,7 +110,8 @@ impl Answer {
         self.extended
     }
 
-    /// Takes a message that is none of those that may come at any time.
+    /// Takes a message that is no row, no end of a command, and none of those that may come at
+    /// any time.
     pub(super) fn take(
         &mut self,
         tag: u8,
@@ -120,8 +119,6 @@ impl Answer {
         known: impl Fn(Oid) -> Option<Type>,
     ) -> Next {
         match tag {
-            b'D' => return self.row(body),
-            b'C' => return self.command_complete(body),
             b'2' => self.bound += 1,
             b'1' => self.parsed += 1,
             b'T' => {
@@ -159,9 +156,7 @@ impl Answer {
 
     fn describe(&mut self, layout: Arc<Layout>) {
         self.described = true;
-        self.rows = self
-            .wants_rows
-            .then(|| BatchBuilder::new(Arc::clone(&layout.columns)));
+        self.rows = None;
         self.layout = Some(layout);
         self.complete = false;
     }
@@ -174,9 +169,12 @@ impl Answer {
         let Some(layout) = &self.layout else {
             return Next::Garbage("a row came without a description");
         };
-        let Some(rows) = &mut self.rows else {
+        if !self.wants_rows || self.wrong.is_some() {
             return Next::Read;
-        };
+        }
+        let rows = self.rows.get_or_insert_with(|| {
+            BatchBuilder::with_capacity(Arc::clone(&layout.columns), 1, body.len())
+        });
         match push_row(rows, layout, self.all_text, body) {
             Some(Ok(())) => {}
             Some(Err(wrong)) => {
@@ -189,13 +187,11 @@ impl Answer {
         Next::Read
     }
 
-    fn command_complete(&mut self, body: &[u8]) -> Next {
-        let Some(tag) = Tag::read(body) else {
-            return Next::Garbage("a command tag cannot be read");
-        };
+    /// Takes a CommandComplete.
+    pub(super) fn command_complete(&mut self, tag: Tag<'_>) {
         if let Some(skip) = self.skip.checked_sub(1) {
             self.skip = skip;
-            return Next::Read;
+            return;
         }
         if self.complete && !self.adds_up {
             // Of a script the last statement counts, and this one has no rows.
@@ -209,7 +205,6 @@ impl Answer {
             true => self.affected.saturating_add(affected),
             false => affected,
         };
-        Next::Read
     }
 
     /// How many rows wait to be taken, and how many bytes they have.
@@ -220,11 +215,8 @@ impl Answer {
     }
 
     /// Takes the rows that have come so far.
-    pub(super) fn take_rows(&mut self) -> Option<crate::driver::Batch> {
-        let layout = self.layout.as_ref()?;
-        let empty = BatchBuilder::new(Arc::clone(&layout.columns));
-        let rows = std::mem::replace(self.rows.as_mut()?, empty);
-        Some(rows.finish())
+    pub(super) fn take_rows(&mut self) -> Option<Batch> {
+        self.rows.take().map(BatchBuilder::finish)
     }
 
     /// Says what the server could not know: that there were too many or too few parameters, or
@@ -266,7 +258,11 @@ impl Answer {
         if let Some(error) = self.error() {
             return Err(error);
         }
-        let nothing = || BatchBuilder::new(Arc::clone(&Layout::empty().columns));
+        let layout = self.layout.take();
+        let nothing = || {
+            let layout = layout.unwrap_or_else(Layout::empty);
+            BatchBuilder::new(Arc::clone(&layout.columns))
+        };
         let rows = self.rows.take();
         Ok(Outcome {
             rows: self

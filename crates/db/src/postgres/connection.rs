@@ -6,12 +6,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use postgres_protocol::message::frontend;
-
 use super::answer::{Answer, Next};
 use super::cancel::Cancel;
 use super::connect::Types;
-use super::error;
 use super::hosts::Peer;
 use super::message::{self, Reader, Report, Tag};
 use super::param;
@@ -20,6 +17,7 @@ use super::startup::{self, CancelKey, Started};
 use super::statement::Cache;
 use super::stream::Stream;
 use super::wire::{Frame, Wire};
+use super::{error, frontend};
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value,
@@ -210,15 +208,17 @@ impl PostgresConnection {
                 self.take_any_time(frame);
                 return Ok(());
             }
-            b'C' => {
-                if let Some(tag) = Tag::read(body)
-                    && self.session.note_tag(tag) == Told::NoStatements
-                {
-                    self.cache.clear();
-                    self.unwanted.clear();
+            b'C' => match Tag::read(body) {
+                Some(tag) => {
+                    answer.command_complete(tag);
+                    if self.session.note_tag(tag) == Told::NoStatements {
+                        self.cache.clear();
+                        self.unwanted.clear();
+                    }
+                    Next::Read
                 }
-                answer.take(frame.tag, body, |_| None)
-            }
+                None => Next::Garbage("a command tag cannot be read"),
+            },
             tag => {
                 let types = &self.types;
                 answer.take(tag, body, |oid| types.get(oid))
@@ -255,8 +255,7 @@ impl PostgresConnection {
     /// Tells the server that no data will come for its COPY.
     fn fail_copy(&mut self, answer: &Answer) -> Result<()> {
         let out = self.wire.outbox_in_batch();
-        frontend::copy_fail("no data can be sent here", out)
-            .map_err(|_| error::has_nul("a message"))?;
+        frontend::copy_fail(out)?;
         if answer.is_extended() {
             // It took the one that was sent for a part of the data.
             frontend::sync(out);
@@ -267,9 +266,9 @@ impl PostgresConnection {
     /// Runs SQL by the simple protocol, as it is.
     pub(super) async fn simple(&mut self, sql: &str, mut answer: Answer) -> Result<Answer> {
         let mark = self.wire.mark();
-        if frontend::query(sql, self.wire.outbox()).is_err() {
+        if let Err(wrong) = frontend::query(self.wire.outbox(), sql) {
             self.wire.undo(mark);
-            return Err(error::has_nul("the SQL"));
+            return Err(wrong);
         }
         self.wire.note_sync();
         self.receive(&mut answer).await?;

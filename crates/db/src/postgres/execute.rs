@@ -13,15 +13,14 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use bytes::BytesMut;
-use postgres_protocol::message::frontend;
 use postgres_types::{Oid, Type};
 
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
+use super::frontend::{bind_head, close_statement, describe_statement, execute, parse};
 use super::param::{bind, need_types};
-use super::statement::{ALL_TEXT, Statement, bind_head, name_of};
+use super::statement::{ALL_TEXT, Statement, name_of};
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Result};
@@ -271,7 +270,7 @@ impl PostgresConnection {
     fn queue_preparation(&mut self, begin: Option<&str>, sql: &str, way: &Way) -> Result<()> {
         let out = self.wire.outbox();
         for name in &self.unwanted {
-            close(out, b'S', name)?;
+            close_statement(out, name)?;
         }
         if let Some(begin) = begin {
             parse(out, "", begin)?;
@@ -473,21 +472,4 @@ fn in_set(wrong: Error, n: usize, of: usize) -> Error {
     let message = format!("set {} of {of}: {}", n + 1, wrong.message());
     let kind = wrong.kind();
     wrong.wrapped(kind, message)
-}
-
-pub(super) fn execute(out: &mut BytesMut, limit: i32) {
-    let [a, b, c, d] = limit.to_be_bytes();
-    out.extend_from_slice(&[b'E', 0, 0, 0, 9, 0, a, b, c, d]);
-}
-
-fn parse(out: &mut BytesMut, name: &str, sql: &str) -> Result<()> {
-    frontend::parse(name, sql, [], out).map_err(|_| error::has_nul("the SQL"))
-}
-
-fn describe_statement(out: &mut BytesMut, name: &str) -> Result<()> {
-    frontend::describe(b'S', name, out).map_err(|_| error::has_nul("a name"))
-}
-
-pub(super) fn close(out: &mut BytesMut, what: u8, name: &str) -> Result<()> {
-    frontend::close(what, name, out).map_err(|_| error::has_nul("a name"))
 }

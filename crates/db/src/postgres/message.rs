@@ -157,14 +157,24 @@ pub(super) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
 pub(super) struct Tag<'m>(pub(super) &'m [u8]);
 
 impl<'m> Tag<'m> {
+    #[inline]
     pub(super) fn read(body: &'m [u8]) -> Option<Self> {
-        let mut reader = Reader(body);
-        let tag = reader.text()?;
-        reader.is_empty().then_some(Tag(tag))
+        match body {
+            [tag @ .., 0] => Some(Tag(tag)),
+            _ => None,
+        }
     }
 
     /// How many rows were changed, if that is what the command does.
+    #[inline]
     pub(super) fn affected(self) -> u64 {
+        match self.0.first() {
+            Some(b'I' | b'U' | b'D' | b'M' | b'C') => self.affected_by_change(),
+            _ => 0,
+        }
+    }
+
+    fn affected_by_change(self) -> u64 {
         let changes = [&b"INSERT "[..], b"UPDATE ", b"DELETE ", b"MERGE ", b"COPY "];
         if !changes.iter().any(|verb| self.0.starts_with(verb)) {
             return 0;

@@ -10,7 +10,7 @@
 //! | `hosts`, `socket`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
 //! | `connect`, `startup` | the template; the login |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `wire`, `message`, `answer` | bytes and where a message ends; what stands in it; what a call gathers of it |
+//! | `wire`, `frontend`, `message`, `answer` | bytes and where a message ends; what we say; what the server says; what a call gathers of it |
 //! | `execute`, `statement` | running statements; those that are kept |
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
@@ -29,6 +29,7 @@ mod end_point;
 mod env;
 mod error;
 mod execute;
+mod frontend;
 mod hosts;
 mod lookup;
 mod message;

@@ -5,14 +5,16 @@
 //! bytes go as they are. Afterwards the types are known: a value that fits one goes in binary, any
 //! other still as text, which the server reads or refuses.
 
-use std::fmt::{self, Write};
+use std::fmt;
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
-use postgres_types::{IsNull, ToSql, Type};
+use bytes::BytesMut;
+use postgres_types::{Format, IsNull, ToSql, Type};
 
 use super::calendar;
 use super::error;
+use super::frontend::set_length;
 use crate::driver::{Native, Param, Value};
 use crate::value::{Date, DateTime, Time, hyphenated};
 use crate::{Error, Kind, Result};
@@ -55,7 +57,7 @@ pub(super) fn need_types(params: &[Param<'_>]) -> bool {
 ///
 /// A parameter cannot be sent. Nothing has been written then.
 pub(super) fn bind(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     head: &[u8],
     types: Option<&[Type]>,
     params: &[Param<'_>],
@@ -70,7 +72,7 @@ pub(super) fn bind(
 }
 
 fn write_bind(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     head: &[u8],
     types: Option<&[Type]>,
     params: &[Param<'_>],
@@ -84,53 +86,28 @@ fn write_bind(
         return Err(error::wrong_count(types.len(), params.len()));
     }
     let start = out.len();
-    out.reserve(head.len() + 4 + params.len() * 16 + result_formats.len() + 64);
+    out.reserve(head.len() + 8 + params.len() * 18 + result_formats.len() + 64);
     out.extend_from_slice(head);
-    let type_of = |n: usize| types.and_then(|types| types.get(n));
-    out.put_u16(count);
-    for (n, param) in params.iter().enumerate() {
-        out.put_i16(format_of(param, type_of(n)));
+    out.extend_from_slice(&count.to_be_bytes());
+    // The formats come before the values, and are known with them.
+    let formats = out.len();
+    for _ in params {
+        out.extend_from_slice(&AS_TEXT.to_be_bytes());
     }
-    out.put_u16(count);
+    out.extend_from_slice(&count.to_be_bytes());
     for (n, param) in params.iter().enumerate() {
-        write_param(out, param, type_of(n)).map_err(|wrong| {
+        let wanted = types.and_then(|types| types.get(n));
+        let format = write_param(out, param, wanted).map_err(|wrong| {
             let message = format!("parameter {}: {wrong}", n + 1);
             Error::new(Kind::Type, message)
         })?;
+        if format != AS_TEXT {
+            let at = formats + n * 2;
+            out[at..at + 2].copy_from_slice(&format.to_be_bytes());
+        }
     }
     out.extend_from_slice(result_formats);
-    set_length(out, start + 1, "the parameters")
-}
-
-/// Writes how long a message is that begins with its length here.
-pub(super) fn set_length(out: &mut BytesMut, at: usize, what: &str) -> Result<()> {
-    let len = i32::try_from(out.len() - at).map_err(|_| {
-        let message = format!("{what} are too large for one message");
-        Error::new(Kind::Parameters, message)
-    })?;
-    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
-    Ok(())
-}
-
-/// In which form a parameter goes.
-fn format_of(param: &Param<'_>, wanted: Option<&Type>) -> i16 {
-    let value = match param {
-        Param::Value(value) => value,
-        Param::Native(native) => {
-            let own = native.value.downcast_ref::<PgValue>();
-            return match (own, wanted) {
-                (Some(own), Some(wanted)) => match own.0.encode_format(wanted) {
-                    postgres_types::Format::Text => AS_TEXT,
-                    postgres_types::Format::Binary => AS_BINARY,
-                },
-                _ => AS_BINARY,
-            };
-        }
-    };
-    match is_binary(value, wanted) {
-        true => AS_BINARY,
-        false => AS_TEXT,
-    }
+    set_length(out, start + 1)
 }
 
 /// Whether the value is written in binary for a parameter of this type.
@@ -161,38 +138,43 @@ fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
     }
 }
 
-/// Writes a parameter with its length; or says what is wrong with it.
-fn write_param(out: &mut BytesMut, param: &Param<'_>, wanted: Option<&Type>) -> Result<(), String> {
-    if let Param::Value(Value::Null) = param {
-        out.put_i32(-1);
-        return Ok(());
-    }
+/// Writes a parameter with its length, and gives the form that it has now; or says what is wrong
+/// with it.
+fn write_param(out: &mut Vec<u8>, param: &Param<'_>, wanted: Option<&Type>) -> Result<i16, String> {
     let at = out.len();
-    out.put_i32(0);
-    let is_null = match param {
-        Param::Value(value) if is_binary(value, wanted) => write_binary(out, value, wanted),
-        Param::Value(value) => write_text(out, value).map_err(|_| "cannot be written".to_owned()),
-        Param::Native(native) => write_native(out, native, wanted),
-    };
-    let len = match is_null? {
-        IsNull::Yes => {
-            out.truncate(at + 4);
-            -1
+    out.extend_from_slice(&(-1_i32).to_be_bytes());
+    let (format, is_null) = match param {
+        Param::Value(Value::Null) => return Ok(AS_TEXT),
+        Param::Value(value) if is_binary(value, wanted) => {
+            (AS_BINARY, write_binary(out, value, wanted)?)
         }
+        Param::Value(value) => {
+            let written = write_text(out, value);
+            (
+                AS_TEXT,
+                written.map_err(|_| "cannot be written".to_owned())?,
+            )
+        }
+        Param::Native(native) => write_native(out, native, wanted)?,
+    };
+    match is_null {
+        // Whatever a `ToSql` has written by mistake.
+        IsNull::Yes => out.truncate(at + 4),
         IsNull::No => {
-            i32::try_from(out.len() - at - 4).map_err(|_| "it is too large".to_owned())?
+            let len = i32::try_from(out.len() - at - 4);
+            let len = len.map_err(|_| "it is too large".to_owned())?;
+            out[at..at + 4].copy_from_slice(&len.to_be_bytes());
         }
-    };
-    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
-    Ok(())
+    }
+    Ok(format)
 }
 
 fn write_native(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     native: &Native,
     wanted: Option<&Type>,
-) -> Result<IsNull, String> {
-    let Some(value) = native.value.downcast_ref::<PgValue>() else {
+) -> Result<(i16, IsNull), String> {
+    let Some(PgValue(value)) = native.value.downcast_ref::<PgValue>() else {
         return Err(format!(
             "PostgreSQL does not know the type {}; wrap a ToSql with cenote::postgres::param",
             native.type_name
@@ -201,32 +183,41 @@ fn write_native(
     let Some(wanted) = wanted else {
         return Err("its type is not known".to_owned());
     };
-    value
-        .0
-        .to_sql_checked(wanted, out)
-        .map_err(|wrong| format!("a {} as {wanted}: {wrong}", native.type_name))
+    let format = match value.encode_format(wanted) {
+        Format::Text => AS_TEXT,
+        Format::Binary => AS_BINARY,
+    };
+    let mut bytes = BytesMut::new();
+    let written = value.to_sql_checked(wanted, &mut bytes);
+    let is_null =
+        written.map_err(|wrong| format!("a {} as {wanted}: {wrong}", native.type_name))?;
+    out.extend_from_slice(&bytes);
+    Ok((format, is_null))
 }
 
 fn write_binary(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     value: &Value<'_>,
     wanted: Option<&Type>,
 ) -> Result<IsNull, String> {
     match value {
-        Value::Bytes(bytes) => out.put_slice(bytes),
-        Value::Bool(truth) => out.put_u8(u8::from(*truth)),
+        Value::Bytes(bytes) => out.extend_from_slice(bytes),
+        Value::Bool(truth) => out.push(u8::from(*truth)),
         Value::Int(number) => match wanted {
-            Some(&Type::INT4) => out.put_i32(narrow(*number)?),
-            Some(&Type::INT2) => out.put_i16(narrow(*number)?),
-            _ => out.put_i64(*number),
+            Some(&Type::INT4) => out.extend_from_slice(&narrow::<i32>(*number)?.to_be_bytes()),
+            Some(&Type::INT2) => out.extend_from_slice(&narrow::<i16>(*number)?.to_be_bytes()),
+            _ => out.extend_from_slice(&number.to_be_bytes()),
         },
-        Value::Float(number) => out.put_f64(*number),
-        Value::Uuid(uuid) => out.put_slice(uuid),
-        Value::Date(date) => out.put_i32(narrow(calendar::days(*date))?),
-        Value::Time(time) => out.put_i64(calendar::microseconds(*time)),
+        Value::Float(number) => out.extend_from_slice(&number.to_be_bytes()),
+        Value::Uuid(uuid) => out.extend_from_slice(uuid),
+        Value::Date(date) => {
+            out.extend_from_slice(&narrow::<i32>(calendar::days(*date))?.to_be_bytes())
+        }
+        Value::Time(time) => out.extend_from_slice(&calendar::microseconds(*time).to_be_bytes()),
         Value::DateTime(moment) | Value::Timestamp(moment) => {
             let since = calendar::microseconds_since_origin(*moment);
-            out.put_i64(since.ok_or_else(|| format!("{moment} is out of range"))?);
+            let since = since.ok_or_else(|| format!("{moment} is out of range"))?;
+            out.extend_from_slice(&since.to_be_bytes());
         }
         other => return Err(format!("{} has no binary form", other.type_name())),
     }
@@ -237,15 +228,15 @@ fn narrow<T: TryFrom<i64>>(number: i64) -> Result<T, String> {
     T::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
-fn write_text(out: &mut BytesMut, value: &Value<'_>) -> Result<IsNull, fmt::Error> {
+fn write_text(out: &mut Vec<u8>, value: &Value<'_>) -> io::Result<IsNull> {
     match value {
         Value::Null => return Ok(IsNull::Yes),
-        Value::Bool(truth) => out.put_u8(if *truth { b't' } else { b'f' }),
+        Value::Bool(truth) => out.push(if *truth { b't' } else { b'f' }),
         Value::Int(number) => write!(out, "{number}")?,
         Value::UInt(number) => write!(out, "{number}")?,
-        Value::Float(number) if number.is_nan() => out.put_slice(b"NaN"),
+        Value::Float(number) if number.is_nan() => out.extend_from_slice(b"NaN"),
         Value::Float(number) if number.is_infinite() => {
-            out.put_slice(if *number > 0.0 {
+            out.extend_from_slice(if *number > 0.0 {
                 b"Infinity"
             } else {
                 b"-Infinity"
@@ -253,19 +244,19 @@ fn write_text(out: &mut BytesMut, value: &Value<'_>) -> Result<IsNull, fmt::Erro
         }
         Value::Float(number) => write!(out, "{number:e}")?,
         Value::Decimal(text) | Value::Text(text) | Value::Json(text) => {
-            out.put_slice(text.as_bytes());
+            out.extend_from_slice(text.as_bytes());
         }
-        Value::Bytes(bytes) => out.put_slice(bytes),
+        Value::Bytes(bytes) => out.extend_from_slice(bytes),
         Value::Date(date) => write!(out, "{}{}", Day(*date), era(*date))?,
         Value::Time(time) => write!(out, "{}", Clock(*time))?,
         Value::DateTime(moment) => write_moment(out, moment, "")?,
         Value::Timestamp(moment) => write_moment(out, moment, "+00")?,
-        Value::Uuid(uuid) => out.put_slice(hyphenated(*uuid).as_bytes()),
+        Value::Uuid(uuid) => out.extend_from_slice(hyphenated(*uuid).as_bytes()),
     }
     Ok(IsNull::No)
 }
 
-fn write_moment(out: &mut BytesMut, moment: &DateTime, zone: &str) -> fmt::Result {
+fn write_moment(out: &mut Vec<u8>, moment: &DateTime, zone: &str) -> io::Result<()> {
     let DateTime { date, time } = *moment;
     write!(out, "{} {}{zone}{}", Day(date), Clock(time), era(date))
 }
@@ -318,8 +309,8 @@ pub(super) fn setting(name: &str, value: &Value<'_>) -> Result<String> {
         let message = format!("the setting {name} cannot be {}", value.type_name());
         return Err(Error::new(Kind::Type, message));
     }
-    let mut text = BytesMut::new();
+    let mut text = Vec::new();
     let written = write_text(&mut text, value).is_ok();
-    let text = String::from_utf8(text.to_vec()).ok().filter(|_| written);
+    let text = String::from_utf8(text).ok().filter(|_| written);
     text.ok_or_else(|| Error::new(Kind::Type, format!("the setting {name} cannot be written")))
 }

@@ -85,7 +85,10 @@ async fn log_in(socket: Socket, login: &Login, config: &Config) -> Result<Starte
 
 impl Started {
     fn send(&mut self, write: impl FnOnce(&mut BytesMut) -> Result<()>) -> Result<()> {
-        write(self.wire.outbox())
+        let mut messages = BytesMut::new();
+        write(&mut messages)?;
+        self.wire.outbox().extend_from_slice(&messages);
+        Ok(())
     }
 
     /// The next message that is none of those that may come at any time.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
+use super::frontend::bind_head;
 use super::types::Layout;
 
 /// A statement that the server has prepared.
@@ -37,14 +38,6 @@ impl Statement {
             result_formats,
         }
     }
-}
-
-/// The beginning of a Bind of the unnamed portal to the statement of this name.
-pub(super) fn bind_head(name: &str) -> Vec<u8> {
-    let mut head = vec![b'B', 0, 0, 0, 0, 0];
-    head.extend_from_slice(name.as_bytes());
-    head.push(0);
-    head
 }
 
 /// All columns as text, or none there.

@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
-use super::execute::{Way, close, execute};
+use super::execute::Way;
+use super::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Dialect, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -244,7 +245,7 @@ impl PostgresConnection {
     pub(super) async fn close_portal(&mut self) -> Result<()> {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
-            close(self.wire.outbox(), b'P', "")?;
+            frontend::close_portal(self.wire.outbox());
             self.wire.sync();
             self.receive(&mut Answer::new(false)).await?;
         }

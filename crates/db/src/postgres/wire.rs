@@ -13,11 +13,10 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::error;
 use super::socket::{Peek, Socket};
+use super::{error, frontend};
 use crate::{Error, Kind, Result};
 
 /// So much is read at a time at first, and at most unless a message is larger.
@@ -37,7 +36,9 @@ const LONGEST_SMALL: usize = 30_000;
 pub(super) struct Wire {
     socket: Socket,
     inbox: Inbox,
-    outbox: BytesMut,
+    outbox: Vec<u8>,
+    /// So much of the outbox has been sent.
+    sent_of_outbox: usize,
     /// How many ReadyForQuery are yet to come for what has been put into the outbox.
     pending: u32,
     /// There are messages after the last Sync.
@@ -78,7 +79,8 @@ impl Wire {
         Wire {
             socket,
             inbox: Inbox::new(),
-            outbox: BytesMut::new(),
+            outbox: Vec::new(),
+            sent_of_outbox: 0,
             pending: 0,
             unsynced: false,
             broken: false,
@@ -94,13 +96,13 @@ impl Wire {
     }
 
     /// Where messages are put that are to be sent. What is put there is in need of a Sync.
-    pub(super) fn outbox(&mut self) -> &mut BytesMut {
+    pub(super) fn outbox(&mut self) -> &mut Vec<u8> {
         self.unsynced = true;
         &mut self.outbox
     }
 
     /// Where messages are put that belong to a batch which has its Sync.
-    pub(super) fn outbox_in_batch(&mut self) -> &mut BytesMut {
+    pub(super) fn outbox_in_batch(&mut self) -> &mut Vec<u8> {
         &mut self.outbox
     }
 
@@ -117,7 +119,7 @@ impl Wire {
 
     /// How much is waiting to be sent.
     pub(super) fn unsent(&self) -> usize {
-        self.outbox.len()
+        self.outbox.len() - self.sent_of_outbox
     }
 
     /// A call begins: whether anything of it was sent will be known.
@@ -127,7 +129,7 @@ impl Wire {
 
     /// Ends a batch of messages: the server answers it with ReadyForQuery.
     pub(super) fn sync(&mut self) {
-        self.outbox.extend_from_slice(&[b'S', 0, 0, 0, 4]);
+        frontend::sync(&mut self.outbox);
         self.note_sync();
     }
 
@@ -266,18 +268,20 @@ impl Wire {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.outbox.is_empty() {
-            let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.outbox))?;
+        while self.sent_of_outbox < self.outbox.len() {
+            let rest = &self.outbox[self.sent_of_outbox..];
+            let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, rest))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent = true;
             self.unflushed = true;
-            match sent == self.outbox.len() {
-                false => self.outbox.advance(sent),
-                true if self.outbox.capacity() > KEPT => self.outbox = BytesMut::new(),
-                true => self.outbox.clear(),
-            }
+            self.sent_of_outbox += sent;
+        }
+        self.sent_of_outbox = 0;
+        match self.outbox.capacity() > KEPT {
+            true => self.outbox = Vec::new(),
+            false => self.outbox.clear(),
         }
         if self.unflushed {
             ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
@@ -349,7 +353,7 @@ impl fmt::Debug for Wire {
         // What is in the buffers is the application's own.
         out.debug_struct("Wire")
             .field("pending", &self.pending)
-            .field("unsent", &self.outbox.len())
+            .field("unsent", &self.unsent())
             .field("broken", &self.broken)
             .finish_non_exhaustive()
     }

@@ -175,10 +175,10 @@ impl BatchBuilder {
 
     /// Nothing so far, with room for so many rows and bytes.
     pub fn with_capacity(columns: Arc<Columns>, rows: usize, bytes: usize) -> Self {
+        let cells = rows.saturating_mul(columns.len());
         let mut builder = BatchBuilder::new(columns);
-        let cells = rows.saturating_mul(builder.batch.columns.len());
-        builder.batch.cells.reserve(cells);
-        builder.batch.bytes.reserve(bytes);
+        builder.batch.cells = Vec::with_capacity(cells);
+        builder.batch.bytes = Vec::with_capacity(bytes);
         builder
     }
 

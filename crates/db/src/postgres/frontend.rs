@@ -1,0 +1,150 @@
+//! Messages to the server, written where they are sent from.
+
+use crate::{Error, Kind, Result};
+
+use super::error;
+
+/// A message with this tag, whose body is what `write` writes.
+fn message(
+    out: &mut Vec<u8>,
+    tag: u8,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let start = out.len();
+    out.extend_from_slice(&[tag, 0, 0, 0, 0]);
+    let written = write(out).and_then(|()| set_length(out, start + 1));
+    if written.is_err() {
+        out.truncate(start);
+    }
+    written
+}
+
+/// Writes how long a message is whose length stands here.
+pub(super) fn set_length(out: &mut [u8], at: usize) -> Result<()> {
+    let len = i32::try_from(out.len() - at);
+    let len = len.map_err(|_| {
+        let message = "the SQL or its parameters are too large for one message";
+        Error::new(Kind::Parameters, message)
+    })?;
+    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+    Ok(())
+}
+
+/// A text, and the NUL that ends it.
+fn text(out: &mut Vec<u8>, text: &str, what: &str) -> Result<()> {
+    if text.as_bytes().contains(&0) {
+        return Err(error::has_nul(what));
+    }
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+    Ok(())
+}
+
+/// Prepares a statement under this name; no types are declared.
+pub(super) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
+    message(out, b'P', |out| {
+        text(out, name, "the name of a statement")?;
+        text(out, sql, "the SQL")?;
+        out.extend_from_slice(&[0, 0]);
+        Ok(())
+    })
+}
+
+/// Asks for the parameters and columns of a statement.
+pub(super) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
+    message(out, b'D', |out| {
+        out.push(b'S');
+        text(out, name, "the name of a statement")
+    })
+}
+
+/// Forgets a statement, whether or not there is one.
+pub(super) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
+    message(out, b'C', |out| {
+        out.push(b'S');
+        text(out, name, "the name of a statement")
+    })
+}
+
+/// Closes the unnamed portal, whether or not there is one.
+pub(super) fn close_portal(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b'C', 0, 0, 0, 6, b'P', 0]);
+}
+
+/// The beginning of a Bind of the unnamed portal to the statement of this name.
+pub(super) fn bind_head(name: &str) -> Vec<u8> {
+    let mut head = vec![b'B', 0, 0, 0, 0, 0];
+    head.extend_from_slice(name.as_bytes());
+    head.push(0);
+    head
+}
+
+/// Runs the unnamed portal for so many rows; 0 is all.
+pub(super) fn execute(out: &mut Vec<u8>, limit: i32) {
+    let [a, b, c, d] = limit.to_be_bytes();
+    out.extend_from_slice(&[b'E', 0, 0, 0, 9, 0, a, b, c, d]);
+}
+
+/// Ends a batch.
+pub(super) fn sync(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b'S', 0, 0, 0, 4]);
+}
+
+/// Runs SQL by the simple protocol.
+pub(super) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
+    message(out, b'Q', |out| text(out, sql, "the SQL"))
+}
+
+/// Tells the server that no data will come for its COPY.
+pub(super) fn copy_fail(out: &mut Vec<u8>) -> Result<()> {
+    message(out, b'f', |out| {
+        text(out, "no data can be sent here", "a message")
+    })
+}
+
+/// Says goodbye.
+pub(super) fn terminate(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b'X', 0, 0, 0, 4]);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use postgres_protocol::message::frontend as theirs;
+
+    use super::*;
+
+    /// Another writer of the same messages says the same.
+    #[test]
+    fn messages_are_what_others_write() {
+        let mut ours = Vec::new();
+        let mut others = BytesMut::new();
+        parse(&mut ours, "name", "SELECT $1").unwrap();
+        theirs::parse("name", "SELECT $1", [], &mut others).unwrap();
+        describe_statement(&mut ours, "name").unwrap();
+        theirs::describe(b'S', "name", &mut others).unwrap();
+        close_statement(&mut ours, "name").unwrap();
+        theirs::close(b'S', "name", &mut others).unwrap();
+        close_portal(&mut ours);
+        theirs::close(b'P', "", &mut others).unwrap();
+        execute(&mut ours, 257);
+        theirs::execute("", 257, &mut others).unwrap();
+        sync(&mut ours);
+        theirs::sync(&mut others);
+        query(&mut ours, "SELECT 1").unwrap();
+        theirs::query("SELECT 1", &mut others).unwrap();
+        copy_fail(&mut ours).unwrap();
+        theirs::copy_fail("no data can be sent here", &mut others).unwrap();
+        terminate(&mut ours);
+        theirs::terminate(&mut others);
+        assert_eq!(ours, &others[..]);
+    }
+
+    #[test]
+    fn a_nul_is_refused_and_nothing_is_written() {
+        let mut out = b"before".to_vec();
+        assert!(parse(&mut out, "", "SELECT '\0'").is_err());
+        assert!(query(&mut out, "\0").is_err());
+        assert_eq!(out, b"before");
+    }
+}
