@@ -290,6 +290,14 @@ impl PostgresConnection {
         if self.wire.is_broken() {
             return Ok(());
         }
+        match self.part().await {
+            // The other side has gone first: then it is closed, as it should be.
+            Err(_) if self.wire.is_broken() => Ok(()),
+            parted => parted,
+        }
+    }
+
+    async fn part(&mut self) -> Result<()> {
         // What still runs would go on without us.
         self.settle_all().await?;
         frontend::terminate(self.wire.outbox());
