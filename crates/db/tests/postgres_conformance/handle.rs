@@ -1,0 +1,267 @@
+//! The handle and its pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cenote::pool::Pool;
+use cenote::{Connections, Db, Error, Kind, Result};
+use tokio::sync::Barrier;
+
+use crate::servers::proxy::Proxy;
+use crate::servers::{backend, dsn, port, quiet, soon, until};
+use crate::{counts, insert, numbers, shop, shop_with};
+
+/// D-pg-005
+#[tokio::test]
+async fn the_handle_shows_the_universal_pool() -> Result<()> {
+    let db = shop(5).await;
+    let pool: &Pool<Connections> = db.pool().unwrap();
+    assert_eq!((pool.status().max, pool.status().total), (5, 0));
+    Ok(())
+}
+
+/// D-pg-006
+#[tokio::test]
+async fn tasks_at_once_have_backends_of_their_own() -> Result<()> {
+    let db = shop(3).await;
+    assert_eq!(db.status().total, 0);
+    let both = Arc::new(Barrier::new(2));
+    let tasks: Vec<_> = (0..2)
+        .map(|_| {
+            let (db, both) = (db.clone(), Arc::clone(&both));
+            cenote::spawn(async move {
+                let _pinned = db.pin().await?;
+                let mine = backend(&db).await;
+                both.wait().await;
+                Ok::<_, Error>(mine)
+            })
+        })
+        .collect();
+    let mut pids = Vec::new();
+    for task in tasks {
+        pids.push(soon("the task ends", task).await.unwrap()?);
+    }
+    assert_ne!(pids[0], pids[1]);
+    assert_eq!(db.status().total, 2);
+    Ok(())
+}
+
+/// D-pg-010
+#[tokio::test]
+async fn persistent_and_pooled_is_refused_naming_both() {
+    let error = Db::builder(&dsn())
+        .persistent(true)
+        .open()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    let message = error.message();
+    assert!(
+        message.contains("persistent") && message.contains("pool"),
+        "{message}"
+    );
+}
+
+/// D-pg-016, D-pg-026a, D-pg-026b, D-pg-s007
+#[tokio::test]
+async fn an_error_is_seen_by_its_own_task_and_by_no_other() -> Result<()> {
+    let db = shop(1).await;
+    let inner = db.clone();
+    let fails = cenote::spawn(async move {
+        let error = inner.exec("DELETE FROM missing", ()).await.unwrap_err();
+        assert_eq!(error.sql_state(), Some("42P01"));
+        assert!(error.message().contains("missing"), "{error}");
+        assert_eq!(inner.last_sql_state(), "42P01");
+        assert_eq!(inner.last_error().unwrap().sql_state(), Some("42P01"));
+        backend(&inner.outside()).await
+    });
+    let pid = soon("the task ends", fails).await.unwrap();
+    let inner = db.clone();
+    let other = cenote::spawn(async move {
+        assert_eq!(inner.last_sql_state(), "00000");
+        let same = backend(&inner).await;
+        assert_eq!(inner.last_sql_state(), "00000");
+        same
+    });
+    assert_eq!(soon("the task ends", other).await.unwrap(), pid);
+    Ok(())
+}
+
+/// D-pg-017
+#[tokio::test]
+async fn wrong_credentials_are_told_by_the_first_query() {
+    let db = Db::builder(&dsn())
+        .user("nobody")
+        .password("wrong")
+        .max(2)
+        .open()
+        .await
+        .unwrap();
+    let inner = db.clone();
+    let task = cenote::spawn(async move { inner.query("SELECT 1", ()).await });
+    let error = soon("the task ends", task).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::Connect);
+    assert!(error.sql_state().is_some(), "{error}");
+    quiet(&db).await;
+    assert_eq!(counts(&db), (0, 0, 0));
+}
+
+/// D-pg-019
+#[tokio::test]
+async fn one_task_uses_one_connection_again_and_again() -> Result<()> {
+    let db = shop(3).await;
+    cenote::scope(async {
+        for n in 1..=3_i64 {
+            let found: i64 = db.query_as_one("SELECT ?::int8", (n,)).await?;
+            assert_eq!(found, n);
+            assert_eq!(counts(&db), (1, 1, 0));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// D-pg-020
+#[tokio::test]
+async fn a_task_finishes_its_query_though_the_others_have_dropped_the_handle() -> Result<()> {
+    let db = shop(2).await;
+    let inner = db.clone();
+    let admin = Db::open(&dsn()).await?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
+    let task = cenote::spawn(async move {
+        let statement = inner.prepare("SELECT pg_backend_pid()::int8").await?;
+        tell.send(()).unwrap();
+        may_go_on.await.unwrap();
+        statement.query_as::<i64>(()).await
+    });
+    told.await.unwrap();
+    drop(db);
+    go_on.send(()).unwrap();
+    let pid = soon("the task ends", task).await.unwrap()?[0];
+    until(
+        "its connection is closed with the last handle",
+        async || {
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
+            admin.query_as_one::<i64>(sql, (pid,)).await.unwrap() == 0
+        },
+    )
+    .await;
+    Ok(())
+}
+
+/// D-pg-021
+#[tokio::test]
+async fn twenty_tasks_share_five_connections() -> Result<()> {
+    let db = shop(5).await;
+    let all = Arc::new(Barrier::new(5));
+    let tasks: Vec<_> = (1..=20_i64)
+        .map(|n| {
+            let (db, all) = (db.clone(), Arc::clone(&all));
+            cenote::spawn(async move {
+                let _pinned = db.pin().await?;
+                // Five at a time: so there are five connections.
+                all.wait().await;
+                db.query_as_one::<i64>("SELECT ?::int8", (n,)).await
+            })
+        })
+        .collect();
+    let mut sum = 0;
+    for task in tasks {
+        sum += soon("the task ends", task).await.unwrap()?;
+    }
+    assert_eq!((sum, db.status().total), (210, 5));
+    Ok(())
+}
+
+/// D-pg-022
+#[tokio::test]
+async fn twelve_connections_at_once_all_come_back() -> Result<()> {
+    let db = shop(12).await;
+    let all = Arc::new(Barrier::new(12));
+    let tasks: Vec<_> = (0..12)
+        .map(|_| {
+            let (db, all) = (db.clone(), Arc::clone(&all));
+            cenote::spawn(async move {
+                let _pinned = db.pin().await?;
+                all.wait().await;
+                db.ping().await
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon("the task ends", task).await.unwrap()?;
+    }
+    assert_eq!(counts(&db), (12, 12, 0));
+    Ok(())
+}
+
+/// D-pg-023a, D-pg-023b, D-pg-023c
+#[tokio::test]
+async fn healthy_connections_survive_their_checks_and_the_handle_may_go_meanwhile() -> Result<()> {
+    let proxy = Proxy::new(port()).await;
+    let db = Db::builder(&proxy.dsn())
+        .min(2)
+        .max(5)
+        .healthcheck_interval(Duration::from_millis(100))
+        .open()
+        .await?;
+    assert_eq!(db.status().total, 2);
+    let first = backend(&db).await;
+    assert!(first > 0);
+    // Nobody but the checks sends anything now.
+    let before = proxy.carried();
+    until("all have been checked, twice", async || {
+        proxy.carried() > before + 40
+    })
+    .await;
+    assert_eq!(db.status().total, 2);
+    assert_eq!(proxy.accepted(), 2, "none was replaced");
+    drop(db);
+    Ok(())
+}
+
+/// D-pg-024
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_tasks_that_write_lose_no_row() -> Result<()> {
+    let db = shop(5).await;
+    let tasks: Vec<_> = (1..=30)
+        .map(|n| {
+            let db = db.clone();
+            cenote::spawn(async move { insert(&db, n).await.map(drop) })
+        })
+        .collect();
+    for task in tasks {
+        soon("the task ends", task).await.unwrap()?;
+    }
+    let stored = numbers(&db).await;
+    assert_eq!((stored.len(), stored.iter().sum::<i64>()), (30, 465));
+    Ok(())
+}
+
+/// D-pg-032
+#[tokio::test]
+async fn ten_slow_tasks_never_use_more_than_three_connections() -> Result<()> {
+    let db = shop_with(|builder| builder.max(3)).await;
+    let tasks: Vec<_> = (0..10)
+        .map(|_| {
+            let db = db.clone();
+            cenote::spawn(async move { db.query("SELECT pg_sleep(0.05)", ()).await.map(drop) })
+        })
+        .collect();
+    let all_done = async {
+        for task in tasks {
+            soon("the task ends", task).await.unwrap().unwrap();
+        }
+    };
+    let mut all_done = std::pin::pin!(all_done);
+    let mut most = 0;
+    loop {
+        tokio::select! {
+            () = &mut all_done => break,
+            () = tokio::task::yield_now() => most = most.max(db.status().total),
+        }
+    }
+    assert_eq!((most, db.status().total), (3, 3));
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Connections that are killed, and queries that are dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cenote::{Db, Error, Result};
+
+use crate::servers::{assert_whole, backend, dsn, is_running, quiet, soon, terminate};
+use crate::{insert, numbers, shop};
+
+/// D-pg-027a, D-pg-027b, D-pg-027c
+#[tokio::test]
+async fn a_backend_that_was_killed_while_idle_is_replaced() -> Result<()> {
+    let admin = Db::open(&dsn()).await?;
+    let db = shop(1).await;
+    let killed = backend(&db).await;
+    terminate(&admin, killed).await;
+    // It fails for a reason, or not at all; the dead connection is gone either way.
+    if let Err(error) = insert(&db, 1).await {
+        assert!(error.is_connection_lost(), "{error:?}");
+        quiet(&db).await;
+        assert_eq!(db.status().total, 0);
+    }
+    let inner = db.clone();
+    let next = cenote::spawn(async move { backend(&inner).await });
+    assert_ne!(soon("the task ends", next).await.unwrap(), killed);
+    assert_whole(&db).await;
+    Ok(())
+}
+
+/// D-pg-030a, D-pg-030b
+#[tokio::test]
+async fn a_task_cancelled_in_a_transaction_leaves_nothing_of_it() -> Result<()> {
+    let admin = Db::open(&dsn()).await?;
+    let db = shop(1).await;
+    let inner = db.clone();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let task = cenote::spawn(async move {
+        let tx = inner.begin().await?;
+        insert(&inner, 1).await?;
+        tell.send(backend(&inner).await).unwrap();
+        inner.query("SELECT pg_sleep(600)", ()).await?;
+        tx.commit().await
+    });
+    let process = told.await.unwrap();
+    is_running(&admin, process, "SELECT pg_sleep(600)").await;
+    task.abort();
+    quiet(&db).await;
+    assert!(db.status().total <= 1);
+    let inner = db.clone();
+    let next = cenote::spawn(async move {
+        assert_eq!(numbers(&inner).await, [0_i64; 0]);
+        let tx = inner.begin().await?;
+        insert(&inner, 2).await?;
+        tx.commit().await
+    });
+    soon("the task ends", next).await.unwrap()?;
+    assert_eq!(numbers(&db).await, [2]);
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' \
+               AND pid = ?::int4";
+    assert_eq!(admin.query_as_one::<i64>(sql, (process,)).await?, 0);
+    assert_whole(&db).await;
+    Ok(())
+}
+
+/// D-pg-031a, D-pg-031b
+#[tokio::test]
+async fn after_a_dropped_query_the_same_task_goes_on() -> Result<()> {
+    let db = Arc::new(shop(2).await);
+    let inner = Arc::clone(&db);
+    let task = cenote::spawn(async move {
+        let slow = inner.query("SELECT pg_sleep(600)", ());
+        let dropped = tokio::time::timeout(Duration::from_millis(50), slow).await;
+        assert!(dropped.is_err(), "it takes longer than that");
+        for n in 1..=5_i64 {
+            let found: i64 = inner.query_as_one("SELECT ?::int8", (n,)).await?;
+            assert_eq!(found, n);
+        }
+        Ok::<(), Error>(())
+    });
+    soon("the task ends", task).await.unwrap()?;
+    assert_whole(&db).await;
+    Ok(())
+}
