@@ -60,6 +60,7 @@ use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template};
 
 /// PostgreSQL, by a client of our own that the calling task drives.
+#[doc = include_str!("options.md")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Postgres {
     _private: (),
