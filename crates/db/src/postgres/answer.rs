@@ -274,3 +274,38 @@ impl Answer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hostile_messages_in_any_order_are_taken_or_called_garbage(
+            messages in prop::collection::vec(
+                (prop::sample::select(b"12DCTtnsIEHGdc3Z?".to_vec()), prop::collection::vec(any::<u8>(), 0..60)),
+                0..40,
+            ),
+            wants_rows in any::<bool>(),
+        ) {
+            let mut answer = Answer::new(wants_rows).extended(1);
+            for (tag, body) in &messages {
+                match tag {
+                    b'D' => drop(answer.row(body)),
+                    b'C' => Tag::read(body).into_iter().for_each(|tag| answer.command_complete(tag)),
+                    tag => drop(answer.take(*tag, body, |_| None)),
+                }
+            }
+            answer.explain(3, "name");
+            let _ = answer.outcome(0);
+        }
+    }
+
+    #[test]
+    fn a_row_before_its_description_is_garbage() {
+        let mut answer = Answer::new(true);
+        assert!(matches!(answer.row(&[0, 0]), Next::Garbage(_)));
+    }
+}

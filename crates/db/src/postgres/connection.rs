@@ -10,13 +10,14 @@ use super::answer::{Answer, Next};
 use super::cancel::Cancel;
 use super::connect::Types;
 use super::hosts::Peer;
+use super::inbox::Frame;
 use super::message::{self, Reader, Report, Tag};
 use super::param;
 use super::session::{Session, Told};
 use super::startup::{self, CancelKey, Started};
 use super::statement::Cache;
 use super::stream::Stream;
-use super::wire::{Frame, Wire};
+use super::wire::Wire;
 use super::{error, frontend};
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,

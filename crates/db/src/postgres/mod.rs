@@ -10,7 +10,8 @@
 //! | `hosts`, `socket`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
 //! | `connect`, `startup` | the template; the login |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `wire`, `frontend`, `message`, `answer` | bytes and where a message ends; what we say; what the server says; what a call gathers of it |
+//! | `wire`, `inbox` | bytes there and back, and where a message ends |
+//! | `frontend`, `message`, `answer` | what we say; what the server says; what a call gathers of it |
 //! | `execute`, `statement` | running statements; those that are kept |
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
@@ -31,6 +32,7 @@ mod error;
 mod execute;
 mod frontend;
 mod hosts;
+mod inbox;
 mod lookup;
 mod message;
 mod param;

@@ -9,9 +9,10 @@ use postgres_protocol::message::frontend;
 
 use super::config::{ChannelBinding, Config, Login};
 use super::error;
+use super::inbox::Frame;
 use super::message::{self, Reader, Report, lossy};
 use super::socket::Socket;
-use super::wire::{Frame, Wire};
+use super::wire::Wire;
 use crate::driver::Status;
 use crate::{Error, Kind, Result};
 

@@ -284,3 +284,101 @@ fn moment(microseconds: i64, of: fn(DateTime) -> Value<'static>) -> Result<Value
 fn no_such_moment() -> Error {
     Error::new(Kind::Type, "the calendar has no such day or time")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OIDS: [Oid; 22] = [
+        16, 17, 18, 20, 21, 23, 25, 26, 114, 700, 701, 1007, 1000, 1009, 3807, 1082, 1083, 1114,
+        1184, 1700, 2950, 3802,
+    ];
+
+    fn layout(oids: &[Oid]) -> Arc<Layout> {
+        let field = |oid: &Oid| Field {
+            name: b"a",
+            type_id: *oid,
+        };
+        let fields: Vec<_> = oids.iter().map(field).collect();
+        Layout::new(&fields, |_| None)
+    }
+
+    fn row(cells: &[Option<Vec<u8>>]) -> Vec<u8> {
+        let mut body = u16::try_from(cells.len()).unwrap().to_be_bytes().to_vec();
+        for cell in cells {
+            match cell {
+                None => body.extend((-1_i32).to_be_bytes()),
+                Some(bytes) => {
+                    body.extend(i32::try_from(bytes.len()).unwrap().to_be_bytes());
+                    body.extend(bytes);
+                }
+            }
+        }
+        body
+    }
+
+    /// Adds a row and reads all of it.
+    fn read(layout: &Layout, all_text: bool, body: &[u8]) {
+        let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
+        let _ = push_row(&mut rows, layout, all_text, body);
+        let bytes = rows.bytes();
+        // An array of JSON is the longest: a control character of one byte becomes six.
+        assert!(bytes <= 6 * body.len() + 16, "{bytes} of {}", body.len());
+        for row in rows.finish() {
+            for column in 0..row.len() {
+                let _ = row.value(column);
+            }
+        }
+    }
+
+    /// Bytes that look like something, and bytes that do not.
+    fn cell() -> impl Strategy<Value = Option<Vec<u8>>> {
+        prop_oneof![
+            Just(None),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Some),
+            "[-0-9:. +{},\"\\\\xTtfNULabBC=\\[\\]]{0,30}".prop_map(|text| Some(text.into_bytes())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_rows_are_read_or_refused_and_nothing_more(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let layout = layout(&OIDS[..3]);
+            read(&layout, true, &body);
+            read(&layout, false, &body);
+        }
+
+        #[test]
+        fn hostile_cells_of_every_type_are_read_or_refused_and_nothing_more(
+            cells in prop::collection::vec(cell(), OIDS.len()),
+        ) {
+            let layout = layout(&OIDS);
+            let body = row(&cells);
+            read(&layout, true, &body);
+            read(&layout, false, &body);
+        }
+    }
+
+    #[test]
+    fn a_row_of_another_width_is_none_of_this_layout() {
+        let layout = layout(&[23, 25]);
+        let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
+        for cells in [1, 3] {
+            let body = row(&vec![Some(vec![0; 4]); cells]);
+            assert!(push_row(&mut rows, &layout, false, &body).is_none());
+        }
+        let mut longer = row(&[None, None]);
+        longer.push(0);
+        assert!(push_row(&mut rows, &layout, false, &longer).is_none());
+    }
+
+    #[test]
+    fn text_that_is_no_utf8_is_an_error_when_it_is_asked_for() {
+        assert_eq!(decode(TEXT, &[0xff]).unwrap_err().kind(), Kind::Type);
+        assert!(decode(BYTES, &[0xff]).is_ok());
+        assert!(decode(INT4, &[1]).is_err());
+        assert!(decode(99, &[]).is_err());
+    }
+}

@@ -15,22 +15,17 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::inbox::{Frame, Inbox, NoMessage};
 use super::socket::{Peek, Socket};
 use super::{error, frontend};
 use crate::{Error, Kind, Result};
 
-/// So much is read at a time at first, and at most unless a message is larger.
-const INBOX: usize = 8 * 1024;
-const LARGE_INBOX: usize = 128 * 1024;
-
-/// A buffer that has grown beyond this goes when it is empty.
+/// An outbox that has grown beyond this goes when it is empty.
 const KEPT: usize = 256 * 1024;
 
-/// What a message may be at most: the protocol's own limit.
-const LONGEST: usize = (1 << 30) - 1;
-
-/// What one of another kind than rows, texts and descriptions may be at most.
-const LONGEST_SMALL: usize = 30_000;
+/// So many looks in vain for an early answer are borne; then it is looked every so many times.
+const HOPE: u8 = 4;
+const LOOKS_AGAIN_AFTER: u8 = 32;
 
 /// The connection's bytes.
 pub(super) struct Wire {
@@ -48,31 +43,15 @@ pub(super) struct Wire {
     sent: bool,
     /// TLS may still keep some of what was sent to itself.
     unflushed: bool,
+    /// So many looks in vain are borne before it is looked only now and then.
+    hope: u8,
+    /// How often it was not looked.
+    despair: u8,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
     round_trips: u64,
 }
-
-/// What has come and has not been read, `bytes[start..end]`.
-struct Inbox {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The last read left no room: more may be waiting.
-    is_short: bool,
-}
-
-/// A message that is there as a whole.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub(super) tag: u8,
-    /// Of its body.
-    len: usize,
-}
-
-/// Before the body: the tag and four bytes of length.
-const HEADER: usize = 5;
 
 impl Wire {
     pub(super) fn new(socket: Socket) -> Self {
@@ -86,6 +65,8 @@ impl Wire {
             broken: false,
             sent: false,
             unflushed: false,
+            hope: HOPE,
+            despair: 0,
             send_error: None,
             round_trips: 0,
         }
@@ -188,34 +169,22 @@ impl Wire {
     /// It cannot be one. The connection is broken then.
     #[inline]
     pub(super) fn frame(&mut self) -> Result<Option<Frame>> {
-        let bytes = &self.inbox.bytes[self.inbox.start..self.inbox.end];
-        let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
-            return Ok(None);
-        };
-        let [tag, len @ ..] = *header;
-        // It counts itself.
-        let len = u32::from_be_bytes(len) as usize;
-        let Some(len) = len.checked_sub(4).filter(|len| *len <= longest(tag)) else {
-            return Err(self.garbage("a message has a length that cannot be"));
-        };
-        Ok((rest.len() >= len).then_some(Frame { tag, len }))
+        match self.inbox.frame() {
+            Ok(frame) => Ok(frame),
+            Err(NoMessage) => Err(self.garbage("a message has a length that cannot be")),
+        }
     }
 
     /// The body of a message that is there.
     #[inline]
     pub(super) fn body(&self, frame: Frame) -> &[u8] {
-        let start = self.inbox.start + HEADER;
-        &self.inbox.bytes[start..start + frame.len]
+        self.inbox.body(frame)
     }
 
     /// The message has been read.
     #[inline]
     pub(super) fn consume(&mut self, frame: Frame) {
-        self.inbox.start += HEADER + frame.len;
-        if self.inbox.start == self.inbox.end {
-            self.inbox.start = 0;
-            self.inbox.end = 0;
-        }
+        self.inbox.consume(frame);
     }
 
     /// Sends what there is to be sent and reads what has come, until something has.
@@ -229,11 +198,15 @@ impl Wire {
         if self.broken {
             return Poll::Ready(Err(error::broken()));
         }
+        let has_sent = !self.outbox.is_empty();
         if self.send_error.is_none()
             && let Poll::Ready(Err(wrong)) = self.poll_send(cx)
         {
             // What the server said before it went may tell why: that is read first.
             self.send_error = Some(wrong);
+        }
+        if has_sent && self.outbox.is_empty() && self.is_there_already() {
+            return Poll::Ready(Ok(()));
         }
         match (self.poll_receive(cx), self.send_error.take()) {
             (Poll::Ready(Ok(())), wrong) => {
@@ -243,6 +216,35 @@ impl Wire {
             (Poll::Ready(Err(_)) | Poll::Pending, Some(wrong))
             | (Poll::Ready(Err(wrong)), None) => Poll::Ready(Err(self.lost(wrong))),
             (Poll::Pending, None) => Poll::Pending,
+        }
+    }
+
+    /// Looks, right after sending, whether the answer is there: a server on the same machine may
+    /// have been at work while we were in the system call. It is done for as long as it pays, since
+    /// waiting for readiness costs more than a look, and a look in vain costs something too.
+    ///
+    /// Whoever sends gives way to others now and then, so this cannot keep a thread for ever.
+    fn is_there_already(&mut self) -> bool {
+        if self.socket.is_tls() {
+            return false;
+        }
+        if self.hope == 0 {
+            self.despair = self.despair.wrapping_add(1);
+            if !self.despair.is_multiple_of(LOOKS_AGAIN_AFTER) {
+                return false;
+            }
+        }
+        match self.socket.try_read(self.inbox.room()) {
+            Ok(read @ 1..) => {
+                self.hope = HOPE;
+                self.inbox.note_read(read);
+                true
+            }
+            // The end and errors are for the one who waits.
+            Ok(0) | Err(_) => {
+                self.hope = self.hope.saturating_sub(1);
+                false
+            }
         }
     }
 
@@ -356,46 +358,5 @@ impl fmt::Debug for Wire {
             .field("unsent", &self.unsent())
             .field("broken", &self.broken)
             .finish_non_exhaustive()
-    }
-}
-
-impl Inbox {
-    fn new() -> Self {
-        Inbox {
-            bytes: vec![0; INBOX],
-            start: 0,
-            end: 0,
-            is_short: false,
-        }
-    }
-
-    fn note_read(&mut self, read: usize) {
-        self.end += read;
-        self.is_short = self.end == self.bytes.len();
-    }
-
-    /// Where the next bytes go: never empty.
-    fn room(&mut self) -> &mut [u8] {
-        if self.start == self.end && self.bytes.len() > KEPT {
-            *self = Inbox::new();
-        }
-        if self.end == self.bytes.len() && self.start > 0 {
-            self.bytes.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-        // Never for more than has come already, whatever a length says.
-        let is_full = self.end > self.bytes.len() / 2;
-        if is_full || (self.is_short && self.bytes.len() < LARGE_INBOX) {
-            self.bytes.resize(self.bytes.len() * 2, 0);
-        }
-        &mut self.bytes[self.end..]
-    }
-}
-
-fn longest(tag: u8) -> usize {
-    match tag {
-        b'D' | b'T' | b't' | b'E' | b'N' | b'A' | b'd' | b'V' => LONGEST,
-        _ => LONGEST_SMALL,
     }
 }
