@@ -60,7 +60,7 @@ async fn a_cancel_never_hits_the_next_statement() {
         // Over at about the time at which the cancel is sent.
         let sql = format!("SELECT pg_catalog.pg_sleep(0.00{})", n % 5);
         let run = client.connection.run(Request::new(&sql, &[]));
-        assert!(drop_after(1, run).await.is_none());
+        drop_after(1, run).await;
         client.connection.settle().await.unwrap();
         assert_eq!(client.get::<i32>("SELECT 7").await, 7, "after {n}");
     }
@@ -77,7 +77,8 @@ async fn what_is_soon_over_is_not_cancelled() {
     for n in 0..50 {
         let params = [value(n)];
         let run = client.connection.run(Request::new(sql, &params));
-        assert!(drop_after(1, run).await.is_none());
+        // An answer may be there at once.
+        drop_after(1, run).await;
         // The server has answered, and we have only to read it.
         while observer.get::<String>(&state).await != "idle" {
             yield_now().await;
@@ -106,14 +107,10 @@ async fn a_commit_a_savepoint_and_a_prepare_are_waited_for_and_never_cancelled()
         .await
         .unwrap();
     let set = client.connection.savepoint(Savepoint::Set("a"));
-    assert!(drop_after(1, set).await.is_none());
+    drop_after(1, set).await;
     client.connection.settle().await.unwrap();
     assert_eq!(client.connection.status(), Status::InTransaction);
-    assert!(
-        drop_after(1, client.connection.prepare("SELECT n FROM t"))
-            .await
-            .is_none()
-    );
+    drop_after(1, client.connection.prepare("SELECT n FROM t")).await;
     client.connection.settle().await.unwrap();
     client.must("INSERT INTO t VALUES (1)").await;
     assert!(drop_after(1, client.connection.commit()).await.is_none());

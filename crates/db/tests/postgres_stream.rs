@@ -203,3 +203,20 @@ async fn a_stream_with_parameters_gives_the_same_the_first_time_and_later() {
         assert_eq!(sum, 500_500);
     }
 }
+
+#[tokio::test]
+async fn a_stream_of_the_applications_own_types_knows_them_before_the_first_row() {
+    let mut client = Client::in_own_schema().await;
+    client.must("CREATE TYPE mood AS ENUM ('sad', 'ok')").await;
+    for in_transaction in [false, true, false] {
+        if in_transaction {
+            client.begin().await;
+        }
+        start(&mut client, "SELECT ARRAY['ok']::mood[]").await;
+        let rows = batch(&mut client).await.unwrap().unwrap().into_rows();
+        let rows: Vec<String> = rows.map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(rows, ["[\"ok\"]"]);
+        assert!(batch(&mut client).await.unwrap().is_none());
+        client.connection.rollback().await.unwrap();
+    }
+}

@@ -401,3 +401,51 @@ async fn types_are_looked_up_once_and_for_all_connections_of_a_handle() {
     assert!(trips[0] > 2, "it was looked up: {trips:?}");
     assert_eq!(trips[1], 2, "it was known: {trips:?}");
 }
+
+/// The first time their types have to be looked up, which nobody notices but by the round trips.
+#[tokio::test]
+async fn arrays_and_domains_of_the_applications_own_types_are_what_they_are_from_the_first_time_on()
+{
+    let mut client = Client::in_own_schema().await;
+    client
+        .script(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN small AS int; \
+             CREATE TYPE pair AS (a int, b text)",
+        )
+        .await
+        .unwrap();
+    let sql = "SELECT ARRAY['ok', NULL, 'sad']::mood[], ARRAY[1, 2]::small[], \
+               ARRAY[ROW(1, 'x')::pair], 'ok'::mood, 7";
+    for time in 0..3 {
+        let rows = client.rows(sql, &[]).await;
+        let row = &rows[0];
+        assert_eq!(
+            row.value(0).unwrap(),
+            json("[\"ok\",null,\"sad\"]"),
+            "{time}"
+        );
+        assert_eq!(row.value(1).unwrap(), json("[1,2]"), "{time}");
+        assert_eq!(row.value(2).unwrap(), json("[\"(1,x)\"]"), "{time}");
+        assert_eq!(row.value(3).unwrap(), text("ok"), "{time}");
+        assert_eq!(row.value(4).unwrap(), Value::Int(7), "{time}");
+        let types: Vec<_> = row
+            .columns()
+            .as_slice()
+            .iter()
+            .map(|it| it.type_name.clone())
+            .collect();
+        assert_eq!(types[3].as_deref(), Some("mood"), "{time}");
+    }
+    let rows = client
+        .script_rows("SELECT 1; SELECT ARRAY['ok']::mood[]")
+        .await;
+    assert_eq!(rows[0].value(0).unwrap(), json("[\"ok\"]"));
+    let before = client.round_trips();
+    client.rows(sql, &[]).await;
+    client.rows("SELECT 'sad'::mood", &[]).await;
+    assert_eq!(
+        client.round_trips() - before,
+        2,
+        "what is known is not looked up"
+    );
+}

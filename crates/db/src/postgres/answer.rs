@@ -248,6 +248,12 @@ impl Answer {
         report.or_else(|| self.wrong.take())
     }
 
+    /// The layout of the rows, if there are types in it that are not known.
+    pub(super) fn unknown_types(&self) -> Option<Arc<Layout>> {
+        let layout = self.layout.as_ref().filter(|_| self.wants_rows)?;
+        (!layout.unknown.is_empty()).then(|| Arc::clone(layout))
+    }
+
     /// Nothing went wrong.
     pub(super) fn is_fine(&self) -> bool {
         self.report.is_none() && self.wrong.is_none()

@@ -88,7 +88,8 @@ impl PostgresConnection {
     /// A statement that is kept, if it can be run as it is.
     fn known(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
         let is_plain = request.cache && !request.script && !need_types(request.params);
-        is_plain.then(|| self.cache.get(request.sql)).flatten()
+        let known = is_plain.then(|| self.cache.get(request.sql)).flatten()?;
+        known.layout.unknown.is_empty().then_some(known)
     }
 
     /// The call is over if its answer has come, or if nothing of it was sent.
@@ -110,7 +111,7 @@ impl PostgresConnection {
                 return Err(error::wrong_count(0, request.params.len()));
             }
             let answer = self.simple(request.sql, Answer::new(request.rows)).await?;
-            return answer.outcome(self.warnings_so_far());
+            return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
         let (mut answer, way) = self.execute_once(begin, request).await?;
@@ -118,7 +119,31 @@ impl PostgresConnection {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
-        answer.outcome(self.warnings_so_far())
+        self.outcome(answer, request.sql).await
+    }
+
+    /// What came of a statement; types of its columns that are not known are looked up.
+    async fn outcome(&mut self, answer: Answer, sql: &str) -> Result<Outcome> {
+        let unknown = answer.unknown_types().filter(|_| answer.is_fine());
+        let mut outcome = answer.outcome(self.warnings_so_far())?;
+        let Some(layout) = unknown else {
+            return Ok(outcome);
+        };
+        match self.look_up_columns(&layout).await {
+            Ok(layout) => {
+                if let Some(rows) = &outcome.rows {
+                    outcome.rows = Some(layout.translate(rows)?);
+                }
+                if let Some(statement) = self.cache.get(sql) {
+                    self.with_types(&statement);
+                }
+            }
+            // It has failed the transaction, which nobody would understand otherwise.
+            Err(error) if self.status == Status::Failed => return Err(error),
+            // The statement was carried out: so it comes as text.
+            Err(error) => tracing::debug!(%error, "a type could not be looked up"),
+        }
+        Ok(outcome)
     }
 
     /// Ends a transaction that began with a statement which is to be tried once more: there is

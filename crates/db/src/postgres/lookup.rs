@@ -1,7 +1,8 @@
 //! Types that are not built in, looked up once for all connections of a handle.
 //!
-//! Only a native parameter needs them: a `ToSql` wants to know what it is written as. Everything
-//! else goes and comes as text where the type is not known.
+//! A native parameter needs them: a `ToSql` wants to know what it is written as. And of a column it
+//! has to be known whether it is an array, or a domain over something. Everything else goes and
+//! comes as text where the type is not known.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use postgres_types::{Field, Kind as TypeKind, Oid, Type};
 use super::answer::Answer;
 use super::connection::PostgresConnection;
 use super::statement::Statement;
+use super::types::Layout;
 use crate::driver::Param;
 use crate::{Result, Row};
 
@@ -38,11 +40,26 @@ impl PostgresConnection {
         Ok(())
     }
 
+    /// Looks up the types of columns that were not known when the layout was made. One
+    /// that cannot be found, because it has been dropped meanwhile, is taken for text.
+    pub(super) async fn look_up_columns(&mut self, layout: &Layout) -> Result<Arc<Layout>> {
+        for oid in &layout.unknown {
+            if self.look_up(*oid, DEEPEST).await?.is_none() {
+                self.types.insert(*oid, self.type_of(*oid));
+            }
+        }
+        Ok(layout.again(|oid| self.types.get(oid)))
+    }
+
     /// A statement with the types that are known now, also in the cache.
     pub(super) fn with_types(&mut self, statement: &Statement) -> Arc<Statement> {
         let params = statement.params.iter();
         let params = params.map(|wanted| self.type_of(wanted.oid())).collect();
-        let (name, layout) = (statement.name.clone(), Arc::clone(&statement.layout));
+        let layout = match statement.layout.unknown.is_empty() {
+            true => Arc::clone(&statement.layout),
+            false => statement.layout.again(|oid| self.types.get(oid)),
+        };
+        let name = statement.name.clone();
         let statement = Arc::new(Statement::new(name, &statement.sql, params, layout));
         if !statement.name.is_empty() {
             self.cache.insert(Arc::clone(&statement));

@@ -52,7 +52,8 @@ impl PostgresConnection {
     pub(super) async fn wind_up(&mut self, may_cancel: bool) -> Result<Answer> {
         self.wire.sync_if_needed();
         let mut waste = Answer::waste();
-        if may_cancel {
+        // A server that gave no key cannot be asked.
+        if may_cancel && self.key.process != 0 {
             let mut wait = PATIENCE;
             while self.wind_up_within(wait, &mut waste).await? == Wound::NotYet {
                 if self.cancel.is_none() {

@@ -104,6 +104,10 @@ impl PostgresConnection {
     /// is in the answer.
     async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
         let way = match self.typed_way(&mut None, request).await? {
+            Ok(way) => self.best_way(request, way).await?,
+            Err(refused) => Err(refused),
+        };
+        let way = match way {
             Ok(way) => way,
             Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
         };
@@ -148,6 +152,25 @@ impl PostgresConnection {
             },
         });
         Ok((Ok(()), way))
+    }
+
+    /// A statement that is to be kept is prepared before its rows are asked for: many rows are
+    /// worth a round trip that lets them come in the better form. One that is not kept has to go
+    /// in one batch, for a pooler may be in between.
+    async fn best_way(&mut self, request: &Request<'_>, way: Way) -> Result<Result<Way, Answer>> {
+        let statement = match way {
+            Way::Known(statement) => statement,
+            Way::New(name) if name.is_empty() => return Ok(Ok(Way::New(name))),
+            way => match self.prepare_with(None, request.sql, way).await? {
+                Ok(statement) => statement,
+                Err(refused) => return Ok(Err(refused)),
+            },
+        };
+        if statement.layout.unknown.is_empty() {
+            return Ok(Ok(Way::Known(statement)));
+        }
+        self.look_up_columns(&statement.layout).await?;
+        Ok(Ok(Way::Known(self.with_types(&statement))))
     }
 
     pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {

@@ -24,7 +24,7 @@ use postgres_types::{Kind as TypeKind, Oid, Type};
 use super::calendar;
 use super::message::{Field, Reader, lossy};
 use super::text;
-use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
+use crate::driver::{Batch, BatchBuilder, Column, Columns, Decode, Value};
 use crate::value::DateTime;
 use crate::{Error, Kind, Result};
 
@@ -120,26 +120,65 @@ impl Shape {
 pub(super) struct Layout {
     pub(super) columns: Arc<Columns>,
     pub(super) shapes: Box<[Shape]>,
+    /// The types among them that were not known when this was made.
+    pub(super) unknown: Box<[Oid]>,
 }
 
 impl Layout {
     /// The layout that a RowDescription tells of. `known` finds types beyond the built-in.
     pub(super) fn new(fields: &[Field<'_>], known: impl Fn(Oid) -> Option<Type>) -> Arc<Self> {
+        let mut unknown = Vec::new();
         let mut shapes = Vec::with_capacity(fields.len());
         let mut columns = Vec::with_capacity(fields.len());
         for field in fields {
             let kind = Type::from_oid(field.type_id).or_else(|| known(field.type_id));
+            if kind.is_none() && !unknown.contains(&field.type_id) {
+                unknown.push(field.type_id);
+            }
             shapes.push(kind.as_ref().map_or(Shape::Text, Shape::of));
             columns.push(Column {
                 name: lossy(field.name),
-                type_name: kind.map(|kind| kind.name().to_owned()),
+                type_name: kind.and_then(|kind| match kind.name() {
+                    "" => None,
+                    name => Some(name.to_owned()),
+                }),
                 type_id: field.type_id,
             });
         }
         Arc::new(Layout {
             columns: Columns::new(columns, &Cells),
             shapes: shapes.into(),
+            unknown: unknown.into(),
         })
+    }
+
+    /// The same with the types that are known now.
+    pub(super) fn again(&self, known: impl Fn(Oid) -> Option<Type>) -> Arc<Self> {
+        let columns = self.columns.as_slice().iter();
+        let fields = columns.map(|column| Field {
+            name: column.name.as_bytes(),
+            type_id: column.type_id,
+        });
+        let fields: Vec<_> = fields.collect();
+        Layout::new(&fields, known)
+    }
+
+    /// Rows that were read when fewer types were known, as they are in this layout.
+    pub(super) fn translate(&self, rows: &Batch) -> Result<Batch> {
+        let columns = Arc::clone(&self.columns);
+        let mut translated = BatchBuilder::with_capacity(columns, rows.len(), 0);
+        for row in 0..rows.len() {
+            for (column, shape) in self.shapes.iter().enumerate() {
+                match rows.raw(row, column) {
+                    None => translated.null(),
+                    // What was not known then came as text.
+                    Some((TEXT, bytes)) => text::push(&mut translated, *shape, bytes),
+                    Some((tag, bytes)) => translated.cell(tag, bytes),
+                }
+            }
+            translated.end_row()?;
+        }
+        Ok(translated.finish())
     }
 
     /// Of a statement that has no rows.
