@@ -449,3 +449,25 @@ async fn arrays_and_domains_of_the_applications_own_types_are_what_they_are_from
         "what is known is not looked up"
     );
 }
+
+#[cfg(feature = "json")]
+#[tokio::test]
+async fn an_array_is_a_sequence_to_serde() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    struct Order {
+        id: i64,
+        tags: Vec<String>,
+        amounts: Vec<Option<i32>>,
+    }
+    let db = cenote::Db::open(&postgres_support::dsn()).await.unwrap();
+    let sql = "SELECT 7 AS id, ARRAY['new', 'it''s \"big\"'] AS tags, ARRAY[1, NULL] AS amounts";
+    for _ in 0..2 {
+        let orders: Vec<Order> = db.query_as(sql, ()).await.unwrap();
+        let expected = Order {
+            id: 7,
+            tags: vec!["new".into(), "it's \"big\"".into()],
+            amounts: vec![Some(1), None],
+        };
+        assert_eq!(orders, [expected]);
+    }
+}

@@ -61,8 +61,9 @@ use self::connect::PostgresTemplate;
 use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template};
 
-/// PostgreSQL, by a client of our own that the calling task drives.
+/// PostgreSQL, by a client of our own that the calling task drives. Version 12 or later.
 #[doc = include_str!("options.md")]
+#[doc = include_str!("behaviour.md")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Postgres {
     _private: (),
