@@ -132,3 +132,21 @@ async fn the_root_certificate_of_the_home_directory_is_used() {
     let error = refused(&dsn).await;
     assert!(error.message().contains("root.crt"), "{error}");
 }
+
+#[tokio::test]
+async fn the_certificates_of_the_operating_system_can_be_trusted() {
+    const TEST: &str = "the_certificates_of_the_operating_system_can_be_trusted";
+    if !is_inside(TEST) {
+        // Where they are is told in the way in which it is told to other programs.
+        run_again(TEST, &[("SSL_CERT_FILE", &tls_file("ca.crt"))]);
+        return run_again(TEST, &[("SSL_CERT_FILE", &tls_file("stranger.crt"))]);
+    }
+    let dsn = crate::servers::dsn_with("sslrootcert=system");
+    if std::env::var("SSL_CERT_FILE").unwrap().ends_with("ca.crt") {
+        let encrypted = "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        assert_eq!(ask(&dsn, encrypted).await, "true");
+    } else {
+        let error = refused(&dsn).await;
+        assert!(error.message().contains("operating system"), "{error}");
+    }
+}

@@ -3,8 +3,12 @@
 use cenote::{Db, Error, Kind};
 
 use crate::servers::own::OwnServer;
+use crate::servers::proxy::Proxy;
 use crate::servers::scripted::{Client, Scripted};
-use crate::servers::{WHO, dsn_with, port, refused, second_port, soon, standby_port, tls_file};
+use crate::servers::{
+    WHO, backend, dsn_with, is_running, port, quiet, refused, schema, second_port, soon,
+    standby_port, tls_file,
+};
 
 /// Whether the session of this DSN is encrypted, as the server sees it.
 async fn is_encrypted(dsn: &str) -> Result<bool, Error> {
@@ -248,4 +252,52 @@ async fn channel_binding_can_be_asked_for_where_it_can_be_had() {
             "{error}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_through_tls_as_well() {
+    let proxy = Proxy::new(port()).await;
+    let dsn = proxy.dsn().replace("sslmode=disable", "sslmode=require");
+    let db = Db::builder(&dsn).max(1).open().await.unwrap();
+    let admin = Db::open(&dsn_with("")).await.unwrap();
+    let before = backend(&db).await;
+    let caller = db.clone();
+    let task = cenote::spawn(async move { caller.query("SELECT pg_sleep(600)", ()).await });
+    is_running(&admin, before, "SELECT pg_sleep(600)").await;
+    task.abort();
+    quiet(&db).await;
+    assert_eq!(backend(&db).await, before, "cancelled, and fit for use");
+    // One connection for the session, one at least for the cancel: nobody says anything in the
+    // clear but that TLS is wanted.
+    let greetings = proxy.greetings();
+    assert!(greetings.len() >= 2, "{greetings:?}");
+    for greeting in greetings {
+        assert_eq!(greeting, [0, 0, 0, 8, 4, 210, 22, 47]);
+    }
+}
+
+#[tokio::test]
+async fn much_goes_through_tls_in_both_directions_at_once() {
+    let db = schema(|builder| builder.max(1).option("sslmode", "require")).await;
+    db.exec("CREATE TABLE t (id int8, filler text)", ())
+        .await
+        .unwrap();
+    // Many times what fits into the buffers between the two: whoever only wrote, or only read,
+    // would wait for ever.
+    let filler = "x".repeat(20_000);
+    let rows: Vec<_> = (0..1_000_i64).map(|id| (id, &*filler)).collect();
+    let sql = "INSERT INTO t VALUES (?, ?)";
+    let inserted = soon("it is written", db.exec_many(sql, rows))
+        .await
+        .unwrap();
+    assert_eq!(inserted.rows_affected, 1_000);
+    let sql = "SELECT id, filler FROM t ORDER BY id";
+    let mut stream = db.stream(sql, ()).await.unwrap();
+    let mut seen = 0;
+    while let Some(row) = soon("a row comes", stream.next()).await.unwrap() {
+        assert_eq!(row.get::<i64>(0).unwrap(), seen);
+        assert_eq!(row.get::<&str>(1).unwrap().len(), 20_000);
+        seen += 1;
+    }
+    assert_eq!(seen, 1_000);
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use cenote::pool::{Runtime, Task, TokioRuntime};
 use cenote::{Db, Error, Kind};
 
-use crate::servers::{assert_whole, backend, dsn, is_running, quiet, schema, soon, terminate};
+use crate::servers::{
+    assert_whole, backend, dsn, dsn_with, is_running, quiet, schema, soon, terminate, unix_dsn,
+};
 
 /// Tokio's time, but for how long connections have been idle: that can be moved ahead.
 #[derive(Clone)]
@@ -55,20 +57,30 @@ async fn admin() -> Db {
 #[tokio::test]
 async fn one_that_was_ended_while_it_was_idle_is_seen_before_it_is_handed_out() {
     let admin = admin().await;
-    let time = Ahead::new();
-    let db = Db::builder(&dsn())
-        .max(1)
-        .runtime(time.clone())
-        .open()
-        .await
-        .unwrap();
-    for _ in 0..5 {
-        let ended = backend(&db).await;
-        terminate(&admin, ended).await;
+    for way in [
+        dsn_with("sslmode=disable"),
+        dsn_with("sslmode=require"),
+        unix_dsn(),
+    ] {
+        let time = Ahead::new();
+        let db = Db::builder(&way)
+            .max(1)
+            .runtime(time.clone())
+            .open()
+            .await
+            .unwrap();
+        for _ in 0..5 {
+            let ended = backend(&db).await;
+            terminate(&admin, ended).await;
+            time.advance(Duration::from_secs(1));
+            assert_ne!(backend(&db).await, ended);
+        }
+        // One that lives is not replaced by being looked at.
+        let lives = backend(&db).await;
         time.advance(Duration::from_secs(1));
-        assert_ne!(backend(&db).await, ended);
+        assert_eq!(backend(&db).await, lives);
+        assert_whole(&db).await;
     }
-    assert_whole(&db).await;
 }
 
 #[tokio::test]

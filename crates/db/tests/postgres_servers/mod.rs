@@ -38,7 +38,12 @@ pub(crate) fn dsn() -> String {
     told("CENOTE_TEST_POSTGRES")
 }
 
-/// The same with more options.
+/// The same server by its Unix socket.
+pub(crate) fn unix_dsn() -> String {
+    told("CENOTE_TEST_POSTGRES_UNIX")
+}
+
+/// The primary by TCP, with more options.
 pub(crate) fn dsn_with(options: &str) -> String {
     format!("{};{options}", dsn())
 }

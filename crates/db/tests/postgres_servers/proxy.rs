@@ -40,6 +40,8 @@ struct Shared {
     /// Nothing is carried any more, though all stays connected.
     frozen: watch::Sender<bool>,
     accepted: AtomicUsize,
+    /// What the client of each connection said first.
+    greetings: Mutex<Vec<Vec<u8>>>,
     /// New connections are cut at once.
     refusing: Mutex<bool>,
     carried: AtomicU64,
@@ -58,6 +60,7 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             frozen: watch::Sender::new(false),
             accepted: AtomicUsize::new(0),
+            greetings: Mutex::default(),
             refusing: Mutex::new(false),
             carried: AtomicU64::new(0),
         });
@@ -105,6 +108,11 @@ impl Proxy {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
+    /// The first bytes of every client that has said anything.
+    pub(crate) fn greetings(&self) -> Vec<Vec<u8>> {
+        self.shared.greetings.lock().unwrap().clone()
+    }
+
     /// How many bytes have come through, in both directions.
     pub(crate) fn carried(&self) -> u64 {
         self.shared.carried.load(Ordering::Relaxed)
@@ -148,6 +156,11 @@ async fn carry_both(client: TcpStream, server: u16, shared: Arc<Shared>) {
     // Closing them resets them, unless they have said goodbye before.
     reset(&client);
     reset(&server);
+    let mut greeting = [0; 8];
+    if let Ok(read) = client.peek(&mut greeting).await {
+        let greeting = greeting[..read].to_vec();
+        shared.greetings.lock().unwrap().push(greeting);
+    }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
