@@ -114,6 +114,38 @@ async fn statements_streams_and_batches_work_without_a_cache() {
     assert_whole(&db).await;
 }
 
+/// C-014
+#[tokio::test]
+async fn with_a_cache_the_error_says_what_to_set() {
+    let db = Db::builder(&pgbouncer()).max(2).open().await.unwrap();
+    let sql = format!("SELECT ?::int8 + 1 AS {}", unique("column"));
+    let mut one = db.connection().await.unwrap();
+    let mut two = db.connection().await.unwrap();
+    // It is kept on one of the server's connections.
+    let n: i64 = one.query_as_one(&sql, (1_i64,)).await.unwrap();
+    assert_eq!(n, 2);
+    // A transaction of another's sends this one to one that does not have it, sooner or later:
+    // there it cannot be put right behind the caller's back.
+    let outcome = soon("the error comes", async {
+        loop {
+            let busy = two.begin().await?;
+            busy.exec("SELECT 1", ()).await?;
+            let tx = one.begin().await?;
+            tx.exec("SELECT 2", ()).await?;
+            if let Err(error) = tx.query_as_one::<i64>(&sql, (1_i64,)).await {
+                return Err::<(), Error>(error);
+            }
+            tx.rollback().await?;
+            busy.rollback().await?;
+        }
+    });
+    let error = outcome.await.unwrap_err();
+    let state = error.sql_state().unwrap_or_default();
+    assert!(["26000", "42P05"].contains(&state), "{error:?}");
+    assert!(error.to_string().contains("statement_cache"), "{error}");
+    assert!(error.to_string().contains("PgBouncer"), "{error}");
+}
+
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_through_it() {
     let admin = Db::open(&dsn()).await.unwrap();
