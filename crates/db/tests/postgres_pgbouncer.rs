@@ -132,14 +132,13 @@ async fn with_a_cache_the_error_says_what_to_set() {
             busy.exec("SELECT 1", ()).await?;
             let tx = one.begin().await?;
             tx.exec("SELECT 2", ()).await?;
-            if let Err(error) = tx.query_as_one::<i64>(&sql, (1_i64,)).await {
-                return Err::<(), Error>(error);
-            }
+            tx.query_as_one::<i64>(&sql, (1_i64,)).await?;
             tx.rollback().await?;
             busy.rollback().await?;
         }
     });
-    let error = outcome.await.unwrap_err();
+    let outcome: Result<(), Error> = outcome.await;
+    let error = outcome.unwrap_err();
     let state = error.sql_state().unwrap_or_default();
     assert!(["26000", "42P05"].contains(&state), "{error:?}");
     assert!(error.to_string().contains("statement_cache"), "{error}");
