@@ -7,7 +7,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `config`, `env`, `passfile` | the DSN, the options, and libpq's environment and password file |
-//! | `hosts`, `socket`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
+//! | `hosts`, `socket`, `plain`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
 //! | `connect`, `startup` | the template; the login |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `wire`, `inbox` | bytes there and back, and where a message ends |
@@ -37,6 +37,8 @@ mod lookup;
 mod message;
 mod param;
 mod passfile;
+#[cfg(unix)]
+mod plain;
 mod reset;
 mod session;
 mod settle;

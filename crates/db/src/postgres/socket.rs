@@ -18,6 +18,9 @@ use tokio::net::UnixStream;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 
+#[cfg(unix)]
+use super::plain::{Plain, Raw};
+
 /// The stream of one connection.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -31,6 +34,9 @@ enum Stream {
     #[cfg(unix)]
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// In the clear, and watched for what comes only.
+    #[cfg(unix)]
+    Plain(Plain),
 }
 
 /// What a look at a socket shows.
@@ -146,6 +152,26 @@ impl Socket {
         Socket::new(Stream::Tls(Box::new(tls)), end_point)
     }
 
+    /// The same, watched for what comes and for nothing else, if it is in the clear: for a
+    /// connection that is going to ask and to wait for answers. See [`Plain`].
+    ///
+    /// # Errors
+    ///
+    /// Of the operating system.
+    pub(super) fn watched_for_answers(self) -> io::Result<Self> {
+        #[cfg(unix)]
+        {
+            let raw = match self.stream {
+                Stream::Tcp(tcp) => Raw::Tcp(tcp.into_std()?),
+                Stream::Unix(unix) => Raw::Unix(unix.into_std()?),
+                stream => return Ok(Socket::new(stream, self.end_point)),
+            };
+            Ok(Socket::new(Stream::Plain(Plain::new(raw)?), self.end_point))
+        }
+        #[cfg(not(unix))]
+        Ok(self)
+    }
+
     /// Whether it is encrypted.
     pub(super) fn is_tls(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
@@ -169,6 +195,8 @@ impl Socket {
             Stream::Tcp(tcp) => (&*SockRef::from(&*tcp)).read(into),
             #[cfg(unix)]
             Stream::Unix(unix) => (&*SockRef::from(&*unix)).read(into),
+            #[cfg(unix)]
+            Stream::Plain(plain) => plain.raw().read(into),
             Stream::Tls(tls) => {
                 let mut arrived = ReadBuf::new(into);
                 let mut nobody = Context::from_waker(Waker::noop());
@@ -188,6 +216,8 @@ impl Socket {
             #[cfg(unix)]
             Stream::Unix(unix) => SockRef::from(unix).peek(&mut byte),
             Stream::Tls(tls) => SockRef::from(tls.get_ref().0).peek(&mut byte),
+            #[cfg(unix)]
+            Stream::Plain(plain) => SockRef::from(plain.raw()).peek(&mut byte),
         };
         match seen {
             Ok(0) => Peek::Closed,
@@ -215,6 +245,8 @@ impl AsyncRead for Socket {
             #[cfg(unix)]
             Stream::Unix(unix) => Pin::new(unix).poll_read(cx, into),
             Stream::Tls(tls) => Pin::new(tls).poll_read(cx, into),
+            #[cfg(unix)]
+            Stream::Plain(plain) => Pin::new(plain).poll_read(cx, into),
         }
     }
 }
@@ -230,6 +262,8 @@ impl AsyncWrite for Socket {
             #[cfg(unix)]
             Stream::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
             Stream::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+            #[cfg(unix)]
+            Stream::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
         }
     }
 
@@ -239,6 +273,8 @@ impl AsyncWrite for Socket {
             #[cfg(unix)]
             Stream::Unix(unix) => Pin::new(unix).poll_flush(cx),
             Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            #[cfg(unix)]
+            Stream::Plain(plain) => Pin::new(plain).poll_flush(cx),
         }
     }
 
@@ -248,6 +284,8 @@ impl AsyncWrite for Socket {
             #[cfg(unix)]
             Stream::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
             Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            #[cfg(unix)]
+            Stream::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
         }
     }
 }

@@ -61,6 +61,7 @@ pub(super) async fn start(socket: Socket, login: &Login, config: &Config) -> Res
 }
 
 async fn log_in(socket: Socket, login: &Login, config: &Config) -> Result<Started> {
+    let socket = socket.watched_for_answers().map_err(error::lost)?;
     let mut started = Started {
         wire: Wire::new(socket),
         parameters: Vec::new(),

@@ -27,6 +27,9 @@ const KEPT: usize = 256 * 1024;
 const HOPE: u8 = 4;
 const LOOKS_AGAIN_AFTER: u8 = 32;
 
+/// After so many answers in a row that were there already, the next is waited for.
+const LONGEST_LUCK: u8 = 32;
+
 /// The connection's bytes.
 pub(super) struct Wire {
     socket: Socket,
@@ -45,6 +48,8 @@ pub(super) struct Wire {
     unflushed: bool,
     /// So many looks in vain are borne before it is looked only now and then.
     hope: u8,
+    /// So many looks in a row found something.
+    luck: u8,
     /// How often it was not looked.
     despair: u8,
     /// Nothing more can be sent; what has come is still to be read.
@@ -66,6 +71,7 @@ impl Wire {
             sent: false,
             unflushed: false,
             hope: HOPE,
+            luck: 0,
             despair: 0,
             send_error: None,
             round_trips: 0,
@@ -222,10 +228,10 @@ impl Wire {
     /// Looks, right after sending, whether the answer is there: a server on the same machine may
     /// have been at work while we were in the system call. It is done for as long as it pays, since
     /// waiting for readiness costs more than a look, and a look in vain costs something too.
-    ///
-    /// Whoever sends gives way to others now and then, so this cannot keep a thread for ever.
     fn is_there_already(&mut self) -> bool {
-        if self.socket.is_tls() {
+        // Now and then it is waited for all the same, so that others get their turn.
+        if self.socket.is_tls() || self.luck >= LONGEST_LUCK {
+            self.luck = 0;
             return false;
         }
         if self.hope == 0 {
@@ -237,12 +243,14 @@ impl Wire {
         match self.socket.try_read(self.inbox.room()) {
             Ok(read @ 1..) => {
                 self.hope = HOPE;
+                self.luck += 1;
                 self.inbox.note_read(read);
                 true
             }
             // The end and errors are for the one who waits.
             Ok(0) | Err(_) => {
                 self.hope = self.hope.saturating_sub(1);
+                self.luck = 0;
                 false
             }
         }
