@@ -182,7 +182,8 @@ impl Builder {
         self
     }
 
-    /// How long a statement may run before it is cancelled. Default: as long as it takes.
+    /// How long a statement may run before it is cancelled. Default: as long as it takes. A COMMIT
+    /// that is not answered in that time is [`Kind::OutcomeUnknown`](crate::Kind::OutcomeUnknown).
     pub fn statement_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.config.statement_timeout = timeout.into();
         self

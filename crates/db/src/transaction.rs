@@ -316,7 +316,8 @@ impl LevelGuard {
             return Ok(());
         }
         self.bound.set_ending(self.serial, Some(site));
-        let done = turn.fly(&Commit, site, None).await;
+        let limit = self.bound.shared().statement_timeout;
+        let done = turn.fly(&Commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
                 self.committed(turn);
@@ -327,6 +328,13 @@ impl LevelGuard {
                 let message = "the server answered the commit with a rollback, because the \
                                transaction had failed before";
                 Err(Error::new(Kind::RolledBack, message).at(site))
+            }
+            Err(error) if error.kind() == Kind::StatementTimeout => {
+                turn.give_up();
+                self.over(turn);
+                let message = "the commit was not answered within the time for statements: whether \
+                               the transaction was committed is unknown";
+                Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
             Err(error) if turn.link().is_broken() => {
                 self.over(turn);

@@ -9,7 +9,7 @@ mod servers;
 
 use std::time::Duration;
 
-use cenote::{Builder, Db, Error, Kind};
+use cenote::{Builder, Connection, Db, Error, Kind};
 use tokio::task::JoinSet;
 
 use self::servers::{assert_whole, dsn, quiet, refused, soon, told, unique};
@@ -114,6 +114,18 @@ async fn statements_streams_and_batches_work_without_a_cache() {
     assert_whole(&db).await;
 }
 
+/// A transaction of another's sends this one to a connection of the server that does not have the
+/// statement, sooner or later: in a transaction that cannot be put right behind the caller's back.
+async fn crossed(one: &mut Connection, two: &mut Connection, sql: &str) -> Result<(), Error> {
+    let busy = two.begin().await?;
+    busy.exec("SELECT 1", ()).await?;
+    let tx = one.begin().await?;
+    tx.exec("SELECT 2", ()).await?;
+    tx.query_as_one::<i64>(sql, (1_i64,)).await?;
+    tx.rollback().await?;
+    busy.rollback().await
+}
+
 /// C-014
 #[tokio::test]
 async fn with_a_cache_the_error_says_what_to_set() {
@@ -124,21 +136,14 @@ async fn with_a_cache_the_error_says_what_to_set() {
     // It is kept on one of the server's connections.
     let n: i64 = one.query_as_one(&sql, (1_i64,)).await.unwrap();
     assert_eq!(n, 2);
-    // A transaction of another's sends this one to one that does not have it, sooner or later:
-    // there it cannot be put right behind the caller's back.
-    let outcome = soon("the error comes", async {
+    let error = soon("the error comes", async {
         loop {
-            let busy = two.begin().await?;
-            busy.exec("SELECT 1", ()).await?;
-            let tx = one.begin().await?;
-            tx.exec("SELECT 2", ()).await?;
-            tx.query_as_one::<i64>(&sql, (1_i64,)).await?;
-            tx.rollback().await?;
-            busy.rollback().await?;
+            if let Err(error) = crossed(&mut one, &mut two, &sql).await {
+                return error;
+            }
         }
-    });
-    let outcome: Result<(), Error> = outcome.await;
-    let error = outcome.unwrap_err();
+    })
+    .await;
     let state = error.sql_state().unwrap_or_default();
     assert!(["26000", "42P05"].contains(&state), "{error:?}");
     assert!(error.to_string().contains("statement_cache"), "{error}");

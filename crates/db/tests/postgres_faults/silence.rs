@@ -144,3 +144,23 @@ async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
     );
     assert_whole(&db).await;
 }
+
+#[tokio::test]
+async fn a_commit_past_the_statement_limit_is_given_up_as_unknown() {
+    let proxy = Proxy::new(port()).await;
+    let db = schema_at(&proxy.dsn(), |builder| {
+        builder
+            .max(1)
+            .cleanup_timeout(CLEANUP)
+            .statement_timeout(Duration::from_millis(400))
+    })
+    .await;
+    db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
+    let commit = db.transaction(async || {
+        db.exec("INSERT INTO t VALUES (1)", ()).await?;
+        proxy.freeze(true);
+        Ok(())
+    });
+    let error = soon("the commit ends", commit).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::OutcomeUnknown, "{error:?}");
+}
