@@ -160,6 +160,16 @@ impl<'a> Call<'a> {
     ///
     /// Dropped, nothing has happened.
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
+        match &self.target {
+            // Nothing can be bound: the short way.
+            Target::Ambient(handle) | Target::Outside(handle) if self.seen.frame().is_none() => {
+                self.place_alone(handle, None, Purpose::of(class)).await
+            }
+            _ => self.place_in_coroutine(class).await,
+        }
+    }
+
+    async fn place_in_coroutine(&self, class: &Class) -> Result<Place> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
                 return Ok(Place::turn(bound.turn(position, self.site).await?));
@@ -352,16 +362,21 @@ impl<'a> Call<'a> {
         let mut request = text.request();
         request.rows = rows;
         let mut place = self.place(text.class()).await?;
-        let mut expected = place.expect(text.class());
-        let mut done = place.run(request, self.site).await;
+        let expected = place.expect(text.class());
+        let done = place.run(request, self.site).await;
         if place.was_never_reached(&done) {
             // The connection had died in the pool, and the server has seen nothing: once
             // more, on another.
             drop(place);
-            place = self.place(text.class()).await?;
-            expected = place.expect(text.class());
-            done = place.run(request, self.site).await;
+            return Box::pin(self.run_once_more(text.class(), request)).await;
         }
+        place.finish(expected, self.site, done).await
+    }
+
+    async fn run_once_more(&self, class: &Class, request: Request<'_>) -> Result<Outcome> {
+        let mut place = self.place(class).await?;
+        let expected = place.expect(class);
+        let done = place.run(request, self.site).await;
         place.finish(expected, self.site, done).await
     }
 

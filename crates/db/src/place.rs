@@ -195,7 +195,8 @@ impl Place {
             let first = Some(request);
             // From here on a cancel leaves it to be rolled back.
             turn.bound().set_begun(true);
-            let done = self.fly(&BeginWith { begin, first }, site).await;
+            // Its future is large, and rarely needed.
+            let done = Box::pin(self.fly(&BeginWith { begin, first }, site)).await;
             if let Place::Turn(turn, _) = self
                 && done.is_err()
                 && turn.link().status() == Status::Idle
@@ -324,7 +325,7 @@ impl Expected {
 }
 
 impl Alone {
-    async fn finish<T>(mut self, site: &'static Location<'static>, result: Result<T>) -> Result<T> {
+    async fn finish<T>(self, site: &'static Location<'static>, result: Result<T>) -> Result<T> {
         if self.lease.is_broken() || self.lease.is_unsettled() {
             return result;
         }
@@ -333,6 +334,16 @@ impl Alone {
         if !open && !self.lease.is_touched() {
             return result;
         }
+        Box::pin(self.finish_unclean(open, site, result)).await
+    }
+
+    /// Something is left on the connection, which is rare.
+    async fn finish_unclean<T>(
+        mut self,
+        open: bool,
+        site: &'static Location<'static>,
+        result: Result<T>,
+    ) -> Result<T> {
         if let Some(frame) = &self.frame {
             let bound = Bound::new(&self.shared, self.lease);
             if bound.bind_to(frame) == Bind::Done {
