@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cenote::Db;
-use cenote::pool::{Event, Status};
+use cenote::pool::Status;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
@@ -15,7 +15,7 @@ use crate::bank::{self, STARTING_CENTS};
 use crate::check::{Audits, Evidence, PoolState};
 use crate::clients::{self, Town};
 use crate::tally::{Counts, Tally};
-use crate::waits::{WaitTimes, Waits};
+use crate::waits::WaitTimes;
 
 /// How long clients have to finish a visit when the doors close; those who are still there
 /// then are aborted.
@@ -43,7 +43,6 @@ pub(crate) struct Desk {
     /// The auditor's own handle: what it sees is what has been committed.
     office: Db,
     audits: Mutex<Audits>,
-    waits: Waits,
     started: Instant,
     /// What was on all accounts together at the beginning.
     before: i64,
@@ -83,20 +82,9 @@ impl Shift {
             }),
             office,
             audits: Mutex::default(),
-            waits: Waits::default(),
             started: Instant::now(),
             before: i64::try_from(accounts).unwrap_or(i64::MAX) * STARTING_CENTS,
         });
-        if let Some(pool) = desk.town.db.pool() {
-            // Weakly: the desk holds the pool.
-            let desk = Arc::downgrade(&desk);
-            let record = move |event: &Event| {
-                if let (Event::Acquired { waited, .. }, Some(desk)) = (event, desk.upgrade()) {
-                    desk.waits.record(*waited);
-                }
-            };
-            pool.on_event(record).forever();
-        }
         let mut auditor = JoinSet::new();
         auditor.spawn(audit_again_and_again(Arc::clone(&desk)));
         Shift {
@@ -132,7 +120,7 @@ impl Shift {
         let books = bank::audit(&self.desk.office).await?;
         Ok(Closed {
             worked,
-            waits: self.desk.waits.times(),
+            waits: town.tally.waits(),
             complaint: town.tally.complaint(),
             evidence: Evidence {
                 before: self.desk.before,
@@ -157,7 +145,7 @@ impl Desk {
             elapsed: self.started.elapsed(),
             status: self.town.db.status(),
             counts: self.town.tally.counts(),
-            waits: self.waits.times(),
+            waits: self.town.tally.waits(),
             audits: self.audits().clone(),
             before: self.before,
         }

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cenote::{Error, Kind, Result};
+use tokio::time::Instant;
+
+use crate::waits::{WaitTimes, Waits};
 
 /// How a visit can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ pub(crate) struct Tally {
     transfers: AtomicU64,
     unknown_transfers: AtomicU64,
     savepoints: AtomicU64,
+    waits: Waits,
     complaint: Mutex<Option<String>>,
 }
 
@@ -79,6 +83,12 @@ impl Tally {
             unknown_transfers: self.unknown_transfers.load(Relaxed),
             savepoints: self.savepoints.load(Relaxed),
         }
+    }
+
+    /// How long clients waited until their transaction was open: for a connection, and for their
+    /// turn to write where only one can at a time.
+    pub(crate) fn waits(&self) -> WaitTimes {
+        self.waits.times()
     }
 
     /// What the database, or the pool, last complained of though nobody had planned it.
@@ -115,6 +125,7 @@ const COUNTED: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Attempt {
     tally: Arc<Tally>,
+    came: Instant,
     stage: AtomicU8,
     transfers: AtomicU64,
 }
@@ -123,6 +134,7 @@ impl Attempt {
     pub(crate) fn new(tally: &Arc<Tally>) -> Self {
         Attempt {
             tally: Arc::clone(tally),
+            came: Instant::now(),
             stage: AtomicU8::new(WAITING),
             transfers: AtomicU64::new(0),
         }
@@ -131,7 +143,9 @@ impl Attempt {
     /// The transaction is open; perhaps not for the first time, if it is repeated.
     pub(crate) fn begun(&self) {
         self.transfers.store(0, Relaxed);
-        self.stage.store(INSIDE, Relaxed);
+        if self.stage.swap(INSIDE, Relaxed) == WAITING {
+            self.tally.waits.record(self.came.elapsed());
+        }
     }
 
     /// One more transfer has been made in it.

@@ -1,4 +1,4 @@
-//! How long connections were waited for.
+//! How long clients waited until their transaction was open.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

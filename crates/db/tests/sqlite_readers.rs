@@ -3,9 +3,12 @@
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use cenote::{Db, Executed, Result};
+use cenote::{Db, Executed, Kind, Result};
 use tokio::task::JoinHandle;
 
 const CONNECTIONS: usize = 4;
@@ -15,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn open(folder: &tempfile::TempDir) -> Db {
     let dsn = format!("sqlite:{}", folder.path().join("readers.db").display());
-    let db = Db::builder(&dsn).max(CONNECTIONS).open().await.unwrap();
+    let builder = Db::builder(&dsn).min(CONNECTIONS).max(CONNECTIONS);
+    let db = builder.open().await.unwrap();
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     db
 }
@@ -78,4 +82,85 @@ async fn a_read_outside_of_a_transaction_is_served_though_all_others_wait_to_wri
     for writer in writers {
         writer.await.unwrap().unwrap();
     }
+}
+
+/// Polls a call once, which must not be ready.
+fn begin<F: Future>(call: F) -> Pin<Box<F>> {
+    let mut call = Box::pin(call);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(&mut cx).is_pending());
+    call
+}
+
+const INSERT: &str = "INSERT INTO t VALUES (1)";
+
+#[tokio::test]
+async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&folder).await;
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let other = cenote::detached(async {
+            // The transaction has one of the three places, two more wait in the lane, the last here.
+            let calls: Vec<_> = (0..3).map(|_| begin(db.exec(INSERT, ()))).collect();
+            assert_eq!(db.status().waiting, 1);
+            let mut calls = calls.into_iter();
+            let (_first, _second) = (calls.next(), calls.next());
+            let third = calls.next().unwrap();
+            let closing = begin(db.close());
+            let error = third.await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Closed, "{error}");
+            assert_eq!(db.status().waiting, 0);
+            drop(closing);
+        });
+        other.await;
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_to_write_for_too_long_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let dsn = format!("sqlite:{}", folder.path().join("late.db").display());
+    let limit = Duration::from_millis(20);
+    let builder = Db::builder(&dsn).max(2).acquire_timeout(limit);
+    let db = builder.open().await.unwrap();
+    db.exec("CREATE TABLE t (n)", ()).await.unwrap();
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let late = cenote::detached(async { db.exec(INSERT, ()).await });
+        let error = late.await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Timeout);
+        assert!(error.message().contains("to write with"), "{error}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    db.exec(INSERT, ()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_writer_that_gives_up_waiting_passes_its_place_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let dsn = format!("sqlite:{}", folder.path().join("gone.db").display());
+    let db = Db::builder(&dsn).max(2).open().await.unwrap();
+    db.exec("CREATE TABLE t (n)", ()).await.unwrap();
+    let mut waiting = Vec::new();
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let outside = || cenote::detached(async { db.exec(INSERT, ()).await });
+        waiting.extend((0..3).map(|_| begin(outside())));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    drop(waiting.remove(0));
+    for writer in waiting {
+        writer.await.unwrap();
+    }
+    assert_eq!(db.status().waiting, 0);
+    let count: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert_eq!(count, 3);
 }
