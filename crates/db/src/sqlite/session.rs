@@ -198,12 +198,12 @@ impl Session {
             return self.run_sets(&mut statement, sql, sets);
         }
         match statement.readonly() {
-            true => self.command("BEGIN DEFERRED")?,
+            true => self.often("BEGIN DEFERRED")?,
             false => self.begin_writing()?,
         }
         let done = self
             .run_sets(&mut statement, sql, sets)
-            .and_then(|outcome| self.command("COMMIT").map(|()| outcome));
+            .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
         if done.is_err() && self.rollback().is_err() {
             self.broken.set(true);
         }
@@ -337,6 +337,12 @@ impl Session {
     /// Runs SQL that has no parameters and whose rows nobody wants.
     pub(super) fn command(&self, sql: &str) -> Result<()> {
         let mut statement = self.patiently(|| self.db.prepare(sql))?;
+        self.each_row(&mut statement, |_| Ok(true))
+    }
+
+    /// The same, for what is run again and again: it is kept among the statements.
+    pub(super) fn often(&self, sql: &'static str) -> Result<()> {
+        let mut statement = self.patiently(|| self.db.prepare_cached(sql))?;
         self.each_row(&mut statement, |_| Ok(true))
     }
 

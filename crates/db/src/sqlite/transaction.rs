@@ -14,23 +14,23 @@ impl Session {
             let begun = self.begin_writing();
             // Where nothing can be written there is no lock to be had, and none is needed.
             return begun.or_else(|error| match error::is_read_only(&error) {
-                true => self.command("BEGIN DEFERRED"),
+                true => self.often("BEGIN DEFERRED"),
                 false => Err(error),
             });
         }
         if self.in_transaction() {
             // For SQLite to refuse, before anything is changed.
-            return self.command("BEGIN");
+            return self.often("BEGIN");
         }
         let before = self.pragma_flag("query_only")?;
         self.query_only_before.set(Some(before));
-        self.command("PRAGMA query_only = 1")?;
+        self.often("PRAGMA query_only = 1")?;
         // If it fails, `tidy` finds no transaction and puts the pragma back.
-        self.command("BEGIN DEFERRED")
+        self.often("BEGIN DEFERRED")
     }
 
     pub(super) fn commit(&self) -> Result<CommitOutcome> {
-        self.command("COMMIT")?;
+        self.often("COMMIT")?;
         if self.in_transaction() {
             let message = "SQLite left the transaction open after COMMIT";
             return Err(Error::new(Kind::Database, message));
@@ -42,7 +42,7 @@ impl Session {
     pub(super) fn rollback(&self) -> Result<()> {
         self.control.end();
         if self.in_transaction() {
-            self.command("ROLLBACK")?;
+            self.often("ROLLBACK")?;
         }
         Ok(())
     }

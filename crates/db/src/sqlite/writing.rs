@@ -65,7 +65,7 @@ impl Session {
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
         self.enter_lane()?;
-        self.command("BEGIN IMMEDIATE")
+        self.often("BEGIN IMMEDIATE")
     }
 
     /// Sees to what a statement of the user's needs before it is run: its turn, if it takes the
@@ -197,7 +197,7 @@ impl Session {
     /// is nobody's alone. It cannot be cancelled, but is given up if a statement takes long. What
     /// came of its own, or of all; `None` if nothing has happened.
     fn serve(&self, own: Option<&Arc<Order>>) -> Option<Result<Outcome>> {
-        match self.command("BEGIN IMMEDIATE") {
+        match self.often("BEGIN IMMEDIATE") {
             Ok(()) => {}
             // That is the answer: it has waited for as long as it may.
             Err(error) if error::is_busy(&error) => return Some(Err(error)),
@@ -259,7 +259,7 @@ impl Session {
         }
         // The disk takes as long as it takes.
         self.control.set_limit(None);
-        match self.command("COMMIT") {
+        match self.often("COMMIT") {
             Ok(()) => Together::Done(done),
             Err(error) if error::is_of_the_disk(&error) => Together::Failed(error),
             Err(_) => Together::Apart,
@@ -267,7 +267,7 @@ impl Session {
     }
 
     fn undo(&self) {
-        if self.in_transaction() && self.command("ROLLBACK").is_err() {
+        if self.in_transaction() && self.often("ROLLBACK").is_err() {
             self.broken.set(true);
         }
     }
