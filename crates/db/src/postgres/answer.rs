@@ -39,12 +39,12 @@ pub(super) struct Answer {
     pub(super) suspended: bool,
     /// A command is complete.
     pub(super) complete: bool,
+    /// The last command was COMMIT.
+    pub(super) committed: bool,
     /// The last command was ROLLBACK: what a COMMIT comes to after an error.
     pub(super) rolled_back: bool,
     /// Commands whose tags tell nothing: a BEGIN that goes before.
     skip: u32,
-    /// The statement goes by the extended protocol.
-    extended: bool,
     /// What the server refused first.
     pub(super) report: Option<Box<Report>>,
     /// What was wrong on our side; less than what the server says.
@@ -99,15 +99,10 @@ impl Answer {
         self
     }
 
-    /// By the extended protocol, with so many commands before it that nobody asked for.
-    pub(super) fn extended(mut self, skip: u32) -> Self {
-        self.extended = true;
+    /// With so many commands before it that nobody asked for.
+    pub(super) fn after(mut self, skip: u32) -> Self {
         self.skip = skip;
         self
-    }
-
-    pub(super) fn is_extended(&self) -> bool {
-        self.extended
     }
 
     /// Takes a message that is no row, no end of a command, and none of those that may come at
@@ -199,6 +194,7 @@ impl Answer {
             self.layout = None;
         }
         self.complete = true;
+        self.committed = tag.is("COMMIT");
         self.rolled_back = tag.is("ROLLBACK");
         let affected = tag.affected();
         self.affected = match self.adds_up {
@@ -296,7 +292,7 @@ mod tests {
             ),
             wants_rows in any::<bool>(),
         ) {
-            let mut answer = Answer::new(wants_rows).extended(1);
+            let mut answer = Answer::new(wants_rows).after(1);
             for (tag, body) in &messages {
                 match tag {
                     b'D' => drop(answer.row(body)),

@@ -228,7 +228,7 @@ impl PostgresConnection {
         self.wire.consume(frame);
         match next {
             Next::Read => Ok(()),
-            Next::FailCopy => self.fail_copy(answer),
+            Next::FailCopy => self.fail_copy(),
             Next::Garbage(what) => Err(self.wire.garbage(what)),
         }
     }
@@ -253,11 +253,13 @@ impl PostgresConnection {
         self.wire.consume(frame);
     }
 
-    /// Tells the server that no data will come for its COPY.
-    fn fail_copy(&mut self, answer: &Answer) -> Result<()> {
+    /// Tells the server that no data will come for its COPY, whether or not anybody still waits
+    /// for the answer.
+    fn fail_copy(&mut self) -> Result<()> {
+        let is_query = self.wire.is_query();
         let out = self.wire.outbox_in_batch();
         frontend::copy_fail(out)?;
-        if answer.is_extended() {
+        if !is_query {
             // It took the one that was sent for a part of the data.
             frontend::sync(out);
         }

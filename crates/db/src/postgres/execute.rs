@@ -43,7 +43,7 @@ impl Way {
             Way::Known(statement) => Answer::of(&statement.layout, request.rows),
             Way::New(_) => Answer::new(request.rows),
         };
-        answer.extended(u32::from(begin.is_some()))
+        answer.after(u32::from(begin.is_some()))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -359,7 +359,7 @@ impl PostgresConnection {
         self.wire.sync();
         self.note_preparing(&way);
         let skip = u32::from(begin.is_some());
-        let mut answer = Answer::new(false).extended(skip);
+        let mut answer = Answer::new(false).after(skip);
         self.receive(&mut answer).await?;
         self.keep(&way, sql, &answer);
         if answer.report.is_some() {
@@ -426,7 +426,6 @@ impl PostgresConnection {
             Way::Known(statement) => Answer::of(&statement.layout, false),
             Way::New(_) => Answer::new(false),
         }
-        .extended(0)
         .adding_up();
         let mark = self.wire.mark();
         if let Err(wrong) = self.queue_preparation(None, sql, &way) {

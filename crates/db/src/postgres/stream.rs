@@ -124,8 +124,7 @@ impl PostgresConnection {
         let mut answer = match &way {
             Way::Known(statement) => Answer::of(&statement.layout, true),
             Way::New(_) => Answer::new(true),
-        }
-        .extended(0);
+        };
         self.note_preparing(&way);
         while answer.bound == 0 && self.wire.pending() > 0 {
             match self.wire.frame()? {

@@ -32,10 +32,12 @@ impl PostgresConnection {
 
     pub(super) async fn commit_transaction(&mut self) -> Result<CommitOutcome> {
         let answer: Answer = self.command("COMMIT").await?;
-        Ok(match answer.rolled_back {
-            true => CommitOutcome::RolledBack,
-            false => CommitOutcome::Committed,
-        })
+        match (answer.committed, answer.rolled_back) {
+            (true, _) => Ok(CommitOutcome::Committed),
+            (_, true) => Ok(CommitOutcome::RolledBack),
+            // An answer to something else: nobody may take it for money that has moved.
+            (false, false) => Err(self.wire.garbage("it did not say what came of a COMMIT")),
+        }
     }
 
     pub(super) async fn roll_back_transaction(&mut self) -> Result<()> {

@@ -41,6 +41,8 @@ pub(super) struct Wire {
     pending: u32,
     /// There are messages after the last Sync.
     unsynced: bool,
+    /// What was put into the outbox last is a simple query, which needs no Sync.
+    is_query: bool,
     broken: bool,
     /// Something was sent since the last call began.
     sent: bool,
@@ -67,6 +69,7 @@ impl Wire {
             sent_of_outbox: 0,
             pending: 0,
             unsynced: false,
+            is_query: false,
             broken: false,
             sent: false,
             unflushed: false,
@@ -118,13 +121,20 @@ impl Wire {
     pub(super) fn sync(&mut self) {
         frontend::sync(&mut self.outbox);
         self.note_sync();
+        self.is_query = false;
     }
 
-    /// A message was put into the outbox that the server answers with ReadyForQuery.
+    /// A message was put into the outbox that the server answers with ReadyForQuery: a query.
     pub(super) fn note_sync(&mut self) {
         self.pending += 1;
         self.unsynced = false;
+        self.is_query = true;
         self.round_trips += 1;
+    }
+
+    /// What is answered now is a simple query.
+    pub(super) fn is_query(&self) -> bool {
+        self.is_query
     }
 
     /// Ends a batch of messages that was left without its Sync.
