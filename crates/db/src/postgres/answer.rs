@@ -33,7 +33,7 @@ pub(super) struct Answer {
     pub(super) params: Option<Vec<Oid>>,
     /// The server has parsed so many statements.
     pub(super) parsed: u32,
-    /// The server has bound so many.
+    /// The server has bound it so many times, and may have run it as often.
     pub(super) bound: u32,
     /// There are more rows than were asked for.
     pub(super) suspended: bool,
@@ -114,7 +114,8 @@ impl Answer {
         known: impl Fn(Oid) -> Option<Type>,
     ) -> Next {
         match tag {
-            b'2' => self.bound += 1,
+            // A BEGIN that goes before is bound as well.
+            b'2' => self.bound += u32::from(self.skip == 0),
             b'1' => self.parsed += 1,
             b'T' => {
                 let Some(fields) = message::fields(body) else {

@@ -215,6 +215,8 @@ impl PostgresConnection {
                     if self.session.note_tag(tag) == Told::NoStatements {
                         self.cache.clear();
                         self.unwanted.clear();
+                        // The one that did it is gone, too.
+                        answer.described = false;
                     }
                     Next::Read
                 }

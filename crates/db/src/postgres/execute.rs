@@ -20,7 +20,7 @@ use super::connection::{Flight, PostgresConnection};
 use super::error;
 use super::frontend::{bind_head, close_statement, describe_statement, execute, parse};
 use super::param::{bind, need_types};
-use super::statement::{ALL_TEXT, Statement, name_of};
+use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Result};
@@ -75,7 +75,7 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             answer.explain(request.params.len(), way.name());
-            if !(was_idle && self.forget_if_stale(&answer, &way)) {
+            if !(self.forget_if_stale(&answer, &way) && was_idle) {
                 return answer.outcome(self.warnings_so_far());
             }
             self.flight = Flight::Statement;
@@ -115,7 +115,7 @@ impl PostgresConnection {
         }
         self.roll_back_leftover(was_idle).await?;
         let (mut answer, way) = self.execute_once(begin, request).await?;
-        if was_idle && self.forget_if_stale(&answer, &way) {
+        if self.forget_if_stale(&answer, &way) && was_idle {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -155,20 +155,26 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// A kept statement turned out to be gone, or its plan to be of no use any more: it is
-    /// forgotten, so that the next time prepares it anew.
+    /// A kept statement turned out to be gone, or to be made for what is not there any more: it is
+    /// forgotten, so that the next time prepares it anew. `true` if it can be run once more
+    /// right now, where no transaction has failed by that.
+    ///
+    /// Once it was bound it may have run, and committed: then its error is its own, whatever it
+    /// looks like.
     pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way) -> bool {
         let Way::Known(statement) = way else {
             return false;
         };
-        let report = answer.report.as_ref();
-        if !report.is_some_and(|report| report.is_stale_statement()) {
+        let Some(report) = answer.report.as_ref().filter(|_| answer.bound == 0) else {
             return false;
+        };
+        let is_stale = report.is_stale_statement();
+        if is_stale || report.may_be_of_old_types() {
+            if let Some(gone) = self.cache.remove(&statement.sql) {
+                self.unwanted.push(gone.name.clone());
+            }
         }
-        if let Some(gone) = self.cache.remove(&statement.sql) {
-            self.unwanted.push(gone.name.clone());
-        }
-        true
+        is_stale
     }
 
     /// Runs a statement, and gives what the server said to it.
@@ -247,6 +253,9 @@ impl PostgresConnection {
         }
         if let Some(statement) = self.cache.get(sql) {
             return Way::Known(statement);
+        }
+        if !can_be_kept(sql) {
+            return Way::New(String::new());
         }
         let name = name_of(sql);
         if self.cache.has_name(&name) {
@@ -406,7 +415,7 @@ impl PostgresConnection {
     async fn batch_in_call(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
         let was_idle = self.status == Status::Idle;
         let (mut answer, way) = self.batch_once(sql, sets).await?;
-        if was_idle && self.forget_if_stale(&answer, &way) {
+        if self.forget_if_stale(&answer, &way) && was_idle {
             (answer, _) = self.batch_once(sql, sets).await?;
         }
         answer.outcome(self.warnings_so_far())

@@ -114,6 +114,12 @@ impl Report {
             _ => false,
         }
     }
+
+    /// Its parameters do not fit: perhaps because it was prepared for types that the columns do
+    /// not have any more.
+    pub(super) fn may_be_of_old_types(&self) -> bool {
+        self.state.starts_with("22") || self.state.starts_with("42")
+    }
 }
 
 /// One column of a RowDescription.

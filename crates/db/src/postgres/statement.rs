@@ -66,6 +66,52 @@ pub(super) fn name_of(sql: &str) -> String {
     name
 }
 
+/// Whether it means the same each time, as far as the server tells. A FETCH and an EXECUTE have the
+/// rows of whatever goes by that name when they are run, and the server does not say that these
+/// are others than last time.
+pub(super) fn can_be_kept(sql: &str) -> bool {
+    let word = first_word(sql);
+    !(word.eq_ignore_ascii_case("FETCH") || word.eq_ignore_ascii_case("EXECUTE"))
+}
+
+/// The first word of SQL, behind spaces and comments.
+fn first_word(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    loop {
+        let behind = if rest.starts_with("--") {
+            rest.split_once(['\n', '\r'])
+                .map_or("", |(_, behind)| behind)
+        } else if rest.starts_with("/*") {
+            behind_comment(rest)
+        } else {
+            let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
+            return &rest[..end.unwrap_or(rest.len())];
+        };
+        rest = behind.trim_start();
+    }
+}
+
+/// What follows a comment, in which there may be others.
+fn behind_comment(sql: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(pair) = sql.as_bytes().get(at..at + 2) {
+        match pair {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return sql.get(at..).unwrap_or("");
+        }
+    }
+    ""
+}
+
 /// The statements that a connection keeps, at most so many. The one that was not used for longest
 /// goes first.
 #[derive(Debug)]
@@ -204,6 +250,30 @@ mod tests {
         }
         cache.clear();
         assert!(!cached(&mut cache, "a"));
+    }
+
+    #[test]
+    fn what_has_the_rows_of_another_is_not_kept() {
+        for sql in [
+            "FETCH 1 FROM c",
+            "fetch all c",
+            " \n-- SELECT\n/* a /* b */ */ Execute p",
+            "--\r\nFETCH c",
+            "/**/FETCH c",
+        ] {
+            assert!(!can_be_kept(sql), "{sql}");
+        }
+        for sql in [
+            "SELECT 1",
+            "-- FETCH",
+            "/* FETCH */ SELECT 1",
+            "/* FETCH",
+            "",
+            "fetched",
+            "/*/",
+        ] {
+            assert!(can_be_kept(sql), "{sql}");
+        }
     }
 
     #[test]
