@@ -23,10 +23,13 @@ use super::param::{bind, need_types};
 use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// A batch is sent when it has so many bytes, while the rest is still being written.
 const CHUNK: usize = 64 * 1024;
+
+/// No SQL: what the server makes of it undoes the batch that it stands in.
+const UNDOING: &str = "a set of parameters cannot be sent";
 
 /// How a statement is run.
 pub(super) enum Way {
@@ -414,6 +417,12 @@ impl PostgresConnection {
 
     async fn batch_in_call(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<Outcome> {
         let was_idle = self.status == Status::Idle;
+        let params = sets[0].len();
+        if let Some(n) = sets.iter().position(|set| set.len() != params) {
+            let message = format!("{} parameters, where set 1 has {params}", sets[n].len());
+            let wrong = Error::new(Kind::Parameters, message);
+            return Err(in_set(wrong, n, sets.len()));
+        }
         let (mut answer, way) = self.batch_once(sql, sets).await?;
         if self.forget_if_stale(&answer, &way) && was_idle {
             (answer, _) = self.batch_once(sql, sets).await?;
@@ -444,6 +453,7 @@ impl PostgresConnection {
         self.note_preparing(&way);
         let new_head = bind_head(way.name());
         let mut was_flushed = false;
+        let mut refused = None;
         for (n, set) in sets.iter().enumerate() {
             let out = self.wire.outbox();
             let bound = match &way {
@@ -463,8 +473,9 @@ impl PostgresConnection {
                     self.preparing = None;
                     return Err(wrong);
                 }
-                // What went before it is done.
-                answer.wrong = Some(wrong);
+                // What went before it has been sent: the server undoes it by an error of its own.
+                parse(self.wire.outbox(), "", UNDOING)?;
+                refused = Some(wrong);
                 break;
             }
             execute(self.wire.outbox(), 0);
@@ -481,6 +492,10 @@ impl PostgresConnection {
         self.receive(&mut answer).await?;
         self.keep(&way, sql, &answer);
         answer.explain(sets[0].len(), way.name());
+        if refused.is_some() && answer.report.as_ref().is_none_or(|it| it.is_syntax_error()) {
+            answer.report = None;
+            answer.wrong = refused;
+        }
         Ok((answer, way))
     }
 

@@ -115,6 +115,11 @@ impl Report {
         }
     }
 
+    /// It is no SQL.
+    pub(super) fn is_syntax_error(&self) -> bool {
+        self.state == "42601"
+    }
+
     /// Its parameters do not fit: perhaps because it was prepared for types that the columns do
     /// not have any more.
     pub(super) fn may_be_of_old_types(&self) -> bool {
