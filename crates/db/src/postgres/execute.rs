@@ -18,7 +18,9 @@ use postgres_types::{Oid, Type};
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
-use super::frontend::{bind_head, close_statement, describe_statement, execute, parse};
+use super::frontend::{
+    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed,
+};
 use super::param::{bind, need_types};
 use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
 use super::types::Layout;
@@ -238,13 +240,6 @@ impl PostgresConnection {
         if self.lacks_types(&statement, request.params) {
             self.look_up_types(&statement).await?;
             statement = self.with_types(&statement);
-            if statement.name.is_empty() {
-                let again = self.prepare_with(None, request.sql, way_of_nothing());
-                match again.await? {
-                    Ok(again) => statement = again,
-                    Err(refused) => return Ok(Err(refused)),
-                }
-            }
         }
         Ok(Ok(Way::Known(statement)))
     }
@@ -314,11 +309,18 @@ impl PostgresConnection {
             bind(out, &bind_head(""), None, &[], ALL_TEXT)?;
             execute(out, 0);
         }
-        if let Way::New(name) = way {
-            parse(out, name, sql)?;
-            describe_statement(out, name)?;
+        match way {
+            Way::New(name) => {
+                parse(out, name, sql)?;
+                describe_statement(out, name)
+            }
+            // It was prepared to learn its types. By now the unnamed statement may be another one:
+            // of a look-up, or, through a pooler, of somebody else.
+            Way::Known(statement) if statement.name.is_empty() => {
+                parse_unnamed(out, sql, &statement.params)
+            }
+            Way::Known(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Keeps a statement that has just been prepared, if it is to be kept and was.

@@ -1,8 +1,9 @@
 //! Messages to the server, written where they are sent from.
 
-use crate::{Error, Kind, Result};
+use postgres_types::Type;
 
 use super::error;
+use crate::{Error, Kind, Result};
 
 /// A message with this tag, whose body is what `write` writes.
 fn message(
@@ -46,6 +47,23 @@ pub(super) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
         text(out, name, "the name of a statement")?;
         text(out, sql, "the SQL")?;
         out.extend_from_slice(&[0, 0]);
+        Ok(())
+    })
+}
+
+/// Prepares the unnamed statement for parameters of these types.
+pub(super) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Result<()> {
+    let count = u16::try_from(types.len()).map_err(|_| {
+        let message = format!("{} parameters are more than PostgreSQL takes", types.len());
+        Error::new(Kind::Parameters, message)
+    })?;
+    message(out, b'P', |out| {
+        out.push(0);
+        text(out, sql, "the SQL")?;
+        out.extend_from_slice(&count.to_be_bytes());
+        for kind in types {
+            out.extend_from_slice(&kind.oid().to_be_bytes());
+        }
         Ok(())
     })
 }
@@ -121,6 +139,8 @@ mod tests {
         let mut others = BytesMut::new();
         parse(&mut ours, "name", "SELECT $1").unwrap();
         theirs::parse("name", "SELECT $1", [], &mut others).unwrap();
+        parse_unnamed(&mut ours, "SELECT $1", &[Type::INT4, Type::TEXT]).unwrap();
+        theirs::parse("", "SELECT $1", [23, 25], &mut others).unwrap();
         describe_statement(&mut ours, "name").unwrap();
         theirs::describe(b'S', "name", &mut others).unwrap();
         close_statement(&mut ours, "name").unwrap();

@@ -7,6 +7,7 @@ mod copies;
 mod drops;
 mod kept;
 mod money;
+mod pooler;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
 mod session;
