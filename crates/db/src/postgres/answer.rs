@@ -41,7 +41,7 @@ pub(super) struct Answer {
     pub(super) complete: bool,
     /// The last command was COMMIT.
     pub(super) committed: bool,
-    /// The last command was ROLLBACK: what a COMMIT comes to after an error.
+    /// One of the commands was ROLLBACK: what a COMMIT comes to after an error.
     pub(super) rolled_back: bool,
     /// Commands whose tags tell nothing: a BEGIN that goes before.
     skip: u32,
@@ -196,7 +196,7 @@ impl Answer {
         }
         self.complete = true;
         self.committed = tag.is("COMMIT");
-        self.rolled_back = tag.is("ROLLBACK");
+        self.rolled_back |= tag.is("ROLLBACK");
         let affected = tag.affected();
         self.affected = match self.adds_up {
             true => self.affected.saturating_add(affected),

@@ -23,6 +23,7 @@ use super::frontend::{
 };
 use super::param::{bind, need_types};
 use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
+use super::transaction::check_committed;
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Kind, Result};
@@ -67,7 +68,8 @@ impl PostgresConnection {
         request: Request<'_>,
     ) -> Result<Outcome> {
         self.begin_call(Flight::Statement)?;
-        let was_idle = self.status == Status::Idle;
+        let before = self.status;
+        let was_idle = before == Status::Idle;
         // The way of nearly all calls, without a detour.
         if let Some(statement) = self.known(&request) {
             let way = Way::Known(statement);
@@ -76,6 +78,7 @@ impl PostgresConnection {
             let mut answer = way.answer(begin, &request);
             let done = poll_fn(|cx| self.poll_receive(cx, &mut answer)).await;
             self.finish_call(done)?;
+            check_committed(&mut answer, before, request.sql);
             if answer.is_fine() {
                 return answer.outcome(self.warnings_so_far());
             }
@@ -86,7 +89,7 @@ impl PostgresConnection {
             self.flight = Flight::Statement;
         }
         // In a box of its own, so that the future of the short way stays small.
-        let done = Box::pin(self.execute_in_call(begin, &request, was_idle)).await;
+        let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
         self.finish_call(done)
     }
 
@@ -109,13 +112,15 @@ impl PostgresConnection {
         &mut self,
         begin: Option<&str>,
         request: &Request<'_>,
-        was_idle: bool,
+        before: Status,
     ) -> Result<Outcome> {
+        let was_idle = before == Status::Idle;
         if request.script {
             if !request.params.is_empty() {
                 return Err(error::wrong_count(0, request.params.len()));
             }
-            let answer = self.simple(request.sql, Answer::new(request.rows)).await?;
+            let mut answer = self.simple(request.sql, Answer::new(request.rows)).await?;
+            check_committed(&mut answer, before, request.sql);
             return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
@@ -124,6 +129,7 @@ impl PostgresConnection {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
+        check_committed(&mut answer, before, request.sql);
         self.outcome(answer, request.sql).await
     }
 

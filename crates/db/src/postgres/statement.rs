@@ -75,7 +75,7 @@ pub(super) fn can_be_kept(sql: &str) -> bool {
 }
 
 /// The first word of SQL, behind spaces and comments.
-fn first_word(sql: &str) -> &str {
+pub(super) fn first_word(sql: &str) -> &str {
     let mut rest = sql.trim_start();
     loop {
         let behind = if rest.starts_with("--") {

@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection, quoted};
+use super::statement::first_word;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::{Error, Kind, Result};
 
@@ -57,6 +58,19 @@ impl PostgresConnection {
             }
         };
         self.command(&sql).await.map(drop)
+    }
+}
+
+/// What to say if this text was to commit a transaction that had failed: the server
+/// rolls it back, and calls that no error.
+pub(super) fn check_committed(answer: &mut Answer, before: Status, sql: &str) {
+    if !answer.rolled_back || before != Status::Failed {
+        return;
+    }
+    let verb = first_word(sql);
+    if !verb.eq_ignore_ascii_case("ROLLBACK") && !verb.eq_ignore_ascii_case("ABORT") {
+        let message = "the server rolled the transaction back, because it had failed before";
+        answer.wrong = Some(Error::new(Kind::RolledBack, message));
     }
 }
 

@@ -3,7 +3,7 @@
 use cenote::driver::{Param, Status, Value};
 use cenote::postgres::param;
 
-use crate::support::{Client, dsn, own_schema, value};
+use crate::support::{Client, dsn, own_schema, unique, value};
 
 /// The rows of a FETCH are those of whichever cursor has the name now.
 #[tokio::test]
@@ -191,4 +191,51 @@ async fn a_failed_transaction_costs_no_kept_statement() {
     assert_eq!(client.must_not("SELECT 1").await.sql_state(), Some("25P02"));
     client.connection.rollback().await.unwrap();
     assert_eq!(client.own().kept_statements(), kept);
+}
+
+#[tokio::test]
+async fn a_function_that_was_made_anew_gives_what_it_gives_now() {
+    let mut client = Client::in_own_schema().await;
+    for (kind, given, expected) in [
+        ("int", "7", Value::Int(7)),
+        ("text", "'abcd'", Value::Text("abcd".into())),
+    ] {
+        let make =
+            format!("CREATE FUNCTION f() RETURNS {kind} LANGUAGE sql AS $$ SELECT {given} $$");
+        client.must(&make).await;
+        for _ in 0..3 {
+            assert_eq!(client.value("SELECT f()", &[]).await, expected);
+            assert_eq!(client.value("SELECT * FROM f()", &[]).await, expected);
+        }
+        client.must("DROP FUNCTION f").await;
+    }
+}
+
+/// The plan of a kept statement is for the tables that the path leads to now.
+#[tokio::test]
+async fn a_kept_statement_reads_the_tables_of_the_search_path_that_there_is() {
+    let mut client = Client::new().await;
+    let (one, other) = (unique("one"), unique("other"));
+    for (schema, n) in [(&one, 1), (&other, 2)] {
+        client
+            .script(&format!(
+                "CREATE SCHEMA {schema}; CREATE TABLE {schema}.t (n int); \
+                 INSERT INTO {schema}.t VALUES ({n})"
+            ))
+            .await
+            .unwrap();
+    }
+    for _ in 0..3 {
+        for (schema, n) in [(&one, 1), (&other, 2)] {
+            client.must(&format!("SET search_path = {schema}")).await;
+            for _ in 0..2 {
+                assert_eq!(client.value("SELECT n FROM t", &[]).await, Value::Int(n));
+            }
+        }
+        client.connection.reset().await.unwrap();
+        assert_eq!(
+            client.must_not("SELECT n FROM t").await.sql_state(),
+            Some("42P01")
+        );
+    }
 }

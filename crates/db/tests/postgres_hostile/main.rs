@@ -7,10 +7,13 @@ mod copies;
 mod drops;
 mod kept;
 mod money;
+mod params;
 mod pooler;
+mod raw;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
 mod session;
+mod streams;
 #[path = "../postgres_support/mod.rs"]
 mod support;
 mod values;
