@@ -19,7 +19,7 @@ use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
 use super::frontend::{
-    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed,
+    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
 };
 use super::param::{bind, need_types};
 use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
@@ -30,9 +30,6 @@ use crate::{Error, Kind, Result};
 
 /// A batch is sent when it has so many bytes, while the rest is still being written.
 const CHUNK: usize = 64 * 1024;
-
-/// No SQL: what the server makes of it undoes the batch that it stands in.
-const UNDOING: &str = "a set of parameters cannot be sent";
 
 /// How a statement is run.
 pub(super) enum Way {
@@ -180,10 +177,10 @@ impl PostgresConnection {
             return false;
         };
         let is_stale = report.is_stale_statement();
-        if is_stale || report.may_be_of_old_types() {
-            if let Some(gone) = self.cache.remove(&statement.sql) {
-                self.unwanted.push(gone.name.clone());
-            }
+        if (is_stale || report.may_be_of_old_types())
+            && let Some(gone) = self.cache.remove(&statement.sql)
+        {
+            self.unwanted.push(gone.name.clone());
         }
         is_stale
     }
@@ -482,7 +479,7 @@ impl PostgresConnection {
                     return Err(wrong);
                 }
                 // What went before it has been sent: the server undoes it by an error of its own.
-                parse(self.wire.outbox(), "", UNDOING)?;
+                undo_batch(self.wire.outbox())?;
                 refused = Some(wrong);
                 break;
             }
@@ -509,7 +506,7 @@ impl PostgresConnection {
 
     /// Sends what has been written of a batch, and reads what the server says to it meanwhile.
     ///
-    /// A cancel leaves a batch without its Sync, which is sent when it is settled.
+    /// A cancel leaves a batch without its Sync; settling has the server undo it.
     async fn send_part(&mut self, answer: &mut Answer) -> Result<()> {
         let sent = poll_fn(|cx| self.wire.poll_flush(cx)).await;
         sent.map_err(|lost| self.why_lost(lost, answer))?;

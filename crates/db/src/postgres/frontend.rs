@@ -68,6 +68,11 @@ pub(super) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Res
     })
 }
 
+/// Has the server undo the batch so far, by an error: this is no SQL.
+pub(super) fn undo_batch(out: &mut Vec<u8>) -> Result<()> {
+    parse(out, "", "a batch was given up")
+}
+
 /// Asks for the parameters and columns of a statement.
 pub(super) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     message(out, b'D', |out| {

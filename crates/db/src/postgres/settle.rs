@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::answer::Answer;
 use super::cancel::Cancel;
 use super::connection::{Flight, PostgresConnection};
+use super::frontend::undo_batch;
 use crate::Result;
 
 /// After so long a statement is taken for one that is not over soon.
@@ -50,7 +51,11 @@ impl PostgresConnection {
     /// Dropped, the next one goes on where it was: a request to cancel that is under way
     /// belongs to the connection.
     pub(super) async fn wind_up(&mut self, may_cancel: bool) -> Result<Answer> {
-        self.wire.sync_if_needed();
+        if self.wire.is_unsynced() {
+            // Half a batch has been sent. Its Sync alone would commit that.
+            undo_batch(self.wire.outbox())?;
+            self.wire.sync();
+        }
         let mut waste = Answer::waste();
         // A server that gave no key cannot be asked.
         if may_cancel && self.key.process != 0 {

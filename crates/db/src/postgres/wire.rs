@@ -137,11 +137,9 @@ impl Wire {
         self.is_query
     }
 
-    /// Ends a batch of messages that was left without its Sync.
-    pub(super) fn sync_if_needed(&mut self) {
-        if self.unsynced {
-            self.sync();
-        }
+    /// A batch of messages was left without its Sync.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.unsynced
     }
 
     /// How many ReadyForQuery are yet to come.
