@@ -5,6 +5,7 @@
 //! | new | Parse, Describe, Bind (parameters and rows as text), Execute, Sync | 1 |
 //! | kept | Bind (binary, where that is known), Execute, Sync | 1 |
 //! | new, with native parameters | Parse, Describe, Sync; Bind, Execute, Sync | 2 |
+//! | the same, not kept | Parse, Describe, Sync; Parse, Bind, Execute, Sync | 2 |
 //! | a script | Query | 1 |
 //!
 //! A BEGIN goes before, in the same batch, by the same protocol: as a query of its own it could
