@@ -5,23 +5,17 @@ use super::connection::{Flight, PostgresConnection};
 use crate::Result;
 use crate::driver::Reset;
 
-/// All that `DISCARD ALL` does except for prepared statements and their plans, which are ours; and
-/// the role, which that takes away even if it came with the connection.
+/// All that `DISCARD ALL` does except for prepared statements and their plans, which are ours.
 const KEEPING_STATEMENTS: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; \
                                   UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); \
-                                  DISCARD TEMP; DISCARD SEQUENCES; RESET ROLE";
-
-/// The same with the prepared statements.
-const ALL: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
-                   UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD PLANS; \
-                   DISCARD TEMP; DISCARD SEQUENCES; RESET ROLE";
+                                  DISCARD TEMP; DISCARD SEQUENCES";
 
 impl PostgresConnection {
     /// In one round trip. What the DSN set is part of what the server goes back to.
     pub(super) async fn reset_session(&mut self) -> Result<Reset> {
         self.begin_call(Flight::Brief)?;
         let sql = match self.session.has_foreign_statements() {
-            true => ALL,
+            true => "DISCARD ALL",
             false => KEEPING_STATEMENTS,
         };
         let done = self.simple(sql, Answer::new(false)).await;

@@ -90,7 +90,7 @@ async fn a_batch_with_a_set_that_cannot_be_sent_does_nothing_however_late_it_com
     let sql = "INSERT INTO t VALUES ($1, $2)";
     let too_few = || vec![value(1)];
     let no_number = || vec![Param::Native(param(true)), value("x")];
-    for (last, kind) in [(too_few(), Kind::Parameters), (no_number(), Kind::Type)] {
+    for (last, kind) in [(no_number(), Kind::Type), (too_few(), Kind::Parameters)] {
         for many in [10, 20_000] {
             let first = (0..many).map(|n| vec![value(n), value("x".repeat(50))]);
             let sets: Vec<Vec<Param<'_>>> = first.chain([last.clone()]).collect();
