@@ -32,7 +32,7 @@ const LONGEST_PROOF: u32 = 256;
 const FORGOTTEN_AFTER: u32 = 1024;
 
 /// Tasks of a thread that run statements in place let others run after so much time in them.
-const YIELD_AFTER: Duration = Duration::from_micros(250);
+const YIELD_AFTER: Duration = Duration::from_micros(150);
 
 /// The time that statements really take, which no clock of a test can stand in for.
 #[allow(clippy::disallowed_methods)] // It measures SQLite, and nothing is scheduled by it.

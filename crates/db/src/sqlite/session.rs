@@ -51,6 +51,8 @@ pub(super) struct Session {
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
+    /// The last commit for others did.
+    pub(super) waits_for_disk: Cell<bool>,
     /// What it was after connecting, if it can be made that again.
     origin: Option<Origin>,
     /// Statements are kept.
@@ -95,6 +97,7 @@ impl Session {
             inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
             checks_at_once: Cell::new(None),
+            waits_for_disk: Cell::new(true),
             origin: None,
             caches: statement_cache > 0,
             query_only_before: Cell::new(None),

@@ -14,8 +14,16 @@ use super::statement::check_count;
 use crate::driver::{Outcome, Request};
 use crate::{Error, Result};
 
-/// So many writes at most are committed at once.
+/// So many writes at most are committed at once; and where a commit does not wait for the disk, fewer:
+/// then some are written while the next come up.
 const MOST_TOGETHER: usize = 64;
+const FEW_TOGETHER: usize = 3;
+
+/// A commit that takes no longer does not wait for the disk.
+const WITHOUT_DISK: Duration = Duration::from_micros(100);
+
+/// So often it looks whether there are more, before it lets go earlier.
+const PATIENCE: u32 = 8;
 
 /// For so long one whose turn it is goes on with the writes of others before it lets go.
 const SERVING: Duration = Duration::from_millis(1);
@@ -176,7 +184,15 @@ impl Session {
             false => None,
         };
         let own = together.unwrap_or_else(|| self.run(order));
-        while watch.took() < SERVING && self.has_companions() {
+        let mut idle = 0;
+        while watch.took() < SERVING && idle < PATIENCE {
+            if !self.has_companions() {
+                // Those who were just served are about to come back with more.
+                idle += 1;
+                std::thread::yield_now();
+                continue;
+            }
+            idle = 0;
             if self.serve(None).is_some() {
                 break;
             }
@@ -203,11 +219,13 @@ impl Session {
             Err(error) if error::is_busy(&error) => return Some(Err(error)),
             Err(_) => return None,
         }
+        let most = match self.waits_for_disk.get() {
+            true => MOST_TOGETHER,
+            false => FEW_TOGETHER,
+        };
         // Only now: until here those who wait can leave.
         let pass = self.pass.borrow();
-        let others = pass
-            .as_ref()
-            .map(|pass| pass.companions(self.make, MOST_TOGETHER));
+        let others = pass.as_ref().map(|pass| pass.companions(self.make, most));
         drop(pass);
         let others = others.unwrap_or_default();
         let orders = own.map(Arc::as_ref).into_iter();
@@ -259,7 +277,10 @@ impl Session {
         }
         // The disk takes as long as it takes.
         self.control.set_limit(None);
-        match self.often("COMMIT") {
+        let watch = Stopwatch::start(true);
+        let committed = self.often("COMMIT");
+        self.waits_for_disk.set(watch.took() > WITHOUT_DISK);
+        match committed {
             Ok(()) => Together::Done(done),
             Err(error) if error::is_of_the_disk(&error) => Together::Failed(error),
             Err(_) => Together::Apart,
