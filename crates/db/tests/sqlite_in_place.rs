@@ -478,3 +478,46 @@ async fn a_read_only_transaction_reads_in_place_and_still_cannot_write() {
     db.commit().await.unwrap();
     exec(&mut db, insert).await;
 }
+
+#[tokio::test]
+async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
+    let place = Place::new();
+    let mut db = place.open().await;
+    exec_script(
+        &mut db,
+        "CREATE TABLE u (id INTEGER PRIMARY KEY, n INTEGER);
+         CREATE TABLE log (n INTEGER);
+         CREATE TRIGGER noted AFTER UPDATE ON u BEGIN INSERT INTO log VALUES (new.n); END;
+         INSERT INTO t (id, n) VALUES (1, 1); INSERT INTO u VALUES (1, 1)",
+    )
+    .await;
+    begin(&mut db).await;
+    let short = [
+        "INSERT INTO t (n) VALUES (NULL)",
+        "INSERT INTO t (n) VALUES (NULL) RETURNING id",
+        "UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n",
+        "UPDATE t SET n = n + 1 WHERE n = -1",
+        "DELETE FROM t WHERE id = -1",
+    ];
+    for sql in short {
+        let before = in_place(&mut db);
+        run_often(&mut db, sql).await;
+        assert!(in_place(&mut db) > before, "not in place: {sql}");
+    }
+    let long = [
+        "UPDATE t SET n = NULL",
+        "DELETE FROM log",
+        "DELETE FROM log WHERE n > 5",
+        "INSERT INTO log SELECT 1",
+        "INSERT INTO log SELECT id FROM t WHERE id < 0",
+        "UPDATE u SET n = n + 1 WHERE id = 1",
+        "UPDATE t SET n = (SELECT count(*) FROM log) - 1000 WHERE id = 1",
+        "UPDATE t SET n = NULL WHERE id IN (WITH x(i) AS
+             (SELECT 1 UNION ALL SELECT i + 1 FROM x LIMIT 3) SELECT i FROM x)",
+    ];
+    for sql in long {
+        let before = in_place(&mut db);
+        run_often(&mut db, sql).await;
+        assert_eq!(in_place(&mut db), before, "in place: {sql}");
+    }
+}

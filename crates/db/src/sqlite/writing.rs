@@ -33,14 +33,13 @@ const SERVING: Duration = Duration::from_millis(1);
 const SOON_ON_DISK: Duration = Duration::from_millis(500);
 
 /// Steps of SQLite's that stand for any number of others.
-const LOOPS: [&str; 8] = [
-    "Next",
-    "Prev",
-    "SorterNext",
+const LOOPS: [&str; 7] = [
+    "Clear",
+    "Count",
     "Program",
     "RowSetRead",
     "RowSetTest",
-    "Clear",
+    "SorterNext",
     "Yield",
 ];
 
@@ -107,19 +106,24 @@ impl Session {
     /// By what SQLite would do, step by step.
     fn explained(&self, sql: &str) -> rusqlite::Result<Plan> {
         let mut plan = Plan::default();
+        // What is put there is what the statement itself has changed: a row, if nothing else loops.
+        let (mut own_tables, mut gone_through) = (Vec::new(), Vec::new());
         let mut explained = self.db.prepare(&format!("EXPLAIN {sql}"))?;
         let mut steps = explained.raw_query();
         while let Some(step) = steps.next()? {
+            let number = |column: &str| step.get::<_, i64>(column);
+            let (at, p1, p2) = (number("addr")?, number("p1")?, number("p2")?);
             match step.get_ref("opcode")?.as_str()? {
-                "Transaction" => {
-                    let is_main = step.get::<_, i64>("p1")? == 0;
-                    let writes = step.get::<_, i64>("p2")? != 0;
-                    plan.locks |= is_main && writes;
-                }
+                "Transaction" => plan.locks |= p1 == 0 && p2 != 0,
                 "VOpen" | "VUpdate" => plan.asks_module = true,
+                "OpenEphemeral" => own_tables.push(p1),
+                "Next" | "Prev" => gone_through.push(p1),
+                // All end by going back to the first step.
+                "Goto" => plan.loops |= p2 <= at && p2 != 1,
                 step => plan.loops |= LOOPS.contains(&step),
             }
         }
+        plan.loops |= gone_through.iter().any(|table| !own_tables.contains(table));
         Ok(plan)
     }
 
