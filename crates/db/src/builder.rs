@@ -400,8 +400,13 @@ fn not_opened(error: cenote_pool::OpenError<Error>) -> Error {
 fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
     let drivers = compiled_in();
     let known: Vec<_> = drivers.iter().map(|driver| driver.name()).collect();
+    let advice = match name {
+        "sqlite" | "sqlite3" => "; switch on the feature `sqlite` of cenote",
+        "pgsql" | "postgres" | "postgresql" => "; switch on the feature `postgres` of cenote",
+        _ => "",
+    };
     let message = format!(
-        "the DSN asks for the driver {name:?}, which this program does not have; it has: {}",
+        "the DSN asks for the driver {name:?}, which this program does not have; it has: {}{advice}",
         known.join(", ")
     );
     drivers
