@@ -196,6 +196,11 @@ impl Paces {
         self.known.get(sql).copied()
     }
 
+    /// Everything has to prove itself again.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+
     pub(super) fn change(&mut self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
         if let Some(pace) = self.known.get_mut(sql) {
             pace.sort = sort;

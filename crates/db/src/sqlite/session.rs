@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::{Value as SqlValue, ValueRef};
-use rusqlite::{Row, Statement, StatementStatus, ToSql};
+use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
 use super::control::Control;
 use super::error;
@@ -51,12 +51,16 @@ pub(super) struct Session {
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
+    /// The version of the schema that `paces` is about, as far as writes are concerned.
+    pub(super) seen_schema: Cell<Option<i64>>,
     /// The last commit for others did.
     pub(super) waits_for_disk: Cell<bool>,
     /// What it was after connecting, if it can be made that again.
     origin: Option<Origin>,
-    /// Statements are kept.
-    caches: bool,
+    /// So many statements of the user's are kept.
+    statement_cache: usize,
+    /// The driver's own among those that are kept: room is made for them.
+    own_statements: RefCell<Vec<&'static str>>,
     /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
     pub(super) query_only_before: Cell<Option<bool>>,
     /// SQLite said something after which it cannot be relied on.
@@ -97,9 +101,11 @@ impl Session {
             inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
             checks_at_once: Cell::new(None),
+            seen_schema: Cell::new(None),
             waits_for_disk: Cell::new(true),
             origin: None,
-            caches: statement_cache > 0,
+            statement_cache,
+            own_statements: RefCell::default(),
             query_only_before: Cell::new(None),
             broken: Cell::new(false),
             compiled: Cell::new(0),
@@ -345,8 +351,20 @@ impl Session {
 
     /// The same, for what is run again and again: it is kept among the statements.
     pub(super) fn often(&self, sql: &'static str) -> Result<()> {
-        let mut statement = self.patiently(|| self.db.prepare_cached(sql))?;
+        let mut statement = self.patiently(|| self.own_statement(sql))?;
         self.each_row(&mut statement, |_| Ok(true))
+    }
+
+    /// A statement of the driver's own, which is kept beside those of the user.
+    pub(super) fn own_statement(&self, sql: &'static str) -> rusqlite::Result<CachedStatement<'_>> {
+        let mut own = self.own_statements.borrow_mut();
+        if self.statement_cache > 0 && !own.contains(&sql) {
+            own.push(sql);
+            let room = self.statement_cache + own.len();
+            self.db.set_prepared_statement_cache_capacity(room);
+        }
+        drop(own);
+        self.db.prepare_cached(sql)
     }
 
     /// The same, again and again while others hold a lock for which SQLite does not call the
@@ -375,11 +393,11 @@ impl Session {
     }
 
     fn any_row(&self, sql: &str, param: &str) -> Result<bool> {
-        self.patiently(|| self.db.prepare_cached(sql)?.exists([param]))
+        self.patiently(|| self.db.prepare(sql)?.exists([param]))
     }
 
     pub(super) fn statement(&self, sql: &str, cache: bool) -> Result<Runnable<'_>> {
-        let statement = self.patiently(|| match cache && self.caches {
+        let statement = self.patiently(|| match cache && self.statement_cache > 0 {
             true => self.db.prepare_cached(sql).map(Runnable::Kept),
             false => self.db.prepare(sql).map(Runnable::Once),
         })?;
@@ -451,7 +469,8 @@ impl Session {
         }
         // Another table may have come to the same number; or no rowid was given out at all.
         let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
-        let none = insert.may_update || self.any_row(without_rowids, &insert.table)?;
+        let ask = || self.own_statement(without_rowids)?.exists([&insert.table]);
+        let none = insert.may_update || self.patiently(ask)?;
         Ok((!none).then_some(rowid))
     }
 

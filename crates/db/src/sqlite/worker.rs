@@ -381,6 +381,7 @@ fn work(
                         program(&mut session);
                         control.end();
                         session.tidy();
+                        session.heed_schema();
                     };
                     survived = catch_unwind(AssertUnwindSafe(run)).is_ok();
                 }

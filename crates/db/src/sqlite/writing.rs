@@ -90,8 +90,29 @@ impl Session {
         } else if !statement.readonly() {
             // Something of its own: a temporary table, say.
             self.is_alike.set(false);
+            if !insert::changes_rows(sql) {
+                // A temporary trigger may change what others do.
+                self.paces.borrow_mut().forget();
+            }
         }
         Ok(plan)
+    }
+
+    /// After every program on the thread: what is known of statements goes with the schema that they
+    /// were compiled for. While it writes nobody else can change that.
+    pub(super) fn heed_schema(&self) {
+        if !self.is_writing() {
+            return;
+        }
+        let version = self.schema_version();
+        if version.is_none() || self.seen_schema.replace(version) != version {
+            self.paces.borrow_mut().forget();
+        }
+    }
+
+    fn schema_version(&self) -> Option<i64> {
+        let mut ask = self.own_statement("PRAGMA schema_version").ok()?;
+        ask.query_row([], |row| row.get(0)).ok()
     }
 
     fn plan(&self, statement: &Statement<'_>, sql: &str) -> Plan {
@@ -100,7 +121,11 @@ impl Session {
             loops: true,
             asks_module: true,
         };
-        self.explained(sql).unwrap_or(unknown)
+        // SQLite looks whether another has changed the schema when a statement is run, not when it
+        // is compiled; and what is only explained never is.
+        let is_fresh = self.command("SELECT 1 FROM sqlite_schema LIMIT 1").is_ok();
+        let explained = self.explained(sql).ok().filter(|_| is_fresh);
+        explained.unwrap_or(unknown)
     }
 
     /// By what SQLite would do, step by step.
@@ -300,9 +325,9 @@ impl Session {
     /// Every statement is checked at its own end. A foreign key that is checked at the end of the
     /// transaction could be put right by the statement of another.
     fn checks_at_once(&self) -> bool {
-        let version = self.db.prepare_cached("PRAGMA schema_version");
-        let version = version.and_then(|mut ask| ask.query_row([], |row| row.get::<_, i64>(0)));
-        let Ok(version) = version else { return false };
+        let Some(version) = self.schema_version() else {
+            return false;
+        };
         if let Some((of, checks_at_once)) = self.checks_at_once.get()
             && of == version
         {
