@@ -24,6 +24,8 @@ set -m
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CARGO_BUILD_JOBS="${CARGO_BUILD_JOBS:-2}"
+# One run compiles everything once: what would speed up the next is only disk space.
+export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 target="${CARGO_TARGET_DIR:-target}"
 scratch="$(mktemp -d)"
@@ -78,6 +80,7 @@ stop_everything() {
             "(CENOTE_PROPERTY_CASES=100000) and stress (CENOTE_STRESS_SECONDS=30); set these and run ci/test.sh."
     else
         printf '\n== [%4d s] FAILED, exit code %d\n' "$SECONDS" "$status" >&2
+        echo "Disk space left: $(df -h --output=avail . | tail -1)" >&2
     fi
     exit "$status"
 }
