@@ -495,6 +495,9 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
         &mut db,
         "CREATE TABLE u (id INTEGER PRIMARY KEY, n INTEGER);
          CREATE TABLE log (n INTEGER);
+         CREATE TABLE parent (id INTEGER PRIMARY KEY);
+         CREATE TABLE child (parent INTEGER NOT NULL REFERENCES parent);
+         CREATE TABLE node (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES node);
          CREATE TRIGGER noted AFTER UPDATE ON u BEGIN INSERT INTO log VALUES (new.n); END;
          INSERT INTO t (id, n) VALUES (1, 1); INSERT INTO u VALUES (1, 1)",
     )
@@ -503,6 +506,8 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
     let short = [
         "INSERT INTO t (n) VALUES (NULL)",
         "INSERT INTO t (n) VALUES (NULL) RETURNING id",
+        "INSERT INTO parent DEFAULT VALUES RETURNING id",
+        "INSERT INTO child VALUES (1)",
         "UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n",
         "UPDATE t SET n = n + 1 WHERE n = -1",
         "DELETE FROM t WHERE id = -1",
@@ -516,6 +521,9 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
         "UPDATE t SET n = NULL",
         "DELETE FROM log",
         "DELETE FROM log WHERE n > 5",
+        "DELETE FROM parent WHERE id = -1",
+        // It may have left another row without its parent, and looks for those then.
+        "INSERT INTO node (parent) VALUES (NULL) RETURNING id",
         "INSERT INTO log SELECT 1",
         "INSERT INTO log SELECT id FROM t WHERE id < 0",
         "UPDATE u SET n = n + 1 WHERE id = 1",

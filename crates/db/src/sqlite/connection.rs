@@ -34,14 +34,19 @@ pub struct SqliteConnection {
     ticket: Option<Ticket>,
 }
 
-/// What joining the lane came to.
-enum Joining {
+/// What waiting in the lane came to.
+enum Told {
     /// Another has written.
     Done(Result<Outcome>),
     /// It is its turn.
     Turn(Pass),
-    /// This is not for others to do.
-    Not,
+}
+
+/// Where a transaction begins.
+enum Begun {
+    Here,
+    /// It has yet to: with this pass, if it is its turn.
+    OnThread(Option<Pass>),
 }
 
 /// A stream that has begun: the session is out.
@@ -63,26 +68,44 @@ impl SqliteConnection {
         }
     }
 
-    /// Queues in the writer lane with a request that another connection may run as well.
+    /// Waits in the writer lane until it is its turn, or until another has written its order.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing is written unless that is being done this very moment;
     /// [`leave_lane`](SqliteConnection::leave_lane) waits for that.
-    async fn join_lane(&mut self, request: &Request<'_>, order: &Arc<Order>) -> Result<Joining> {
-        let joined = match self.worker.join(request, order) {
-            None => return Ok(Joining::Not),
-            Some(Joined::Turn(pass)) => return Ok(Joining::Turn(pass)),
-            Some(Joined::Queued(ticket)) => self.ticket.insert(ticket),
+    async fn wait_in_lane(&mut self, joined: Joined) -> Result<Told> {
+        let ticket = match joined {
+            Joined::Turn(pass) => return Ok(Told::Turn(pass)),
+            Joined::Queued(ticket) => self.ticket.insert(ticket),
         };
-        let leaving = Leaving(Some(joined.copy()));
-        let word = poll_fn(|cx| joined.poll_word(cx)).await;
+        let leaving = Leaving(Some(ticket.copy()));
+        let word = poll_fn(|cx| ticket.poll_word(cx)).await;
         leaving.call_off();
         self.ticket = None;
         match word {
-            Word::Done(done) => Ok(Joining::Done(*done)),
-            Word::Turn(pass) => Ok(Joining::Turn(pass)),
+            Word::Done(done) => Ok(Told::Done(*done)),
+            Word::Turn(pass) => Ok(Told::Turn(pass)),
             Word::TimedOut => Err(error::lane_is_taken()),
+        }
+    }
+
+    /// Begins a transaction that writes in place, if that is short: only COMMIT needs the thread
+    /// then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing has begun, and the place in the lane is the next one's.
+    async fn begin_in_place(&mut self) -> Result<Begun> {
+        let Some(joined) = self.worker.join_to_begin().await else {
+            return Ok(Begun::OnThread(None));
+        };
+        match self.wait_in_lane(joined).await? {
+            Told::Turn(pass) => Ok(match self.worker.begin_in_place(pass) {
+                None => Begun::Here,
+                pass => Begun::OnThread(pass),
+            }),
+            Told::Done(_) => unreachable!("nobody writes for one who has given no order"),
         }
     }
 
@@ -229,18 +252,18 @@ impl Connection for SqliteConnection {
                 return done;
             }
             let order = Arc::new(order(&request)?);
-            match self.join_lane(&request, &order).await? {
-                Joining::Done(done) => done,
-                Joining::Turn(pass) => {
+            let Some(joined) = self.worker.join(&request, &order) else {
+                let run = move |session: &mut Session| {
+                    session.note_inserts_of(&order.sql)?;
+                    session.run(&order)
+                };
+                return self.call(run).await;
+            };
+            match self.wait_in_lane(joined).await? {
+                Told::Done(done) => done,
+                Told::Turn(pass) => {
                     self.call(move |session| session.run_in_turn(pass, &order))
                         .await
-                }
-                Joining::Not => {
-                    let run = move |session: &mut Session| {
-                        session.note_inserts_of(&order.sql)?;
-                        session.run(&order)
-                    };
-                    self.call(run).await
                 }
             }
         })
@@ -340,9 +363,21 @@ impl Connection for SqliteConnection {
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
+            self.check_not_streaming()?;
             let begin = *begin;
+            let in_place = !begin.read_only && first.is_none();
+            let pass = match in_place {
+                true => match self.begin_in_place().await? {
+                    Begun::Here => return Ok(Outcome::default()),
+                    Begun::OnThread(pass) => pass,
+                },
+                false => None,
+            };
             let first = first.as_ref().map(order).transpose()?.map(Arc::new);
             self.call(move |session| {
+                if pass.is_some() {
+                    session.pass.replace(pass);
+                }
                 session.begin(begin)?;
                 let Some(first) = first else {
                     return Ok(Outcome::default());

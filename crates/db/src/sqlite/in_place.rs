@@ -1,11 +1,13 @@
-//! Running a short statement where it is called, without a hop to the connection's thread.
+//! Running what is short where it is called, without a hop to the connection's thread: statements, and
+//! the BEGIN of a transaction whose turn to write has come. COMMIT never is: it may wait for the disk.
 
 use std::sync::Arc;
 
-use super::lane::Joined;
+use super::lane::{Joined, Pass};
 use super::pace::{self, Pace, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
+use super::transaction::BEGIN_WRITING;
 use super::types::bound;
 use super::worker::Worker;
 use crate::Result;
@@ -30,6 +32,15 @@ impl Session {
             Sort::Other => false,
         };
         may_be.then_some(pace.sort)
+    }
+
+    /// A transaction that writes may be begun in place, when its turn has come: that is known to be
+    /// short here, and if another process is in the way, the thread waits.
+    fn begins_in_place(&self) -> bool {
+        self.in_place
+            && self.is_plain.get()
+            && !self.in_transaction()
+            && self.begins.get().is_short()
     }
 
     fn run_request(&self, request: &Request<'_>) -> Result<Outcome> {
@@ -58,6 +69,9 @@ impl Worker {
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
         let took = watch.took();
         pace::note_in_place(took);
+        if !given_up {
+            self.count_in_place_run();
+        }
         let session = self.session()?;
         // Once more outside of its transaction would be another read.
         let is_same = session.in_transaction() == was_in_transaction;
@@ -85,8 +99,47 @@ impl Worker {
         let watchdog = self.watchdog()?;
         let session = self.session()?;
         let lane = session.lane_to_join(request)?;
-        let joined = lane.join(session.make, order, session.control.busy_timeout());
+        let timeout = session.control.busy_timeout();
+        let joined = lane.join(session.make, Some(order), timeout);
         watchdog.attend();
         Some(joined)
+    }
+
+    /// Queues in the writer lane, to begin a transaction in place when it is its turn. `None` if
+    /// that is for the thread.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing has happened.
+    pub(super) async fn join_to_begin(&mut self) -> Option<Joined> {
+        self.session().filter(|session| session.begins_in_place())?;
+        // Before, not in its turn: others wait then.
+        pace::make_room().await;
+        let watchdog = self.watchdog()?;
+        let session = self.session()?;
+        let lane = session.lane.as_ref()?;
+        let joined = lane.join(session.make, None, session.control.busy_timeout());
+        watchdog.attend();
+        Some(joined)
+    }
+
+    /// Begins a transaction that writes, in its turn. Gives the pass back if that did not work, for
+    /// the thread to wait or to find out why.
+    pub(super) fn begin_in_place(&mut self, pass: Pass) -> Option<Pass> {
+        let timed = self.session().is_some_and(|session| session.is_timed);
+        let watch = Stopwatch::start(timed);
+        let mut pass = Some(pass);
+        self.here(None, |session| {
+            if session.often(BEGIN_WRITING).is_ok() {
+                session.pass.replace(pass.take());
+                session.heed_schema();
+            }
+        });
+        let took = watch.took();
+        pace::note_in_place(took);
+        if let Some(session) = self.session() {
+            session.note_begin(took);
+        }
+        pass
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! session ──enter──> | waiting | waiting | ──> Pass: one writes ──drop──> the next
-//! task ─────join───> '── taken along by the one whose turn it is: committed together
+//! task ─────join───> '── with an order: taken along by the one whose turn it is, committed together
 //! ```
 //!
 //! SQLite lets one connection write at a time; the others try again and again until their
@@ -10,8 +10,9 @@
 //! is one lane for a database in the whole process, whichever handle it was opened by. Other
 //! processes do not queue: for them there is the busy timeout.
 //!
-//! A write that nothing else depends on *joins*: it waits without a thread, and whoever's turn it
-//! is takes those that wait right behind it along into a transaction, and all of them are committed
+//! A task that *joins* waits without a thread. One that wants a transaction has its turn and begins.
+//! One with a write that nothing else depends on brings it along as an order: whoever's turn it
+//! is takes the orders right behind it along into a transaction, and all of them are committed
 //! at once. What a disk takes for one commit, it then takes for all of them.
 
 use std::collections::{HashMap, VecDeque};
@@ -205,12 +206,12 @@ impl Lane {
         }
     }
 
-    /// Queues with a write that another session of this make may do, for at most so long; or has
-    /// its turn at once.
+    /// Queues a task for at most so long, or gives it its turn at once. With an order, another
+    /// session of this make may write that for it.
     pub(super) fn join(
         self: &Arc<Self>,
         make: Make,
-        order: &Arc<Order>,
+        order: Option<&Arc<Order>>,
         timeout: Duration,
     ) -> Joined {
         let mut queue = self.queue();
@@ -227,7 +228,7 @@ impl Lane {
         });
         queue.waiting.push_back(Waiter::Task(Joiner {
             slot: Arc::clone(&slot),
-            order: Some(Arc::clone(order)),
+            order: order.cloned(),
             make,
         }));
         drop(queue);

@@ -15,7 +15,7 @@ use super::error;
 use super::functions::Alarm;
 use super::insert::{self, Insert, Inserts};
 use super::lane::{Lane, Make, Pass};
-use super::pace::Paces;
+use super::pace::{Pace, Paces, Sort};
 use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::stream::Outlet;
@@ -48,6 +48,8 @@ pub(super) struct Session {
     /// What was inserted last; once a statement asks that cannot tell otherwise.
     inserts: Option<Inserts>,
     pub(super) paces: RefCell<Paces>,
+    /// How long it took to begin transactions that write, once it was their turn.
+    pub(super) begins: Cell<Pace>,
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
@@ -100,6 +102,7 @@ impl Session {
             make: Make::new(),
             inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
+            begins: Cell::new(Pace::new(Sort::Other)),
             checks_at_once: Cell::new(None),
             seen_schema: Cell::new(None),
             waits_for_disk: Cell::new(true),

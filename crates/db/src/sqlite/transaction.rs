@@ -6,6 +6,9 @@ use super::statement::quoted;
 use crate::driver::{Begin, CommitOutcome};
 use crate::{Error, Kind, Result};
 
+/// Takes the writer's lock at once.
+pub(super) const BEGIN_WRITING: &str = "BEGIN IMMEDIATE";
+
 impl Session {
     /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
     /// because another was faster.

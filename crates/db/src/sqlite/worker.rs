@@ -57,7 +57,7 @@ pub(super) struct Worker {
     watchdog: Option<&'static Watchdog>,
     /// The number of the last call.
     call: u64,
-    /// How many were run in place and brought to their end there.
+    /// How many statements were run in place and brought to their end there.
     in_place_runs: u64,
     /// The thread has ended, and the session with it.
     lost: bool,
@@ -164,7 +164,6 @@ impl Worker {
         let done = program(session);
         let given_up = running.end();
         session.tidy();
-        self.in_place_runs += u64::from(!given_up);
         Some((done, given_up))
     }
 
@@ -179,7 +178,12 @@ impl Worker {
         }
     }
 
-    /// How many programs were run in place and brought to their end there.
+    /// A statement was run in place and brought to its end there.
+    pub(super) fn count_in_place_run(&mut self) {
+        self.in_place_runs += 1;
+    }
+
+    /// How many were.
     pub(super) fn in_place_runs(&self) -> u64 {
         self.in_place_runs
     }

@@ -11,6 +11,7 @@ use super::lane::{self, Companion, Lane, Pass, Turn};
 use super::pace::{self, Pace, Plan, SOON, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
+use super::transaction::BEGIN_WRITING;
 use crate::driver::{Outcome, Request};
 use crate::{Error, Result};
 
@@ -43,6 +44,44 @@ const LOOPS: [&str; 7] = [
     "Yield",
 ];
 
+/// One step of what SQLite would do.
+struct Step {
+    at: i64,
+    code: String,
+    p1: i64,
+    p2: i64,
+}
+
+impl Step {
+    fn plan(steps: &[Step]) -> Plan {
+        let mut plan = Plan::default();
+        // What is put there is what the statement itself has changed: a row, if nothing else loops.
+        let (mut own_tables, mut gone_through) = (Vec::new(), Vec::new());
+        // A row that others refer to looks for those that were without it before: only if this very
+        // statement has left some.
+        let breaks_keys = |step: &Step| step.code == "FkCounter" && step.p1 == 0 && step.p2 > 0;
+        let breaks_keys = steps.iter().any(breaks_keys);
+        let mut skipped_up_to = 0;
+        for Step { at, code, p1, p2 } in steps {
+            if *at < skipped_up_to {
+                continue;
+            }
+            match code.as_str() {
+                "Transaction" => plan.locks |= *p1 == 0 && *p2 != 0,
+                "VOpen" | "VUpdate" => plan.asks_module = true,
+                "OpenEphemeral" => own_tables.push(p1),
+                "Next" | "Prev" => gone_through.push(p1),
+                "FkIfZero" if *p1 == 0 && !breaks_keys => skipped_up_to = *p2,
+                // All end by going back to the first step.
+                "Goto" => plan.loops |= p2 <= at && *p2 != 1,
+                code => plan.loops |= LOOPS.contains(&code),
+            }
+        }
+        plan.loops |= gone_through.iter().any(|table| !own_tables.contains(table));
+        plan
+    }
+}
+
 /// What came of writing together.
 enum Together {
     /// It is committed.
@@ -72,7 +111,17 @@ impl Session {
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
         self.enter_lane()?;
-        self.often("BEGIN IMMEDIATE")
+        let watch = Stopwatch::start(self.is_timed);
+        let begun = self.often(BEGIN_WRITING);
+        self.note_begin(watch.took());
+        begun
+    }
+
+    /// A BEGIN took so long.
+    pub(super) fn note_begin(&self, took: Duration) {
+        let mut pace = self.begins.get();
+        pace.note(took);
+        self.begins.set(pace);
     }
 
     /// Sees to what a statement of the user's needs before it is run: its turn, if it takes the
@@ -130,26 +179,17 @@ impl Session {
 
     /// By what SQLite would do, step by step.
     fn explained(&self, sql: &str) -> rusqlite::Result<Plan> {
-        let mut plan = Plan::default();
-        // What is put there is what the statement itself has changed: a row, if nothing else loops.
-        let (mut own_tables, mut gone_through) = (Vec::new(), Vec::new());
-        let mut explained = self.db.prepare(&format!("EXPLAIN {sql}"))?;
-        let mut steps = explained.raw_query();
-        while let Some(step) = steps.next()? {
-            let number = |column: &str| step.get::<_, i64>(column);
-            let (at, p1, p2) = (number("addr")?, number("p1")?, number("p2")?);
-            match step.get_ref("opcode")?.as_str()? {
-                "Transaction" => plan.locks |= p1 == 0 && p2 != 0,
-                "VOpen" | "VUpdate" => plan.asks_module = true,
-                "OpenEphemeral" => own_tables.push(p1),
-                "Next" | "Prev" => gone_through.push(p1),
-                // All end by going back to the first step.
-                "Goto" => plan.loops |= p2 <= at && p2 != 1,
-                step => plan.loops |= LOOPS.contains(&step),
-            }
-        }
-        plan.loops |= gone_through.iter().any(|table| !own_tables.contains(table));
-        Ok(plan)
+        let mut explain = self.db.prepare(&format!("EXPLAIN {sql}"))?;
+        // It is not run, so it needs no parameters.
+        let steps = explain.raw_query().mapped(|step| {
+            Ok(Step {
+                at: step.get("addr")?,
+                code: step.get("opcode")?,
+                p1: step.get("p1")?,
+                p2: step.get("p2")?,
+            })
+        });
+        Ok(Step::plan(&steps.collect::<rusqlite::Result<Vec<_>>>()?))
     }
 
     /// Waits for its turn, unless it is its turn already.
@@ -242,7 +282,7 @@ impl Session {
     /// is nobody's alone. It cannot be cancelled, but is given up if a statement takes long. What
     /// came of its own, or of all; `None` if nothing has happened.
     fn serve(&self, own: Option<&Arc<Order>>) -> Option<Result<Outcome>> {
-        match self.often("BEGIN IMMEDIATE") {
+        match self.often(BEGIN_WRITING) {
             Ok(()) => {}
             // That is the answer: it has waited for as long as it may.
             Err(error) if error::is_busy(&error) => return Some(Err(error)),

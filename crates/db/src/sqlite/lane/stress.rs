@@ -89,7 +89,7 @@ impl Stress {
             0 => Duration::from_micros(50),
             _ => Duration::from_secs(3600),
         };
-        let ticket = match self.lane.join(make, &order, patience) {
+        let ticket = match self.lane.join(make, Some(&order), patience) {
             Joined::Turn(pass) => return self.write(pass, make, call),
             Joined::Queued(ticket) => ticket,
         };

@@ -33,7 +33,7 @@ fn order(sql: &str) -> Arc<Order> {
 
 /// Joins a lane that is taken.
 fn queued(lane: &Arc<Lane>, sql: &str) -> Ticket {
-    match lane.join(MAKE, &order(sql), Duration::from_secs(3600)) {
+    match lane.join(MAKE, Some(&order(sql)), Duration::from_secs(3600)) {
         Joined::Queued(ticket) => ticket,
         Joined::Turn(_) => panic!("the lane was free"),
     }
@@ -216,7 +216,7 @@ fn one_who_is_in_hand_cannot_leave_until_it_is_put_back() {
 fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
     let lane = lane();
     let _first = pass(lane.enter(&control(1)));
-    let Joined::Queued(hasty) = lane.join(MAKE, &order("one"), Duration::ZERO) else {
+    let Joined::Queued(hasty) = lane.join(MAKE, Some(&order("one")), Duration::ZERO) else {
         panic!("the lane is taken");
     };
     let patient = queued(&lane, "two");
