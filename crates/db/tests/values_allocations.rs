@@ -7,6 +7,7 @@ mod values_support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use cenote::driver::BatchBuilder;
 use cenote::sql::Placeholders;
 use cenote::{IntoParams, Row, Value, from_row};
 
@@ -68,12 +69,26 @@ fn reading_a_thousand_rows_by_position_and_by_name_allocates_nothing() {
 #[test]
 fn a_batch_becomes_rows_without_an_allocation_for_each() {
     let batch = thousand_rows();
-    // One for the shared batch, one for the vector.
+    // One for the vector.
     let count = allocations(|| {
         let rows: Vec<Row> = batch.into_rows().collect();
         assert_eq!(rows.len(), ROWS);
     });
-    assert_eq!(count, 2);
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn a_small_row_is_one_allocation() {
+    let columns = thousand_rows().columns().clone();
+    let count = allocations(|| {
+        let mut rows = BatchBuilder::with_capacity(columns, 1, 20);
+        rows.cell(0, &7_i64.to_be_bytes());
+        rows.cell(1, b"ada");
+        rows.end_row().unwrap();
+        let row = rows.finish().into_rows().next().unwrap();
+        assert!(row.raw(1).is_ok());
+    });
+    assert_eq!(count, 1);
 }
 
 #[test]

@@ -257,20 +257,20 @@ impl Answer {
     }
 
     /// What came of it.
-    pub(super) fn outcome(mut self, warnings: u64) -> Result<Outcome> {
+    pub(super) fn outcome(&mut self, warnings: u64) -> Result<Outcome> {
         if let Some(error) = self.error() {
             return Err(error);
         }
-        let layout = self.layout.take();
-        let nothing = || {
-            let layout = layout.unwrap_or_else(Layout::empty);
-            BatchBuilder::new(Arc::clone(&layout.columns))
+        let rows = match self.rows.take() {
+            _ if !self.wants_rows => None,
+            Some(rows) => Some(rows.finish()),
+            None => {
+                let layout = self.layout.take().unwrap_or_else(Layout::empty);
+                Some(BatchBuilder::new(Arc::clone(&layout.columns)).finish())
+            }
         };
-        let rows = self.rows.take();
         Ok(Outcome {
-            rows: self
-                .wants_rows
-                .then(|| rows.unwrap_or_else(nothing).finish()),
+            rows,
             affected: self.affected,
             last_insert_id: None,
             warnings,

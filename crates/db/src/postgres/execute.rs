@@ -132,7 +132,7 @@ impl PostgresConnection {
     }
 
     /// What came of a statement; types of its columns that are not known are looked up.
-    async fn outcome(&mut self, answer: Answer, sql: &str) -> Result<Outcome> {
+    async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
         let Some(layout) = unknown else {

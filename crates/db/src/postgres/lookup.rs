@@ -139,7 +139,7 @@ impl PostgresConnection {
 
     /// Asks the server something of our own, in the call that is under way.
     async fn ask(&mut self, sql: &str) -> Result<Vec<Row>> {
-        let answer = self.simple(sql, Answer::new(true)).await?;
+        let mut answer = self.simple(sql, Answer::new(true)).await?;
         let rows = answer.outcome(0)?.rows;
         Ok(rows.map_or_else(Vec::new, |rows| rows.into_rows().collect()))
     }

@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{Columns, Row};
 use crate::{Error, Kind, Result};
 
@@ -13,12 +15,21 @@ use crate::{Error, Kind, Result};
 /// A [`Row`] of it shares it: it stays in memory as long as any of its rows does.
 #[derive(Clone)]
 pub struct Batch {
-    columns: Arc<Columns>,
-    rows: usize,
-    /// Row after row; `rows` times as many as there are columns.
-    cells: Vec<Cell>,
-    bytes: Vec<u8>,
+    // Thin, because it passes through many hands on its way to the caller.
+    rows: Arc<Rows>,
 }
+
+/// What all rows of a batch share. A small row takes no memory but this.
+struct Rows {
+    columns: Arc<Columns>,
+    count: usize,
+    /// Row after row; `count` times as many as there are columns.
+    cells: SmallVec<[Cell; 4]>,
+    bytes: SmallVec<[u8; SMALL]>,
+}
+
+/// So many bytes have room beside the rest: most rows that are read by their key.
+const SMALL: usize = 64;
 
 /// Where the bytes of a cell are.
 #[derive(Clone, Copy, Debug)]
@@ -50,35 +61,36 @@ impl Cell {
 impl Batch {
     /// How many rows there are.
     pub fn len(&self) -> usize {
-        self.rows
+        self.rows.count
     }
 
     /// There are no rows.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.rows.count == 0
     }
 
     /// The columns of each row.
     pub fn columns(&self) -> &Arc<Columns> {
-        &self.columns
+        &self.rows.columns
     }
 
     /// A cell as the driver wrote it: its tag and its bytes; `None` for NULL, and where
     /// there is no such row or column.
     pub fn raw(&self, row: usize, column: usize) -> Option<(u8, &[u8])> {
-        let width = self.columns.len();
+        let rows = &*self.rows;
+        let width = rows.columns.len();
         if column >= width {
             return None;
         }
-        let cell = self.cells.get(row.checked_mul(width)? + column)?;
-        Some((cell.tag, &self.bytes[cell.range()?]))
+        let cell = rows.cells.get(row.checked_mul(width)? + column)?;
+        Some((cell.tag, &rows.bytes[cell.range()?]))
     }
 
     /// Its rows, one after the other. None of their bytes is copied.
     pub fn into_rows(self) -> IntoRows {
         IntoRows {
-            rows: 0..self.rows,
-            batch: Arc::new(self),
+            rows: 0..self.rows.count,
+            batch: self,
         }
     }
 }
@@ -86,9 +98,9 @@ impl Batch {
 impl fmt::Debug for Batch {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Batch")
-            .field("columns", &self.columns)
-            .field("rows", &self.rows)
-            .field("bytes", &self.bytes.len())
+            .field("columns", &self.rows.columns)
+            .field("rows", &self.rows.count)
+            .field("bytes", &self.rows.bytes.len())
             .finish_non_exhaustive()
     }
 }
@@ -105,7 +117,7 @@ impl IntoIterator for Batch {
 /// The rows of a [`Batch`], one after the other.
 #[derive(Clone, Debug)]
 pub struct IntoRows {
-    batch: Arc<Batch>,
+    batch: Batch,
     rows: Range<usize>,
 }
 
@@ -114,7 +126,7 @@ impl Iterator for IntoRows {
 
     fn next(&mut self) -> Option<Row> {
         let index = self.rows.next()?;
-        Some(Row::new(Arc::clone(&self.batch), index))
+        Some(Row::new(self.batch.clone(), index))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -127,7 +139,7 @@ impl ExactSizeIterator for IntoRows {}
 impl DoubleEndedIterator for IntoRows {
     fn next_back(&mut self) -> Option<Row> {
         let index = self.rows.next_back()?;
-        Some(Row::new(Arc::clone(&self.batch), index))
+        Some(Row::new(self.batch.clone(), index))
     }
 }
 
@@ -149,24 +161,34 @@ impl DoubleEndedIterator for IntoRows {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct BatchBuilder {
-    batch: Batch,
+    rows: Rows,
     /// How many bytes there may be: positions are kept in 32 bits.
     limit: usize,
     /// The row that is being written does not fit below the limit.
     is_too_large: bool,
 }
 
+impl fmt::Debug for BatchBuilder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("BatchBuilder")
+            .field("columns", &self.rows.columns)
+            .field("rows", &self.rows.count)
+            .field("bytes", &self.rows.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl BatchBuilder {
     /// Nothing so far.
+    #[inline]
     pub fn new(columns: Arc<Columns>) -> Self {
         BatchBuilder {
-            batch: Batch {
+            rows: Rows {
                 columns,
-                rows: 0,
-                cells: Vec::new(),
-                bytes: Vec::new(),
+                count: 0,
+                cells: SmallVec::new(),
+                bytes: SmallVec::new(),
             },
             limit: u32::MAX as usize,
             is_too_large: false,
@@ -174,17 +196,18 @@ impl BatchBuilder {
     }
 
     /// Nothing so far, with room for so many rows and bytes.
+    #[inline]
     pub fn with_capacity(columns: Arc<Columns>, rows: usize, bytes: usize) -> Self {
         let cells = rows.saturating_mul(columns.len());
         let mut builder = BatchBuilder::new(columns);
-        builder.batch.cells = Vec::with_capacity(cells);
-        builder.batch.bytes = Vec::with_capacity(bytes);
+        builder.rows.cells.reserve_exact(cells);
+        builder.rows.bytes.reserve_exact(bytes);
         builder
     }
 
     /// The next cell is NULL.
     pub fn null(&mut self) {
-        self.batch.cells.push(Cell::null());
+        self.rows.cells.push(Cell::null());
     }
 
     /// The next cell has these bytes. The tag is for [`Decode`](super::Decode), which gets both
@@ -196,16 +219,16 @@ impl BatchBuilder {
     /// The next cell has the bytes that `write` writes: straight to their place, without a
     /// buffer of the driver's own. Gives back what `write` gives.
     pub fn cell_with<R>(&mut self, tag: u8, write: impl FnOnce(&mut CellBytes<'_>) -> R) -> R {
-        let start = self.batch.bytes.len();
+        let start = self.rows.bytes.len();
         let mut cell = CellBytes {
-            bytes: &mut self.batch.bytes,
+            bytes: &mut self.rows.bytes,
             limit: self.limit,
             is_too_large: self.is_too_large,
         };
         let written = write(&mut cell);
         self.is_too_large = cell.is_too_large;
-        let len = self.batch.bytes.len() - start;
-        self.batch.cells.push(Cell {
+        let len = self.rows.bytes.len() - start;
+        self.rows.cells.push(Cell {
             start: position(start),
             len: position(len),
             tag,
@@ -220,8 +243,8 @@ impl BatchBuilder {
     /// [`Kind::Column`] if it has not exactly one cell for each column, [`Kind::Unsupported`]
     /// if the bytes of all rows no longer fit into 4 GiB. The row is then left out.
     pub fn end_row(&mut self) -> Result<()> {
-        let width = self.batch.columns.len();
-        let cells = self.batch.cells.len() - self.batch.rows * width;
+        let width = self.rows.columns.len();
+        let cells = self.rows.cells.len() - self.rows.count * width;
         if cells != width {
             self.drop_open_row();
             return Err(Error::new(
@@ -236,34 +259,38 @@ impl BatchBuilder {
                 "the rows are larger than 4 GiB together; take them as a stream",
             ));
         }
-        self.batch.rows += 1;
+        self.rows.count += 1;
         Ok(())
     }
 
     /// How many rows are complete.
     pub fn rows(&self) -> usize {
-        self.batch.rows
+        self.rows.count
     }
 
     /// How many bytes have been written.
     pub fn bytes(&self) -> usize {
-        self.batch.bytes.len()
+        self.rows.bytes.len()
     }
 
     /// The rows that are complete. One that has been begun and not ended is left out.
+    #[inline]
     pub fn finish(mut self) -> Batch {
-        self.drop_open_row();
-        self.batch
+        if self.rows.cells.len() != self.rows.count * self.rows.columns.len() {
+            self.drop_open_row();
+        }
+        Batch {
+            rows: Arc::new(self.rows),
+        }
     }
 
     fn drop_open_row(&mut self) {
-        let complete = self.batch.rows * self.batch.columns.len();
-        let open = self.batch.cells.get(complete..).unwrap_or_default();
+        let complete = self.rows.count * self.rows.columns.len();
+        let open = self.rows.cells.get(complete..).unwrap_or_default();
         let first_byte = open.iter().find_map(|cell| Some(cell.range()?.start));
-        self.batch
-            .bytes
-            .truncate(first_byte.unwrap_or(self.batch.bytes.len()));
-        self.batch.cells.truncate(complete);
+        let bytes = &mut self.rows.bytes;
+        bytes.truncate(first_byte.unwrap_or(bytes.len()));
+        self.rows.cells.truncate(complete);
         self.is_too_large = false;
     }
 }
@@ -276,7 +303,7 @@ fn position(at: usize) -> u32 {
 /// Where the bytes of one cell go: see [`BatchBuilder::cell_with`].
 #[derive(Debug)]
 pub struct CellBytes<'b> {
-    bytes: &'b mut Vec<u8>,
+    bytes: &'b mut SmallVec<[u8; SMALL]>,
     limit: usize,
     is_too_large: bool,
 }

@@ -8,7 +8,6 @@ mod batch;
 mod columns;
 
 use std::fmt;
-use std::sync::Arc;
 
 pub use batch::{Batch, BatchBuilder, Cell, CellBytes, IntoRows};
 pub use columns::{Column, Columns, Decode};
@@ -22,12 +21,12 @@ use crate::{Error, Kind, Result};
 /// these stay in memory until the last of the rows is gone.
 #[derive(Clone)]
 pub struct Row {
-    batch: Arc<Batch>,
+    batch: Batch,
     index: usize,
 }
 
 impl Row {
-    pub(crate) fn new(batch: Arc<Batch>, index: usize) -> Self {
+    pub(crate) fn new(batch: Batch, index: usize) -> Self {
         Row { batch, index }
     }
 
