@@ -35,6 +35,8 @@ mod statement;
 mod stream;
 mod transaction;
 mod value;
+#[cfg(feature = "sqlite")]
+mod worker;
 mod writers;
 
 pub use cenote_pool as pool;

@@ -14,11 +14,12 @@ use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session};
 use super::stream::{self, Inlet, Started};
 use super::types::{to_sqlite, value_to_sqlite};
-use super::worker::{Answer, Worker};
+use super::worker::Worker;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value,
 };
+use crate::worker::{self, Answer};
 use crate::{Error, Kind, Result};
 
 /// An open connection to an SQLite database.
@@ -135,16 +136,18 @@ impl SqliteConnection {
         self.worker.session().map_or(0, Session::compiled)
     }
 
-    /// How many statements were run in place.
+    /// How many statements were run in place. 0 while a call is under way.
     #[doc(hidden)]
     pub fn in_place_runs(&self) -> u64 {
-        self.worker.in_place_runs()
+        self.worker.session().map_or(0, |here| here.in_place_runs.get())
     }
 
     /// From now on no statement counts as long, on however busy a machine a test runs.
     #[doc(hidden)]
     pub fn time_nothing(&mut self) {
-        self.worker.time_nothing();
+        if let Some(session) = self.worker.session_mut() {
+            session.is_timed = false;
+        }
     }
 
     /// How many connections wait for their turn to write to this database. 0 while a call is
@@ -205,7 +208,7 @@ impl SqliteConnection {
             Some(mut stream) if !stream.read_only => stream.answer.try_recv(),
             _ => Ok(Ok(())),
         };
-        home.and_then(|()| answer.unwrap_or_else(|_| Err(error::lost())))
+        home.and_then(|()| answer.unwrap_or_else(|_| Err(worker::lost())))
     }
 }
 
@@ -316,8 +319,8 @@ impl Connection for SqliteConnection {
                 let home = poll_fn(|cx| self.worker.poll_home(cx)).await;
                 recall.call_off();
                 home?;
-                let answer = answer.try_recv().map_err(|_| error::lost())?;
-                return Err(answer.err().unwrap_or_else(error::lost));
+                let answer = answer.try_recv().map_err(|_| worker::lost())?;
+                return Err(answer.err().unwrap_or_else(worker::lost));
             };
             recall.call_off();
             let Started {
@@ -349,7 +352,7 @@ impl Connection for SqliteConnection {
         };
         Poll::Ready(home.and_then(|()| match answer {
             Ok(ended) => ended.map(|()| None),
-            Err(_) => Err(error::lost()),
+            Err(_) => Err(worker::lost()),
         }))
     }
 

@@ -50,12 +50,6 @@ pub(super) fn nothing_to_run() -> Error {
     )
 }
 
-/// The thread of a connection has ended under it.
-pub(super) fn lost() -> Error {
-    let message = "the thread of this connection has ended: a call on it panicked";
-    Error::new(Kind::ConnectionLost, message)
-}
-
 /// SQLite went on with an order that is none.
 pub(super) fn collation_panicked(name: &str) -> Error {
     let message = format!("the collation {name} panicked");

@@ -69,10 +69,10 @@ impl Worker {
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
         let took = watch.took();
         pace::note_in_place(took);
-        if !given_up {
-            self.count_in_place_run();
-        }
         let session = self.session()?;
+        if !given_up {
+            session.in_place_runs.update(|runs| runs + 1);
+        }
         // Once more outside of its transaction would be another read.
         let is_same = session.in_transaction() == was_in_transaction;
         let is_repeated = given_up && sort == Sort::Read && is_same;

@@ -20,6 +20,7 @@ use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::stream::Outlet;
 use super::types::{columns_of, push_row};
+use super::watchdog::Watchdog;
 use crate::driver::{BatchBuilder, Outcome, Prepared, Reset};
 use crate::{Error, Kind, Result};
 
@@ -68,6 +69,10 @@ pub(super) struct Session {
     /// SQLite said something after which it cannot be relied on.
     pub(super) broken: Cell<bool>,
     compiled: Cell<u64>,
+    /// Looks after what runs in place. None if nothing may.
+    pub(super) watchdog: Option<&'static Watchdog>,
+    /// How many statements were run in place and brought to their end there.
+    pub(super) in_place_runs: Cell<u64>,
 }
 
 /// A statement to run, borrowing nothing.
@@ -92,6 +97,7 @@ impl Session {
             db,
             pass: RefCell::new(None),
             lane: None,
+            watchdog: Watchdog::over(&control),
             control,
             alarm,
             in_place: false,
@@ -112,6 +118,7 @@ impl Session {
             query_only_before: Cell::new(None),
             broken: Cell::new(false),
             compiled: Cell::new(0),
+            in_place_runs: Cell::new(0),
         }
     }
 
