@@ -13,6 +13,8 @@
 //! Calls are numbered, and the session's [`Control`] knows which one runs: so a cancel that comes
 //! late can never hit the next one.
 
+pub(crate) mod stream;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

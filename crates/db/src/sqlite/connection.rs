@@ -12,13 +12,13 @@ use super::config::is_identifier;
 use super::error;
 use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session};
-use super::stream::{self, Inlet, Started};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value,
 };
+use crate::worker::stream::{self, Inlet, Started};
 use crate::worker::{self, Answer};
 use crate::{Error, Kind, Result};
 
@@ -240,13 +240,6 @@ fn order(request: &Request<'_>) -> Result<Order> {
     })
 }
 
-fn status(in_transaction: bool) -> Status {
-    match in_transaction {
-        true => Status::InTransaction,
-        false => Status::Idle,
-    }
-}
-
 impl Connection for SqliteConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
@@ -325,13 +318,13 @@ impl Connection for SqliteConnection {
             recall.call_off();
             let Started {
                 columns,
-                in_transaction,
+                status,
                 read_only,
             } = started;
             self.stream = Some(Stream {
                 batches,
                 answer,
-                status: status(in_transaction),
+                status,
                 read_only,
             });
             Ok(columns)
@@ -422,7 +415,7 @@ impl Connection for SqliteConnection {
 
     fn status(&self) -> Status {
         match (&self.stream, self.worker.session()) {
-            (_, Some(session)) => status(session.in_transaction()),
+            (_, Some(session)) => session.status(),
             (Some(stream), None) => stream.status,
             (None, None) => Status::Unknown,
         }

@@ -9,11 +9,10 @@
 //! | `config` | the DSN and the options, and the template |
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `worker`, `control` | a [thread](crate::worker) for each connection, and how a call on it is cancelled |
+//! | `worker`, `control` | a [thread](crate::worker) for each connection, from which its rows come, and how a call on it is cancelled |
 //! | `session`, `statement`, `transaction` | what runs on that thread |
 //! | `in_place`, `pace`, `watchdog` | what runs on the calling task instead, because it is known to be short |
 //! | `lane`, `writing` | writing, one after the other, and together where that is the same |
-//! | `stream` | rows on their way from the thread |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
 //! | `functions` | functions, aggregates and collations of the application |
@@ -32,7 +31,6 @@ mod pace;
 mod reset;
 mod session;
 mod statement;
-mod stream;
 mod transaction;
 mod types;
 mod watchdog;

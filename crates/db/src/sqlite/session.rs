@@ -18,10 +18,10 @@ use super::lane::{Lane, Make, Pass};
 use super::pace::{Pace, Paces, Sort};
 use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
-use super::stream::Outlet;
 use super::types::{columns_of, push_row};
 use super::watchdog::Watchdog;
 use crate::driver::{BatchBuilder, Outcome, Prepared, Reset};
+use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -271,11 +271,17 @@ impl Session {
         // What writes is brought to its end whether or not its rows are wanted: only then is it
         // certain that it was done.
         let writes = !statement.readonly();
+        let started = |statement: &Statement<'_>| Started {
+            // Now it is certain what they are: see `columns_of`.
+            columns: columns_of(statement),
+            status: self.status(),
+            read_only: !writes,
+        };
         self.each_row(&mut statement, |row| {
-            outlet.start(row.as_ref(), self.in_transaction());
-            Ok(outlet.push(row)? || writes)
+            outlet.start(|| started(row.as_ref()));
+            Ok(outlet.push(|rows| push_row(rows, row))? || writes)
         })?;
-        outlet.start(&statement, self.in_transaction());
+        outlet.start(|| started(&statement));
         outlet.flush();
         Ok(())
     }

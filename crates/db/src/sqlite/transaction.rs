@@ -3,13 +3,21 @@
 use super::error;
 use super::session::Session;
 use super::statement::quoted;
-use crate::driver::{Begin, CommitOutcome};
+use crate::driver::{Begin, CommitOutcome, Status};
 use crate::{Error, Kind, Result};
 
 /// Takes the writer's lock at once.
 pub(super) const BEGIN_WRITING: &str = "BEGIN IMMEDIATE";
 
 impl Session {
+    /// The transaction, as SQLite sees it.
+    pub(super) fn status(&self) -> Status {
+        match self.in_transaction() {
+            true => Status::InTransaction,
+            false => Status::Idle,
+        }
+    }
+
     /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
     /// because another was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {

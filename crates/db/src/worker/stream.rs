@@ -5,12 +5,10 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Row, Statement};
 use tokio::sync::{mpsc, oneshot};
 
-use super::types::{columns_of, push_row};
 use crate::Result;
-use crate::driver::{Batch, BatchBuilder, Columns};
+use crate::driver::{Batch, BatchBuilder, Columns, Status};
 
 /// A batch has at most so many rows, and is sent when it has so many bytes.
 const BATCH_ROWS: usize = 256;
@@ -22,23 +20,24 @@ const READY: usize = 2;
 /// What is known of a stream when it has begun: its first row was found, or that it
 /// has none.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) columns: Arc<Columns>,
-    pub(super) in_transaction: bool,
+pub(crate) struct Started {
+    pub(crate) columns: Arc<Columns>,
+    /// The transaction that it runs in.
+    pub(crate) status: Status,
     /// It can be interrupted: there is nothing that this would undo.
-    pub(super) read_only: bool,
+    pub(crate) read_only: bool,
 }
 
 /// The connection's end, before the stream has begun.
 #[derive(Debug)]
-pub(super) struct Inlet {
-    pub(super) started: oneshot::Receiver<Started>,
-    pub(super) batches: mpsc::Receiver<Batch>,
+pub(crate) struct Inlet {
+    pub(crate) started: oneshot::Receiver<Started>,
+    pub(crate) batches: mpsc::Receiver<Batch>,
 }
 
 /// The thread's end.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(crate) struct Outlet {
     /// None once it has begun.
     started: Option<oneshot::Sender<Started>>,
     batches: mpsc::Sender<Batch>,
@@ -46,7 +45,7 @@ pub(super) struct Outlet {
     rows: Option<BatchBuilder>,
 }
 
-pub(super) fn channel() -> (Outlet, Inlet) {
+pub(crate) fn channel() -> (Outlet, Inlet) {
     let (to_start, started) = oneshot::channel();
     let (to_batches, batches) = mpsc::channel(READY);
     let outlet = Outlet {
@@ -58,35 +57,35 @@ pub(super) fn channel() -> (Outlet, Inlet) {
 }
 
 impl Outlet {
-    /// The statement has been stepped for the first time.
-    pub(super) fn start(&mut self, statement: &Statement<'_>, in_transaction: bool) {
+    /// The statement has been run: this is known of it. Only the first time.
+    pub(crate) fn start(&mut self, started: impl FnOnce() -> Started) {
         let Some(to_start) = self.started.take() else {
             return;
         };
-        let columns = columns_of(statement);
-        let started = Started {
-            columns: Arc::clone(&columns),
-            in_transaction,
-            read_only: statement.readonly(),
-        };
+        let started = started();
+        let columns = Arc::clone(&started.columns);
         if to_start.send(started).is_ok() {
             self.rows = Some(BatchBuilder::new(columns));
         }
     }
 
-    /// Takes a row; waits if there are enough of them. `false` if nobody wants more.
-    pub(super) fn push(&mut self, row: &Row<'_>) -> Result<bool> {
+    /// Takes a row, which is added to the others by this; waits if there are enough of them. `false`
+    /// if nobody wants more.
+    pub(crate) fn push(
+        &mut self,
+        add: impl FnOnce(&mut BatchBuilder) -> Result<()>,
+    ) -> Result<bool> {
         let wanted = !self.batches.is_closed();
         let Some(rows) = self.rows.as_mut().filter(|_| wanted) else {
             return Ok(false);
         };
-        push_row(rows, row)?;
+        add(rows)?;
         let is_full = rows.rows() >= BATCH_ROWS || rows.bytes() >= BATCH_BYTES;
         Ok(!is_full || self.flush())
     }
 
     /// Sends what there is. `false` if nobody wants it.
-    pub(super) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         let Some(rows) = self.rows.take() else {
             return false;
         };
