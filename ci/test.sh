@@ -119,12 +119,16 @@ apt() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"
 }
 
-# Debian keeps the programs of PostgreSQL's server off the PATH.
+# Debian keeps the programs of PostgreSQL's server off the PATH, and libraries where the
+# machine's kind says.
 have() {
-    command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+    case "$1" in
+    *.so) compgen -G "/usr/lib/$1" >/dev/null || compgen -G "/usr/lib/*/$1" >/dev/null ;;
+    *) command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ;;
+    esac
 }
 
-# Installs the package of every command that is missing: need COMMAND=PACKAGE ...
+# Installs the package of every command or library that is missing: need WHAT=PACKAGE ...
 need() {
     local packages=() pair
     for pair in "$@"; do
@@ -200,6 +204,7 @@ check_loom() {
 
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
 need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer openssl=openssl
+need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
 export CENOTE_TEST_REDIS_SERVER

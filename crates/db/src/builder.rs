@@ -403,6 +403,7 @@ fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
     let advice = match name {
         "sqlite" | "sqlite3" => "; switch on the feature `sqlite` of cenote",
         "pgsql" | "postgres" | "postgresql" => "; switch on the feature `postgres` of cenote",
+        "odbc" => "; switch on the feature `odbc` of cenote",
         _ => "",
     };
     let message = format!(
@@ -421,6 +422,8 @@ fn compiled_in() -> Vec<Arc<dyn Driver>> {
         Arc::new(crate::sqlite::Sqlite::new()),
         #[cfg(feature = "postgres")]
         Arc::new(crate::postgres::Postgres::new()),
+        #[cfg(feature = "odbc")]
+        Arc::new(crate::odbc::Odbc::new()),
     ]
 }
 

@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+// All that is unsafe is in one file of the ODBC driver, `odbc/handle.rs`.
+#![cfg_attr(not(feature = "odbc"), forbid(unsafe_code))]
+#![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
 mod binding;
 mod builder;
@@ -19,6 +21,8 @@ pub mod guide;
 mod handle;
 mod link;
 mod methods;
+#[cfg(feature = "odbc")]
+pub mod odbc;
 mod op;
 mod params;
 mod persistent;
@@ -35,7 +39,7 @@ mod statement;
 mod stream;
 mod transaction;
 mod value;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "odbc", feature = "sqlite"))]
 mod worker;
 mod writers;
 

@@ -38,6 +38,8 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
+#[cfg(feature = "odbc")]
+mod split;
 mod statement;
 mod verdict;
 mod words;
@@ -48,3 +50,5 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::{Plan, plan};
 pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
+#[cfg(feature = "odbc")]
+pub(crate) use split::split;

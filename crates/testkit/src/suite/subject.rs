@@ -46,6 +46,13 @@ pub enum Lack {
     Scripts,
     /// To use a connection again after a dropped call: settling it fails, and it is broken.
     Settling,
+    /// To tell of a transaction that the text of a statement has begun or ended. The driver then says
+    /// that it does not know, and that the session has changed.
+    Control,
+    /// To give back a floating-point number to its last digit: fifteen of them arrive.
+    Digits,
+    /// To find out what is wrong with a text when it is prepared: it is told when it is run.
+    EarlyErrors,
 }
 
 /// What the database is told. The default is SQL that most understand.

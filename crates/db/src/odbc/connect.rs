@@ -1,0 +1,95 @@
+//! The template, and opening a connection on a thread of its own.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::config::Config;
+use super::connection::OdbcConnection;
+use super::control::{Control, Left};
+use super::error;
+use super::handle::Dbc;
+use super::session::Session;
+use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
+use crate::worker::Worker;
+use crate::{Error, Kind, Result};
+
+/// So many threads may hang in a driver that neither ends its calls nor lets them be cancelled; then
+/// nothing more is connected until some of them have come back.
+const MOST_LEFT: usize = 64;
+
+/// What all connections to a data source have in common.
+#[derive(Debug)]
+pub(super) struct OdbcTemplate {
+    config: Arc<Config>,
+    left: Arc<Left>,
+}
+
+impl OdbcTemplate {
+    pub(super) fn new(config: Config) -> Self {
+        OdbcTemplate {
+            config: Arc::new(config),
+            left: Arc::default(),
+        }
+    }
+
+    fn check_threads(&self) -> Result<()> {
+        let left = self.left.count();
+        if left < MOST_LEFT {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot connect to {}: {left} calls that were given up still hang in its ODBC driver, \
+             which does not let them be cancelled; set its own time limits in the DSN",
+            self.config.shown
+        );
+        Err(Error::new(Kind::Connect, message))
+    }
+}
+
+impl Template for OdbcTemplate {
+    fn dialect(&self) -> &'static Dialect {
+        self.config.dialect
+    }
+
+    fn address(&self) -> String {
+        self.config.shown.clone()
+    }
+
+    fn connect<'t>(
+        &'t self,
+        credentials: Credentials,
+        settings: &'t ConnectSettings,
+    ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            self.check_threads()?;
+            let control = Control::new(&self.left);
+            let own = control.clone();
+            let config = Arc::clone(&self.config);
+            let statement_cache = settings.statement_cache;
+            let open = move || open(&config, &credentials, own, statement_cache);
+            let worker = Worker::start(Arc::new(control), open).await?;
+            let connection: Box<dyn Connection> = Box::new(OdbcConnection::new(worker));
+            Ok(connection)
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn open(
+    config: &Arc<Config>,
+    credentials: &Credentials,
+    control: Control,
+    statement_cache: usize,
+) -> Result<Session> {
+    let text = config.connection_string(credentials);
+    let opened = Dbc::connect(&text, config.login_timeout);
+    drop(text);
+    let connection = opened.map_err(|error| {
+        let password = credentials.password.as_ref();
+        error::connecting(&error, &config.shown, password.map(|it| it.expose()))
+    })?;
+    Session::new(connection, Arc::clone(config), control, statement_cache)
+}

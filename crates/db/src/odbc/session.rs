@@ -1,0 +1,492 @@
+//! An open connection, and what can be done with it. Everything here blocks: it runs on the
+//! connection's [thread](crate::worker).
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use odbc_api::sys::InfoType;
+
+use super::config::Config;
+use super::control::Control;
+use super::error::{self, Vendor};
+use super::handle::{Bound, Cancel, Dbc, Next, OdbcError, Stmt};
+use super::kept::Kept;
+use super::rows::Shape;
+use super::transaction::Transaction;
+use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
+use crate::sql::{self, Class, TransactionVerb};
+use crate::worker;
+use crate::worker::stream::{Outlet, Started};
+use crate::{Error, Kind, Result};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Dropped before the connection, which needs them to be gone.
+    kept: Kept,
+    /// What cancels a statement, if it cannot be that itself.
+    bell: Option<Stmt>,
+    pub(super) connection: Dbc,
+    pub(super) config: Arc<Config>,
+    control: Control,
+    pub(super) can: Can,
+    pub(super) transaction: Transaction,
+    /// A statement's text had transaction control in it: from then on nobody can tell whether
+    /// there is a transaction.
+    pub(super) doubtful: bool,
+    /// The last call may have changed the session.
+    pub(super) changed: bool,
+    /// The other side has gone.
+    pub(super) broken: bool,
+}
+
+/// What the driver says that it can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Can {
+    pub(super) vendor: Vendor,
+    /// To run several statements in one text.
+    pub(super) batches: bool,
+    pub(super) transactions: bool,
+    /// A CREATE or DROP commits the transaction that it is in.
+    pub(super) ddl_commits: bool,
+    /// The levels of isolation, as ODBC counts them: a bit for each.
+    pub(super) isolation: u32,
+}
+
+/// Of `SQL_TXN_CAPABLE`.
+const NO_TRANSACTIONS: u32 = 0;
+const DDL_COMMITS: u32 = 3;
+
+impl Can {
+    fn of(connection: &Dbc) -> Self {
+        let capable = connection.info(InfoType::TransactionCapable);
+        Can {
+            vendor: Vendor::of(&connection.system_name()),
+            batches: connection.info(InfoType::BatchSupport).unwrap_or(0) != 0,
+            transactions: capable.is_none_or(|capable| capable != NO_TRANSACTIONS),
+            ddl_commits: capable == Some(DDL_COMMITS),
+            isolation: connection
+                .info(InfoType::TransactionIsolationProtocol)
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// A statement to run, borrowing nothing.
+pub(super) struct Order {
+    pub(super) sql: String,
+    pub(super) params: Vec<Bound>,
+    pub(super) script: bool,
+    pub(super) cache: bool,
+    pub(super) rows: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        connection: Dbc,
+        config: Arc<Config>,
+        control: Control,
+        statement_cache: usize,
+    ) -> Result<Self> {
+        let can = Can::of(&connection);
+        // SQLite's ODBC driver does not see that a table has changed under a statement.
+        let statement_cache = match can.vendor {
+            Vendor::Sqlite => 0,
+            _ => statement_cache,
+        };
+        let mut session = Session {
+            kept: Kept::new(statement_cache),
+            bell: None,
+            can,
+            connection,
+            config,
+            control,
+            transaction: Transaction::default(),
+            doubtful: false,
+            changed: false,
+            broken: false,
+        };
+        // The data source may have it otherwise.
+        session.connection.set_autocommit(true).map_err(|error| {
+            let error = error::from_odbc(session.can.vendor, error);
+            let message = format!("cannot connect to {}: {error}", session.config.shown);
+            error.wrapped(Kind::Connect, message)
+        })?;
+        // Its cancel interrupts the whole connection, and frees what the statement that it is called
+        // for holds: under the feet of the thread that runs it.
+        if can.vendor == Vendor::Sqlite {
+            session.bell = Some(session.statement()?);
+        }
+        Ok(session)
+    }
+
+    /// What a driver has said, and what follows from it: a transaction in which anything goes wrong
+    /// has failed, because some databases roll it back then, and none can be asked.
+    pub(super) fn told(&mut self, error: OdbcError) -> Error {
+        let error = error::from_odbc(self.can.vendor, error);
+        self.transaction.fail();
+        let lost = error.kind() == Kind::ConnectionLost;
+        if !lost && !self.connection.is_dead() {
+            return error;
+        }
+        self.broken = true;
+        match lost {
+            true => error,
+            false => {
+                let message = format!("the connection was lost: {}", error.message());
+                error.wrapped(Kind::ConnectionLost, message)
+            }
+        }
+    }
+
+    /// A text is about to be run: refuses what the transaction does not allow, and notes what it may
+    /// do to it.
+    fn check(&mut self, sql: &str) -> Result<Class> {
+        self.changed = false;
+        let class = sql::scan(self.config.dialect, sql)?.class;
+        self.transaction.check(&class)?;
+        let in_ours = self.transaction.is_open()
+            && matches!(
+                class.transaction,
+                Some(
+                    TransactionVerb::Savepoint
+                        | TransactionVerb::Release
+                        | TransactionVerb::RollbackTo
+                )
+            );
+        if class.contains_transaction_control && !in_ours {
+            self.doubtful = true;
+            self.changed = true;
+        }
+        Ok(class)
+    }
+
+    pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
+        let class = self.check(&order.sql)?;
+        let done = match order.script {
+            true => self.run_script(order),
+            false => self.run_one(order),
+        };
+        self.heed_ddl(&order.sql, &class)?;
+        done
+    }
+
+    /// One that cannot run several statements at once is given one after the other.
+    fn run_script(&mut self, order: &Order) -> Result<Outcome> {
+        if self.can.batches {
+            return self.run_text(&order.sql, order.rows);
+        }
+        let mut outcome = Outcome::default();
+        for statement in sql::split(self.config.dialect, &order.sql) {
+            self.check_not_cancelled()?;
+            outcome = self.run_text(statement, order.rows)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Runs a text as it is, and keeps nothing of it.
+    pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
+        let mut statement = self.statement()?;
+        let cancel = self.cancel();
+        let done = statement
+            .execute(cancel, Some(sql), &[])
+            .and_then(|()| gather(&mut statement, cancel, rows, true));
+        self.outcome(done)
+    }
+
+    fn run_one(&mut self, order: &Order) -> Result<Outcome> {
+        if !order.cache && order.params.is_empty() {
+            return self.run_text(&order.sql, order.rows);
+        }
+        let (mut statement, was_kept) = self.prepared(&order.sql)?;
+        check_count(&mut statement, order.params.len())?;
+        let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
+            statement.execute(cancel, None, &order.params)?;
+            gather(statement, cancel, order.rows, false)
+        };
+        let mut done = run(&mut statement, self.cancel());
+        if was_kept && !self.transaction.is_open() && done.as_ref().is_err_and(is_stale) {
+            // Its table has changed under it: once more, as if it were new.
+            statement = self.prepare_anew(&order.sql)?;
+            done = run(&mut statement, self.cancel());
+        }
+        let outcome = self.outcome(done)?;
+        self.keep(order, statement);
+        Ok(outcome)
+    }
+
+    /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
+    pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
+        let class = self.check(sql)?;
+        if sets.is_empty() {
+            return Ok(Outcome::default());
+        }
+        let own = !self.transaction.is_open() && self.can.transactions && !self.doubtful;
+        if own {
+            self.begin(crate::driver::Begin::default())?;
+        }
+        let done = self.run_sets(sql, sets);
+        if own {
+            match &done {
+                Ok(_) => drop(self.commit()?),
+                Err(_) if self.broken => {}
+                Err(_) => self.rollback()?,
+            }
+        }
+        self.heed_ddl(sql, &class)?;
+        done
+    }
+
+    fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
+        let (mut statement, _) = self.prepared(sql)?;
+        let mut all = Outcome::default();
+        for set in sets {
+            self.check_not_cancelled()?;
+            check_count(&mut statement, set.len())?;
+            let cancel = self.cancel();
+            let done = statement
+                .execute(cancel, None, set)
+                .and_then(|()| gather(&mut statement, cancel, false, false));
+            all.affected += self.outcome(done)?.affected;
+        }
+        self.kept.put(sql, statement);
+        Ok(all)
+    }
+
+    pub(super) fn prepare(&mut self, sql: &str) -> Result<Prepared> {
+        self.changed = false;
+        self.transaction.check_not_failed()?;
+        let (mut statement, was_kept) = self.prepared(sql)?;
+        let mut described = Shape::of(&mut statement);
+        if was_kept && described.is_err() {
+            // Not all drivers can tell of one that has been run and closed.
+            statement = self.prepare_anew(sql)?;
+            described = Shape::of(&mut statement);
+        }
+        let shape = described.map_err(|error| self.told(error))?;
+        let params = statement.params().unwrap_or(0);
+        self.kept.put(sql, statement);
+        Ok(Prepared::new(usize::from(params), shape.columns))
+    }
+
+    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
+    /// nobody takes them any more.
+    pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
+        if order.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let class = self.check(&order.sql)?;
+        let (mut statement, was_kept) = self.prepared(&order.sql)?;
+        check_count(&mut statement, order.params.len())?;
+        let status = self.status();
+        let read_only = class.reads_only && !self.transaction.is_open();
+        let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
+            statement.execute(cancel, None, &order.params)
+        };
+        let mut begun = run(&mut statement, self.cancel());
+        if was_kept && !self.transaction.is_open() && begun.as_ref().is_err_and(is_stale) {
+            statement = self.prepare_anew(&order.sql)?;
+            begun = run(&mut statement, self.cancel());
+        }
+        begun.map_err(|error| self.told(error))?;
+        let sent = send(&mut statement, self.cancel(), outlet, |columns| Started {
+            columns,
+            status,
+            read_only,
+        });
+        // The next to use it finds nothing of this.
+        let done = sent.and_then(|sent| statement.close().map(|()| sent));
+        let sent = done.map_err(|error| self.told(error))?;
+        self.keep(order, statement);
+        sent
+    }
+
+    /// A word with the database, to see that it answers.
+    pub(super) fn ping(&mut self) -> Result<()> {
+        if self.transaction.check_not_failed().is_err() {
+            // Nothing can be run in it; but the driver may know.
+            return match self.connection.is_dead() {
+                true => Err(worker::lost()),
+                false => Ok(()),
+            };
+        }
+        let ping = self.config.ping.clone();
+        self.uncancelled(&ping)
+    }
+
+    /// Runs a text that nobody cancels.
+    pub(super) fn uncancelled(&mut self, sql: &str) -> Result<()> {
+        let mut statement = self.statement()?;
+        let done = statement.execute(Cancel::NEVER, Some(sql), &[]);
+        done.and_then(|()| gather(&mut statement, Cancel::NEVER, false, true))
+            .map(drop)
+            .map_err(|error| self.told(error))
+    }
+
+    fn statement(&mut self) -> Result<Stmt> {
+        let made = self.connection.statement();
+        let mut statement = made.map_err(|error| self.told(error))?;
+        if self.config.query_timeout > 0 {
+            // One that cannot be limited is limited by the layer all the same.
+            let _ = statement.set_timeout(self.config.query_timeout);
+        }
+        Ok(statement)
+    }
+
+    /// A statement that has been prepared, and whether it was before.
+    fn prepared(&mut self, sql: &str) -> Result<(Stmt, bool)> {
+        match self.kept.take(sql) {
+            Some(statement) => Ok((statement, true)),
+            None => Ok((self.prepare_anew(sql)?, false)),
+        }
+    }
+
+    fn prepare_anew(&mut self, sql: &str) -> Result<Stmt> {
+        if self.can.vendor == Vendor::Sqlite {
+            // SQLite looks whether another has changed the schema when a statement is run; what is
+            // prepared before that would have the columns of yesterday.
+            self.uncancelled("SELECT 1 FROM sqlite_master LIMIT 1")?;
+        }
+        let mut statement = self.statement()?;
+        let prepared = statement.prepare(sql);
+        prepared.map_err(|error| self.told(error))?;
+        Ok(statement)
+    }
+
+    fn keep(&mut self, order: &Order, statement: Stmt) {
+        if order.cache {
+            self.kept.put(&order.sql, statement);
+        }
+    }
+
+    /// How the statement that runs next is cancelled.
+    fn cancel(&self) -> Cancel<'_> {
+        match self.config.cancel {
+            true => self.control.cancel_by(self.bell.as_ref()),
+            false => Cancel::NEVER,
+        }
+    }
+
+    fn check_not_cancelled(&mut self) -> Result<()> {
+        if !self.control.is_cancelled() {
+            return Ok(());
+        }
+        self.transaction.fail();
+        Err(error::cancelled())
+    }
+
+    /// A row that cannot be kept is an error of ours; everything else is the driver's.
+    fn outcome(&mut self, done: Result<Result<Outcome>, OdbcError>) -> Result<Outcome> {
+        done.map_err(|error| self.told(error))?
+    }
+}
+
+impl worker::Session for Session {
+    type Control = Control;
+
+    const THREAD: &'static str = "cenote-odbc";
+
+    fn close(mut self) -> Result<()> {
+        self.kept.clear();
+        self.bell = None;
+        let vendor = self.can.vendor;
+        let was_broken = self.broken;
+        match self.connection.close() {
+            Err(error) if !was_broken => Err(error::from_odbc(vendor, error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn leave(control: &Control, thread: JoinHandle<()>) {
+        control.leave(thread);
+    }
+}
+
+/// A statement is checked for the number of its parameters, if its driver can count them.
+fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
+    match statement.params().map(usize::from) {
+        Some(wanted) if wanted != given => {
+            let message =
+                format!("the statement takes {wanted} parameters, and {given} were given");
+            Err(Error::new(Kind::Parameters, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a statement was prepared for is not there any more in this form.
+fn is_stale(error: &OdbcError) -> bool {
+    match error {
+        OdbcError::Diagnostics { record, .. } => matches!(record.state.as_str(), "0A000" | "26000"),
+        _ => false,
+    }
+}
+
+/// All results of what was run. The outcome is the last one's; of a single statement,
+/// rows stay what came of it though something follows them.
+fn gather(
+    statement: &mut Stmt,
+    cancel: Cancel<'_>,
+    rows: bool,
+    script: bool,
+) -> Result<Result<Outcome>, OdbcError> {
+    let mut outcome = Outcome::default();
+    loop {
+        let shape = Shape::of(statement)?;
+        if shape.columns.is_empty() {
+            outcome.affected = statement.affected()?.unwrap_or(0);
+            if script {
+                outcome.rows = None;
+            }
+        } else {
+            let mut batch = BatchBuilder::new(Arc::clone(&shape.columns));
+            // Read to the end though nobody wants them: an error may stand there.
+            while let Next::There = statement.fetch(cancel)? {
+                if rows && let Err(error) = shape.push(statement, &mut batch)? {
+                    return Ok(Err(error));
+                }
+            }
+            outcome.affected = 0;
+            outcome.rows = rows.then(|| batch.finish());
+        }
+        if let Next::Over = statement.more(cancel)? {
+            break;
+        }
+    }
+    statement.close()?;
+    Ok(Ok(outcome))
+}
+
+/// The first result's rows, to whoever takes them.
+fn send(
+    statement: &mut Stmt,
+    cancel: Cancel<'_>,
+    mut outlet: Outlet,
+    started: impl FnOnce(Arc<Columns>) -> Started,
+) -> Result<Result<()>, OdbcError> {
+    let shape = Shape::of(statement)?;
+    let columns = Arc::clone(&shape.columns);
+    outlet.start(|| started(columns));
+    if shape.columns.is_empty() {
+        return Ok(Ok(()));
+    }
+    while let Next::There = statement.fetch(cancel)? {
+        let mut told = Ok(());
+        let pushed = outlet.push(|rows| match shape.push(statement, rows) {
+            Ok(done) => done,
+            Err(error) => {
+                told = Err(error);
+                Err(Error::new(Kind::Database, "the row cannot be read"))
+            }
+        });
+        told?;
+        match pushed {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    outlet.flush();
+    Ok(Ok(()))
+}

@@ -1,0 +1,307 @@
+//! Transactions, by switching ODBC's autocommit off and on.
+//!
+//! ```text
+//! autocommit on ──begin: off──> open ──error──> failed
+//!       ^                        │ commit, rollback │ rollback, or back to a savepoint
+//!       └───────── on, verified ─┴──────────────────┘
+//! ```
+//!
+//! ODBC tells nothing of the transaction itself. So one in which something went wrong has failed: some
+//! databases have rolled it back, and what is run next would be in a new one, unseen.
+
+use odbc_api::sys::ConnectionAttribute;
+
+use super::session::Session;
+use crate::driver::{Begin, CommitOutcome, DatabaseError, Isolation, Status};
+use crate::sql::Class;
+use crate::{Error, Kind, Result};
+
+/// The transaction of a connection, as far as ODBC lets one know.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    state: State,
+    read_only: bool,
+    /// The level of isolation that was there before it began, if it has another.
+    isolation_before: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    None,
+    Open,
+    Failed,
+}
+
+impl Transaction {
+    pub(super) fn is_open(&self) -> bool {
+        self.state != State::None
+    }
+
+    /// Something went wrong: if one is open, it has failed.
+    pub(super) fn fail(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Failed;
+        }
+    }
+
+    /// Whether a text of this class may run in it.
+    pub(super) fn check(&self, class: &Class) -> Result<()> {
+        self.check_not_failed()?;
+        let writes = !class.reads_only && class.transaction.is_none();
+        if self.is_open() && self.read_only && writes {
+            let message = "this transaction is read-only, and the statement is not known to be";
+            return Err(refused("25006", message));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_not_failed(&self) -> Result<()> {
+        match self.state {
+            State::Failed => Err(refused(
+                "25P02",
+                "an earlier statement of this transaction failed, and ODBC cannot tell what became \
+                 of the transaction: roll it back, or go back to a savepoint",
+            )),
+            State::None | State::Open => Ok(()),
+        }
+    }
+}
+
+fn refused(state: &str, message: &str) -> Error {
+    Error::database(DatabaseError::new(message).with_sql_state(state))
+}
+
+/// The bit that ODBC has for a level; a stronger one is a higher bit.
+fn bit(level: Isolation) -> u32 {
+    match level {
+        Isolation::ReadUncommitted => 1,
+        Isolation::ReadCommitted => 2,
+        Isolation::RepeatableRead => 4,
+        Isolation::Serializable => 8,
+    }
+}
+
+/// The weakest of the levels that are there which is as strong as this one.
+fn at_least(level: Isolation, there: u32) -> Option<u32> {
+    [1, 2, 4, 8]
+        .into_iter()
+        .find(|candidate| *candidate >= bit(level) && there & candidate != 0)
+}
+
+/// A statement that is not of the kind that leaves a transaction open everywhere.
+fn may_commit(sql: &str, class: &Class) -> bool {
+    let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count();
+    let sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == '(' || c == ';');
+    let first = &sql[..word(sql)];
+    let leaves_open = [
+        "select", "insert", "update", "delete", "merge", "replace", "with", "values", "table",
+    ];
+    !class.reads_only
+        && !leaves_open
+            .iter()
+            .any(|verb| verb.eq_ignore_ascii_case(first))
+}
+
+impl Session {
+    pub(super) fn status(&self) -> Status {
+        match self.transaction.state {
+            _ if self.doubtful => Status::Unknown,
+            State::None => Status::Idle,
+            State::Open => Status::InTransaction,
+            State::Failed => Status::Failed,
+        }
+    }
+
+    pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
+        self.changed = false;
+        if self.transaction.is_open() {
+            return Err(refused("25001", "there is a transaction already"));
+        }
+        if !self.can.transactions {
+            let message = "the ODBC driver says that its database has no transactions";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let before = match begin.isolation {
+            Some(level) => self.isolate(level)?,
+            None => None,
+        };
+        self.transaction.isolation_before = before;
+        if let Err(error) = self.connection.set_autocommit(false) {
+            let error = self.told(error);
+            self.restore()?;
+            return Err(error);
+        }
+        self.transaction.state = State::Open;
+        self.transaction.read_only = begin.read_only;
+        Ok(())
+    }
+
+    /// Asks for a level of isolation. Gives what it was before, if it was another.
+    fn isolate(&mut self, level: Isolation) -> Result<Option<u32>> {
+        let Some(wanted) = at_least(level, self.can.isolation) else {
+            let message = format!("the ODBC driver has no isolation level like {level:?}");
+            return Err(Error::new(Kind::Unsupported, message));
+        };
+        let before = self
+            .connection
+            .attribute(ConnectionAttribute::TXN_ISOLATION);
+        if before == Some(wanted) {
+            return Ok(None);
+        }
+        let set = self.connection.set_isolation(wanted);
+        set.map_err(|error| self.told(error))?;
+        Ok(before)
+    }
+
+    pub(super) fn commit(&mut self) -> Result<CommitOutcome> {
+        self.changed = false;
+        match self.transaction.state {
+            State::None => return Err(refused("25P01", "there is no transaction to commit")),
+            State::Failed => {
+                self.rollback()?;
+                return Ok(CommitOutcome::RolledBack);
+            }
+            State::Open => {}
+        }
+        if let Err(error) = self.connection.commit() {
+            let error = self.told(error);
+            if !self.broken {
+                // It was refused, by a constraint that is checked at the end, say.
+                self.rollback()?;
+            }
+            return Err(error);
+        }
+        self.restore()?;
+        Ok(CommitOutcome::Committed)
+    }
+
+    /// Rolls back, whatever there is. What a statement's text has begun may outlive it.
+    pub(super) fn rollback(&mut self) -> Result<()> {
+        self.changed = false;
+        if self.broken {
+            return Err(crate::worker::lost());
+        }
+        let done = self.connection.rollback();
+        done.map_err(|error| self.unsure(error))?;
+        self.restore()
+    }
+
+    /// After a transaction: everything is as before it, and that is certain.
+    fn restore(&mut self) -> Result<()> {
+        let on = self.connection.set_autocommit(true);
+        on.map_err(|error| self.unsure(error))?;
+        let is_on = self.connection.attribute(ConnectionAttribute::AUTOCOMMIT);
+        if is_on == Some(0) {
+            self.broken = true;
+            let message = "the ODBC driver does not go back to committing by itself";
+            return Err(Error::new(Kind::ConnectionLost, message));
+        }
+        let Transaction {
+            isolation_before, ..
+        } = std::mem::take(&mut self.transaction);
+        if let Some(level) = isolation_before {
+            let set = self.connection.set_isolation(level);
+            set.map_err(|error| self.unsure(error))?;
+        }
+        Ok(())
+    }
+
+    /// Nobody can tell what there is after an error of these: it is not used again.
+    fn unsure(&mut self, error: super::handle::OdbcError) -> Error {
+        let error = self.told(error);
+        self.broken = true;
+        error
+    }
+
+    pub(super) fn set_savepoint(&mut self, name: &str) -> Result<()> {
+        self.transaction.check_not_failed()?;
+        self.uncancelled(&format!("SAVEPOINT {}", quoted(name)))
+    }
+
+    pub(super) fn release_savepoint(&mut self, name: &str) -> Result<()> {
+        self.transaction.check_not_failed()?;
+        self.uncancelled(&format!("RELEASE SAVEPOINT {}", quoted(name)))
+    }
+
+    /// Goes back, and forgets it. A transaction that failed since is whole again: if the database
+    /// had ended it, it would know no such savepoint.
+    pub(super) fn roll_back_to(&mut self, name: &str) -> Result<()> {
+        let name = quoted(name);
+        self.uncancelled(&format!("ROLLBACK TO SAVEPOINT {name}"))?;
+        self.uncancelled(&format!("RELEASE SAVEPOINT {name}"))?;
+        if self.transaction.is_open() {
+            self.transaction.state = State::Open;
+        }
+        Ok(())
+    }
+
+    /// Where a CREATE commits, the transaction around it is over: it must not look as if it
+    /// went on.
+    pub(super) fn heed_ddl(&mut self, sql: &str, class: &Class) -> Result<()> {
+        let ends =
+            self.can.ddl_commits && self.transaction.state != State::None && may_commit(sql, class);
+        match ends {
+            true => self.restore(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// An identifier. Those of the layer are plain; another's may hold what it likes.
+fn quoted(name: &str) -> String {
+    match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{Dialect, scan};
+
+    #[test]
+    fn a_level_that_is_not_there_becomes_the_next_stronger_one_and_never_a_weaker() {
+        assert_eq!(at_least(Isolation::ReadCommitted, 0xf), Some(2));
+        assert_eq!(at_least(Isolation::ReadUncommitted, 8), Some(8));
+        assert_eq!(at_least(Isolation::RepeatableRead, 0b1010), Some(8));
+        assert_eq!(at_least(Isolation::Serializable, 0b0011), None);
+    }
+
+    #[test]
+    fn only_what_reads_and_changes_rows_is_known_to_leave_a_transaction_open() {
+        let may = |sql: &str| may_commit(sql, &scan(&Dialect::ODBC, sql).unwrap().class);
+        for sql in [
+            "SELECT 1",
+            " update t SET a = 1",
+            "INSERT INTO t VALUES (1)",
+        ] {
+            assert!(!may(sql), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (a INT)",
+            "drop table t",
+            "TRUNCATE t",
+            "CALL p()",
+        ] {
+            assert!(may(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_failed_transaction_and_a_read_only_one_refuse_what_they_must() {
+        let class = |sql: &str| scan(&Dialect::ODBC, sql).unwrap().class;
+        let mut transaction = Transaction {
+            state: State::Open,
+            read_only: true,
+            isolation_before: None,
+        };
+        transaction.check(&class("SELECT 1")).unwrap();
+        let error = transaction.check(&class("DELETE FROM t")).unwrap_err();
+        assert_eq!(error.sql_state(), Some("25006"));
+        transaction.fail();
+        let error = transaction.check(&class("SELECT 1")).unwrap_err();
+        assert_eq!(error.sql_state(), Some("25P02"));
+    }
+}
