@@ -401,9 +401,9 @@ fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
     let drivers = compiled_in();
     let known: Vec<_> = drivers.iter().map(|driver| driver.name()).collect();
     let advice = match name {
+        "odbc" => "; switch on the feature `odbc` of cenote",
         "sqlite" | "sqlite3" => "; switch on the feature `sqlite` of cenote",
         "pgsql" | "postgres" | "postgresql" => "; switch on the feature `postgres` of cenote",
-        "odbc" => "; switch on the feature `odbc` of cenote",
         _ => "",
     };
     let message = format!(
@@ -418,12 +418,12 @@ fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
 
 fn compiled_in() -> Vec<Arc<dyn Driver>> {
     vec![
+        #[cfg(feature = "odbc")]
+        Arc::new(crate::odbc::Odbc::new()),
         #[cfg(feature = "sqlite")]
         Arc::new(crate::sqlite::Sqlite::new()),
         #[cfg(feature = "postgres")]
         Arc::new(crate::postgres::Postgres::new()),
-        #[cfg(feature = "odbc")]
-        Arc::new(crate::odbc::Odbc::new()),
     ]
 }
 

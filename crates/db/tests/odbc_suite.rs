@@ -5,9 +5,12 @@
 mod odbc_support;
 
 use cenote::odbc::Odbc;
-use cenote_testkit::suite::{Lack, Subject};
+use cenote_testkit::suite::{Lack, Subject, check_table};
 
 use self::odbc_support::{own_schema, postgres_dsn, sqlite_dsn};
+
+/// What users are told of it.
+const TABLE: &str = include_str!("../docs/drivers.md");
 
 mod sqlite {
     use super::*;
@@ -39,6 +42,11 @@ mod sqlite {
     }
 
     cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "ODBC: SQLite").await;
+    }
 }
 
 mod postgres {
@@ -62,4 +70,9 @@ mod postgres {
     }
 
     cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "ODBC: PostgreSQL").await;
+    }
 }

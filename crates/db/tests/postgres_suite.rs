@@ -5,9 +5,12 @@
 mod postgres_support;
 
 use cenote::postgres::Postgres;
-use cenote_testkit::suite::Subject;
+use cenote_testkit::suite::{Subject, check_table};
 
 use self::postgres_support::{dsn, own_schema, unix_dsn};
+
+/// What users are told of it.
+const TABLE: &str = include_str!("../docs/drivers.md");
 
 const ENDLESS: &str = "SELECT pg_catalog.pg_sleep(3600)";
 
@@ -33,6 +36,11 @@ mod by_tcp {
     }
 
     cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "PostgreSQL").await;
+    }
 }
 
 mod by_unix_socket {

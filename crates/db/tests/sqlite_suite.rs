@@ -3,7 +3,10 @@
 #![cfg(feature = "sqlite")]
 
 use cenote::sqlite::Sqlite;
-use cenote_testkit::suite::{Lack, Subject};
+use cenote_testkit::suite::{Lack, Subject, check_table};
+
+/// What users are told of it.
+const TABLE: &str = include_str!("../docs/drivers.md");
 
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
                        SELECT max(i) FROM n";
@@ -33,6 +36,11 @@ mod in_a_file {
     }
 
     cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "SQLite").await;
+    }
 }
 
 mod in_memory {

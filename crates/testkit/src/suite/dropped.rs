@@ -401,7 +401,7 @@ pub async fn closing_cancels_what_still_runs(subject: &Subject) {
     }
 }
 
-async fn begin_endless(client: &mut Client<'_>, endless: &str, polls: usize) {
+pub(super) async fn begin_endless(client: &mut Client<'_>, endless: &str, polls: usize) {
     let run = client.connection.run(Request::new(endless, &[]));
     // Nothing wakes it, so it is polled without being asked.
     let mut run = Hand::new(run);

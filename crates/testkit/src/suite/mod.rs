@@ -30,7 +30,11 @@
 //! | `statements` | affected rows, batches, preparing, caching, scripts |
 //! | `streams` | rows one batch after the other |
 //! | `session` | reset, ping, close; template and connect |
+//!
+//! Where drivers may differ, [`abilities`] finds out what one does, and [`check_table`] keeps a
+//! page for its users true.
 
+mod abilities;
 mod client;
 mod dropped;
 mod errors;
@@ -45,6 +49,7 @@ mod values;
 use std::future::Future;
 use std::time::Duration;
 
+pub use self::abilities::{Ability, abilities, check_table};
 pub use self::dropped::*;
 pub use self::errors::*;
 pub use self::session::*;

@@ -10,14 +10,14 @@ use super::client::{Client, row, value};
 use super::{Lack, Subject};
 
 /// A table with one column of a type, and values for it.
-struct Sample {
+pub(super) struct Sample {
     /// Of the table.
-    name: &'static str,
+    pub(super) name: &'static str,
     column: Option<String>,
-    values: Vec<Value<'static>>,
+    pub(super) values: Vec<Value<'static>>,
 }
 
-fn samples(subject: &Subject) -> Vec<Sample> {
+pub(super) fn samples(subject: &Subject) -> Vec<Sample> {
     let types = subject.sql.types.clone();
     let sample = |name, column, values| Sample {
         name,
@@ -97,7 +97,7 @@ fn parsed<T: FromStr>(text: &str) -> T {
 
 impl Sample {
     /// Creates the table; `false` if the database has no such type.
-    async fn create(&self, client: &mut Client<'_>) -> bool {
+    pub(super) async fn create(&self, client: &mut Client<'_>) -> bool {
         let Some(column) = &self.column else {
             return false;
         };
@@ -107,7 +107,11 @@ impl Sample {
     }
 
     /// Puts a value into the table, takes it out again, and leaves the table empty.
-    async fn round_trip(&self, client: &mut Client<'_>, sent: &Value<'static>) -> Value<'static> {
+    pub(super) async fn round_trip(
+        &self,
+        client: &mut Client<'_>,
+        sent: &Value<'static>,
+    ) -> Value<'static> {
         let insert = format!("INSERT INTO cenote_{} VALUES (?)", self.name);
         let done = client.run(&insert, &[Param::Value(sent.clone())]).await;
         done.unwrap_or_else(|error| panic!("{insert} with {sent:?}: {error}"));

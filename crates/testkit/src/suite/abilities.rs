@@ -1,0 +1,328 @@
+//! What a driver can and cannot, found out by trying: the rows of a table for its users.
+
+use std::fmt::Write;
+
+use cenote::Kind;
+use cenote::driver::{Begin, Isolation, Reset, Savepoint, Status, Value};
+
+use super::client::Client;
+use super::status::failing;
+use super::values::samples;
+use super::{Lack, Subject};
+
+/// One thing that drivers differ in, and what was found of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ability {
+    /// What it is about: the first cell of a row.
+    pub about: &'static str,
+    /// What the driver does: its cell.
+    pub answer: String,
+}
+
+/// Tries out what drivers differ in, on an empty database.
+///
+/// # Cancel safety
+///
+/// Dropped, its connections are dropped.
+///
+/// # Panics
+///
+/// If a driver does what no driver may: the promises of the [suite](super) say it better.
+pub async fn abilities(subject: &Subject) -> Vec<Ability> {
+    let mut found = Vec::new();
+    let mut add = |about, answer: String| found.push(Ability { about, answer });
+    let mut client = Client::first(subject).await;
+    add(
+        "BEGIN travels with the first statement",
+        yes_or_no(client.connection.begins_lazily()),
+    );
+    add("savepoints", savepoints(&mut client).await);
+    add("isolation levels", isolation(&mut client).await);
+    add(
+        "a read-only transaction",
+        read_only(&mut client).await.to_owned(),
+    );
+    add(
+        "an error in a transaction",
+        error_in_transaction(&mut client).await.to_owned(),
+    );
+    add(
+        "the layer knows of one writer at a time",
+        yes_or_no(subject.template.one_writer()),
+    );
+    add(
+        "uncommitted rows are hidden from others, who need not wait",
+        yes_or_no(subject.can(Lack::Isolation)),
+    );
+    add("`BEGIN` as a text", control(subject).await.to_owned());
+    add("a touched session", touched(subject).await.to_owned());
+    add("a dropped call", dropped(subject).await.to_owned());
+    add(
+        "scripts of several statements",
+        yes_or_no(subject.can(Lack::Scripts)),
+    );
+    add("a wrong statement", wrong(subject).await.to_owned());
+    add("`Db::set_default`", setting(subject).await.to_owned());
+    for (about, answer) in values(subject).await {
+        add(about, answer);
+    }
+    found
+}
+
+/// Compares the table of a page with what a driver really does. The table is in Markdown, with a row
+/// for every [`Ability`] and a column of this name.
+///
+/// # Cancel safety
+///
+/// Dropped, its connections are dropped.
+///
+/// # Panics
+///
+/// If they differ, with the cells as they should be.
+pub async fn check_table(subject: &Subject, page: &str, column: &str) {
+    let found = abilities(subject).await;
+    let table: Vec<Vec<&str>> = page.lines().filter_map(cells).collect();
+    let headed = |row: &&Vec<&str>| row.iter().any(|cell| *cell == column);
+    let place = table.iter().find(headed).and_then(|head| {
+        let place = head.iter().position(|cell| *cell == column);
+        place.filter(|place| *place > 0)
+    });
+    let place = place.unwrap_or_else(|| panic!("the page has no column {column}"));
+    let told = |about: &str| {
+        let row = table.iter().find(|row| row.first() == Some(&about));
+        row.and_then(|row| row.get(place)).copied()
+    };
+    let differs = found
+        .iter()
+        .any(|ability| told(ability.about) != Some(ability.answer.as_str()));
+    let right = found.iter().fold(String::new(), |mut right, ability| {
+        let Ability { about, answer } = ability;
+        let written = told(about).unwrap_or("nothing");
+        let note = match written == answer {
+            true => String::new(),
+            false => format!("   <- the page says: {written}"),
+        };
+        let _ = writeln!(right, "| {about} | {answer} |{note}");
+        right
+    });
+    assert!(!differs, "the column {column} should be\n{right}");
+}
+
+/// The cells of a line, if it is a row of a table.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+fn yes_or_no(truth: bool) -> String {
+    match truth {
+        true => "yes".to_owned(),
+        false => "no".to_owned(),
+    }
+}
+
+async fn savepoints(client: &mut Client<'_>) -> String {
+    client.begin().await;
+    let set = client
+        .connection
+        .savepoint(Savepoint::Set("cenote_a"))
+        .await;
+    client.roll_back().await;
+    yes_or_no(set.is_ok())
+}
+
+async fn isolation(client: &mut Client<'_>) -> String {
+    let levels = [
+        (Isolation::ReadUncommitted, "read uncommitted"),
+        (Isolation::ReadCommitted, "read committed"),
+        (Isolation::RepeatableRead, "repeatable read"),
+        (Isolation::Serializable, "serializable"),
+    ];
+    let mut taken = Vec::new();
+    for (level, name) in levels {
+        let mut begin = Begin::default();
+        begin.isolation = Some(level);
+        if client.connection.begin_with(&begin, None).await.is_ok() {
+            taken.push(name);
+            client.roll_back().await;
+        }
+    }
+    match taken.len() {
+        0 => "none".to_owned(),
+        4 => "all, or a stronger one".to_owned(),
+        _ => taken.join(", "),
+    }
+}
+
+async fn read_only(client: &mut Client<'_>) -> &'static str {
+    let mut begin = Begin::default();
+    begin.read_only = true;
+    let begun = client.connection.begin_with(&begin, None).await;
+    begun.expect("a read-only transaction can be begun");
+    let written = client.insert(1).await;
+    client.roll_back().await;
+    match written {
+        Ok(_) => "can write",
+        Err(_) => "refuses to write",
+    }
+}
+
+async fn error_in_transaction(client: &mut Client<'_>) -> &'static str {
+    let Some(wrong) = failing(client.subject) else {
+        return "not tried";
+    };
+    client.begin().await;
+    client.must_not(wrong).await;
+    let status = client.status();
+    client.roll_back().await;
+    match status {
+        Status::InTransaction => "leaves it open",
+        _ => "fails it; a savepoint heals",
+    }
+}
+
+async fn control(subject: &Subject) -> &'static str {
+    let Some([begin, _, rollback]) = &subject.sql.control else {
+        return "not tried";
+    };
+    let mut client = Client::another(subject).await;
+    client.must(begin).await;
+    let status = client.status();
+    client.must(rollback).await;
+    client.close().await;
+    match status {
+        Status::InTransaction => "is seen",
+        _ => "is not seen: the connection is closed when it comes back",
+    }
+}
+
+async fn touched(subject: &Subject) -> &'static str {
+    let mut client = Client::another(subject).await;
+    let reset = client.connection.reset().await;
+    client.close().await;
+    match reset.expect("a session can be reset") {
+        Reset::Done => "is reset",
+        Reset::Replace => "is replaced by a new connection",
+    }
+}
+
+async fn dropped(subject: &Subject) -> &'static str {
+    let Some(endless) = &subject.sql.endless else {
+        return "not tried";
+    };
+    let mut client = Client::another(subject).await;
+    super::dropped::begin_endless(&mut client, endless, 2).await;
+    match client.settle().await {
+        true => "is cancelled",
+        false => "is cancelled, and the connection closed",
+    }
+}
+
+async fn wrong(subject: &Subject) -> &'static str {
+    let Some(wrong) = &subject.sql.syntax_error else {
+        return "not tried";
+    };
+    let mut client = Client::another(subject).await;
+    match client.connection.prepare(wrong).await {
+        Err(_) => "is told when it is prepared",
+        Ok(_) => "is told when it is run",
+    }
+}
+
+async fn setting(subject: &Subject) -> &'static str {
+    let mut client = Client::another(subject).await;
+    let unknown = "cenote_no_such_setting";
+    match client.connection.set(unknown, &Value::Int(1)).await {
+        Err(error) if error.kind() == Kind::Unsupported => "no",
+        _ => "yes",
+    }
+}
+
+/// As what the values of each type come back.
+async fn values(subject: &Subject) -> Vec<(&'static str, String)> {
+    let about = |name| match name {
+        "bools" => "`true` comes back as",
+        "uints" => "a number above `i64::MAX`",
+        "floats" => "a float, to its last digit",
+        "decimals" => "a decimal",
+        "dates" => "a date",
+        "times" => "a time",
+        "moments" => "a datetime",
+        "stamps" => "a timestamp",
+        "uuids" => "a UUID",
+        "jsons" => "JSON",
+        _ => "",
+    };
+    let mut found = Vec::new();
+    let mut client = Client::another(subject).await;
+    for sample in samples(subject) {
+        let about = about(sample.name);
+        if about.is_empty() {
+            continue;
+        }
+        if !sample.create(&mut client).await {
+            found.push((about, "is refused".to_owned()));
+            continue;
+        }
+        let sent = sample.values.last().expect("there are samples").clone();
+        let got = sample.round_trip(&mut client, &sent).await;
+        let answer = match &sent {
+            Value::Float(_) => yes_or_no(got == sent),
+            _ => got.type_name().to_owned(),
+        };
+        found.push((about, answer));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fake;
+
+    fn fake() -> Subject {
+        Subject::new(Fake::new().driver(), "fake:")
+            .expect("the DSN is right")
+            .sql(|sql| {
+                sql.syntax_error = Some("FAIL 42601".into());
+                sql.undefined_table = Some("FAIL 42P01".into());
+                sql.types = super::super::Types::none();
+            })
+    }
+
+    async fn page(change: impl Fn(&Ability) -> String) -> String {
+        let found = abilities(&fake()).await;
+        let rows = found
+            .iter()
+            .map(|ability| format!("| {} | {} |\n", ability.about, change(ability)));
+        format!(
+            "Words.\n\n| | Fake |\n|---|---|\n{}",
+            rows.collect::<String>()
+        )
+    }
+
+    #[tokio::test]
+    async fn a_table_that_tells_the_truth_passes() {
+        let page = page(|ability| ability.answer.clone()).await;
+        check_table(&fake(), &page, "Fake").await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "the page says: whatever you like")]
+    async fn a_cell_that_is_wrong_is_told_with_what_it_should_be() {
+        let page = page(|ability| match ability.about {
+            "savepoints" => "whatever you like".to_owned(),
+            _ => ability.answer.clone(),
+        })
+        .await;
+        check_table(&fake(), &page, "Fake").await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "the page has no column Other")]
+    async fn a_column_that_is_missing_is_told() {
+        let page = page(|ability| ability.answer.clone()).await;
+        check_table(&fake(), &page, "Other").await;
+    }
+}
