@@ -1,0 +1,331 @@
+//! The table of functions, by which an extension finds the library when it is loaded,
+//! without being linked to it; and how a host puts its own in that place.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::acquire::{cenote_acquire, cenote_discard, cenote_release, cenote_try_acquire};
+use crate::breaker::{
+    cenote_breaker_activate, cenote_breaker_deactivate, cenote_breaker_open_after,
+    cenote_breaker_open_at_rate, cenote_breaker_recover, cenote_breaker_set_strategy,
+    cenote_breaker_state, cenote_strategy,
+};
+use crate::callbacks::cenote_dispose_fn;
+use crate::error::{
+    CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary, cenote_clear_error, cenote_code_text,
+    cenote_last_error_code, cenote_last_error_detail, cenote_last_error_text,
+    cenote_set_error_text,
+};
+use crate::event::{
+    cenote_event_add_callback, cenote_event_del_callback, cenote_event_dispose, cenote_event_fn,
+    cenote_event_start, cenote_event_stop,
+};
+use crate::handle::{self, cenote_pool};
+use crate::loans::cenote_lease;
+use crate::options::{cenote_options, cenote_options_init};
+use crate::pool::{
+    cenote_pool_close, cenote_pool_close_and_drain, cenote_pool_new, cenote_pool_ref,
+    cenote_pool_renew, cenote_pool_resize, cenote_pool_unref, cenote_pool_visit, cenote_visit_fn,
+};
+use crate::status::{
+    cenote_pool_active, cenote_pool_idle, cenote_pool_is_closed, cenote_pool_status,
+    cenote_pool_total, cenote_pool_waiting, cenote_status,
+};
+use crate::waiter::{cenote_acquire_async, cenote_done_fn, cenote_waiter_cancel};
+
+/// The version of the table that this header describes. It changes only when a program
+/// that was compiled before would not work; new functions are added at the end.
+pub const CENOTE_API_VERSION: u32 = 1;
+
+/// A pool as a source of events, in one table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cenote_event_table {
+    /// sizeof(cenote_event_table) of whoever made it.
+    pub size: usize,
+    /// cenote_event_add_callback.
+    pub add_callback: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            callback: cenote_event_fn,
+            data: *mut c_void,
+            dispose: cenote_dispose_fn,
+            id: *mut u64,
+        ) -> c_int,
+    >,
+    /// cenote_event_del_callback.
+    pub del_callback: Option<unsafe extern "C" fn(pool: *mut cenote_pool, id: u64) -> c_int>,
+    /// cenote_event_start.
+    pub start: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_event_stop.
+    pub stop: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_event_dispose.
+    pub dispose: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+}
+
+/// Every function of the library, in one table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cenote_api {
+    /// sizeof(cenote_api) of whoever made it; more than yours if it is newer.
+    pub size: usize,
+    /// CENOTE_API_VERSION of whoever made it.
+    pub version: usize,
+    /// A pool as a source of events.
+    pub events: *const cenote_event_table,
+    /// cenote_options_init.
+    pub options_init:
+        Option<unsafe extern "C" fn(options: *mut cenote_options, size: usize) -> c_int>,
+    /// cenote_pool_new.
+    pub pool_new: Option<
+        unsafe extern "C" fn(options: *const cenote_options, pool: *mut *mut cenote_pool) -> c_int,
+    >,
+    /// Makes a language's own object of a pool, which owns a reference. The library's own
+    /// table adds a reference and gives the handle itself; a host's table makes what its
+    /// language needs.
+    pub pool_object:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, object: *mut *mut c_void) -> c_int>,
+    /// cenote_pool_ref.
+    pub pool_ref: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_unref.
+    pub pool_unref: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_close.
+    pub pool_close: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_close_and_drain.
+    pub pool_close_and_drain:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, timeout_ms: i64) -> c_int>,
+    /// cenote_pool_resize.
+    pub pool_resize: Option<unsafe extern "C" fn(pool: *mut cenote_pool, max: usize) -> c_int>,
+    /// cenote_pool_renew.
+    pub pool_renew: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_visit.
+    pub pool_visit: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            visit: cenote_visit_fn,
+            data: *mut c_void,
+        ) -> c_int,
+    >,
+    /// cenote_pool_status.
+    pub pool_status:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, status: *mut cenote_status) -> c_int>,
+    /// cenote_pool_total.
+    pub pool_total: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_idle.
+    pub pool_idle: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_active.
+    pub pool_active: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_waiting.
+    pub pool_waiting: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_is_closed.
+    pub pool_is_closed: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_acquire.
+    pub acquire: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            timeout_ms: i64,
+            lease: *mut cenote_lease,
+        ) -> c_int,
+    >,
+    /// cenote_try_acquire.
+    pub try_acquire:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, lease: *mut cenote_lease) -> c_int>,
+    /// cenote_acquire_async.
+    pub acquire_async: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            timeout_ms: i64,
+            on_done: cenote_done_fn,
+            data: *mut c_void,
+            waiter: *mut u64,
+        ) -> c_int,
+    >,
+    /// cenote_waiter_cancel.
+    pub waiter_cancel: Option<unsafe extern "C" fn(pool: *mut cenote_pool, waiter: u64) -> c_int>,
+    /// cenote_release.
+    pub release:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, lease: *mut cenote_lease) -> c_int>,
+    /// cenote_discard.
+    pub discard:
+        Option<unsafe extern "C" fn(pool: *mut cenote_pool, lease: *mut cenote_lease) -> c_int>,
+    /// cenote_breaker_state.
+    pub breaker_state: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_breaker_activate.
+    pub breaker_activate: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_breaker_deactivate.
+    pub breaker_deactivate: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_breaker_recover.
+    pub breaker_recover: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_breaker_set_strategy.
+    pub breaker_set_strategy: Option<
+        unsafe extern "C" fn(pool: *mut cenote_pool, strategy: *const cenote_strategy) -> c_int,
+    >,
+    /// cenote_breaker_open_after.
+    pub breaker_open_after: Option<
+        unsafe extern "C" fn(pool: *mut cenote_pool, limit: u32, cool_down_ms: u64) -> c_int,
+    >,
+    /// cenote_breaker_open_at_rate.
+    pub breaker_open_at_rate: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            rate: f64,
+            window_ms: u64,
+            at_least: u32,
+            cool_down_ms: u64,
+        ) -> c_int,
+    >,
+    /// cenote_last_error_code.
+    pub last_error_code: Option<extern "C" fn() -> c_int>,
+    /// cenote_last_error_detail.
+    pub last_error_detail: Option<extern "C" fn() -> c_int>,
+    /// cenote_last_error_text.
+    pub last_error_text: Option<extern "C" fn() -> *const c_char>,
+    /// cenote_clear_error.
+    pub clear_error: Option<extern "C" fn()>,
+    /// cenote_set_error_text.
+    pub set_error_text: Option<unsafe extern "C" fn(text: *const c_char)>,
+    /// cenote_code_text.
+    pub code_text: Option<extern "C" fn(code: c_int) -> *const c_char>,
+}
+
+// SAFETY: a table is never changed, and functions may be called on any thread.
+unsafe impl Sync for cenote_api {}
+
+static EVENTS: cenote_event_table = cenote_event_table {
+    size: mem::size_of::<cenote_event_table>(),
+    add_callback: Some(cenote_event_add_callback),
+    del_callback: Some(cenote_event_del_callback),
+    start: Some(cenote_event_start),
+    stop: Some(cenote_event_stop),
+    dispose: Some(cenote_event_dispose),
+};
+
+static OURS: cenote_api = cenote_api {
+    size: mem::size_of::<cenote_api>(),
+    // Widening, of a constant.
+    version: CENOTE_API_VERSION as usize,
+    events: &raw const EVENTS,
+    options_init: Some(cenote_options_init),
+    pool_new: Some(cenote_pool_new),
+    pool_object: Some(pool_object),
+    pool_ref: Some(cenote_pool_ref),
+    pool_unref: Some(cenote_pool_unref),
+    pool_close: Some(cenote_pool_close),
+    pool_close_and_drain: Some(cenote_pool_close_and_drain),
+    pool_resize: Some(cenote_pool_resize),
+    pool_renew: Some(cenote_pool_renew),
+    pool_visit: Some(cenote_pool_visit),
+    pool_status: Some(cenote_pool_status),
+    pool_total: Some(cenote_pool_total),
+    pool_idle: Some(cenote_pool_idle),
+    pool_active: Some(cenote_pool_active),
+    pool_waiting: Some(cenote_pool_waiting),
+    pool_is_closed: Some(cenote_pool_is_closed),
+    acquire: Some(cenote_acquire),
+    try_acquire: Some(cenote_try_acquire),
+    acquire_async: Some(cenote_acquire_async),
+    waiter_cancel: Some(cenote_waiter_cancel),
+    release: Some(cenote_release),
+    discard: Some(cenote_discard),
+    breaker_state: Some(cenote_breaker_state),
+    breaker_activate: Some(cenote_breaker_activate),
+    breaker_deactivate: Some(cenote_breaker_deactivate),
+    breaker_recover: Some(cenote_breaker_recover),
+    breaker_set_strategy: Some(cenote_breaker_set_strategy),
+    breaker_open_after: Some(cenote_breaker_open_after),
+    breaker_open_at_rate: Some(cenote_breaker_open_at_rate),
+    last_error_code: Some(cenote_last_error_code),
+    last_error_detail: Some(cenote_last_error_detail),
+    last_error_text: Some(cenote_last_error_text),
+    clear_error: Some(cenote_clear_error),
+    set_error_text: Some(cenote_set_error_text),
+    code_text: Some(cenote_code_text),
+};
+
+/// What a host has put in the place of ours.
+static THEIRS: AtomicPtr<cenote_api> = AtomicPtr::new(null_mut());
+
+/// Returns the table of functions, the host's own if one is registered; NULL if this
+/// library does not have that version. The table is valid for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_get_api(version: u32) -> *const cenote_api {
+    if version != CENOTE_API_VERSION {
+        return std::ptr::null();
+    }
+    // Acquire pairs with the release in `cenote_register_api`.
+    let theirs = THEIRS.load(Ordering::Acquire);
+    match theirs.is_null() {
+        true => &raw const OURS,
+        false => theirs,
+    }
+}
+
+/// Puts another table in the place of the library's own, for everybody who asks
+/// cenote_get_api from now on; NULL takes it away again. Every function must be there,
+/// and the table be valid for ever. (Ask cenote_get_api before, and pass on to that
+/// what you do not do yourself.)
+///
+/// Returns CENOTE_OK, or CENOTE_ERR_ARGUMENT if the table is too small, of another
+/// version, or lacks a function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_register_api(api: *const cenote_api) -> c_int {
+    boundary(|| {
+        if !api.is_null() {
+            // SAFETY: not NULL, and C's promise that it is a table.
+            unsafe { check(api) }?;
+        }
+        // Release: whoever gets the table sees what is in it.
+        THEIRS.store(api.cast_mut(), Ordering::Release);
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Whether a table is whole.
+///
+/// # Safety
+///
+/// `api` points to as many bytes as its first field says.
+unsafe fn check(api: *const cenote_api) -> Result<(), Fault> {
+    let wrong = |text: String| Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
+    let words = api.cast::<usize>();
+    // SAFETY: a table begins with its size.
+    let size = unsafe { words.read() };
+    let ours = mem::size_of::<cenote_api>();
+    if size < ours {
+        return wrong(format!("the table has {size} bytes, but needs {ours}"));
+    }
+    let word = |at: usize| {
+        // SAFETY: there are as many words as in ours; all but the first two are pointers.
+        let word = unsafe { words.add(at) };
+        // SAFETY: as above.
+        unsafe { word.read() }
+    };
+    let version = word(1);
+    if version != CENOTE_API_VERSION as usize {
+        return wrong(format!(
+            "the table is of version {version}, not {CENOTE_API_VERSION}"
+        ));
+    }
+    for at in 2..ours / mem::size_of::<usize>() {
+        if word(at) == 0 {
+            return wrong(format!("the function at word {at} of the table is NULL"));
+        }
+    }
+    Ok(())
+}
+
+/// Our own language is C: the object of a pool is its handle, with a reference.
+unsafe extern "C" fn pool_object(pool: *mut cenote_pool, object: *mut *mut c_void) -> c_int {
+    boundary(|| {
+        if object.is_null() {
+            return Err(Fault::null("object"));
+        }
+        // SAFETY: C has a reference of the pool during the call.
+        unsafe { handle::add_ref(pool) }?;
+        // SAFETY: not NULL, and C's promise that it may be written.
+        unsafe { object.write(pool.cast()) };
+        Ok(CENOTE_OK)
+    })
+}

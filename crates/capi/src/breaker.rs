@@ -1,0 +1,292 @@
+//! The circuit breaker: its state, transitions by hand, and strategies.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rust_pool::{Advice, BreakerState, ConsecutiveFailures, FailureRate, Pool, Report, Strategy};
+
+use crate::callbacks::{Callbacks, UserData, cenote_dispose_fn};
+use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary, c_text};
+use crate::handle::{self, Handle, cenote_pool};
+use crate::host::Host;
+use crate::options::read_sized;
+
+/// Business as usual.
+pub const CENOTE_BREAKER_ACTIVE: u32 = 0;
+/// Every acquire fails with CENOTE_ERR_UNAVAILABLE.
+pub const CENOTE_BREAKER_INACTIVE: u32 = 1;
+/// Finding out. With a strategy only its probes are admitted; without one, everybody.
+pub const CENOTE_BREAKER_RECOVERING: u32 = 2;
+
+/// Decides when a breaker opens and when it may try again. None of its functions may
+/// block; each may be NULL. The struct is copied. They are called on the thread that
+/// releases, creates or acquires, or on the host's if there is one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cenote_strategy {
+    /// sizeof(cenote_strategy).
+    pub size: usize,
+    /// Is given to the functions below.
+    pub data: *mut c_void,
+    /// A resource came back and was kept. `state` is one of CENOTE_BREAKER_*.
+    pub report_success:
+        Option<unsafe extern "C" fn(data: *mut c_void, pool: *mut cenote_pool, state: u32)>,
+    /// A creation failed, or before_release refused a resource; `why` says which.
+    /// Returns 1 to open the breaker, 0 to leave it.
+    pub report_failure: Option<
+        unsafe extern "C" fn(
+            data: *mut c_void,
+            pool: *mut cenote_pool,
+            state: u32,
+            why: *const c_char,
+        ) -> c_int,
+    >,
+    /// The cool-down of an open breaker is over. Returns 1 to let probes through, 0 for
+    /// another cool-down. NULL: always 1.
+    pub should_recover:
+        Option<unsafe extern "C" fn(data: *mut c_void, pool: *mut cenote_pool) -> c_int>,
+    /// Is called when the strategy is not used any more.
+    pub dispose: cenote_dispose_fn,
+    /// How long an open breaker stays open before anybody asks. 0: five seconds.
+    pub cool_down_ms: u64,
+    /// How many probes may be out at once, and how many of them must succeed. 0: one.
+    pub probes: u32,
+}
+
+/// Returns the breaker's state, one of CENOTE_BREAKER_*, or CENOTE_ERR_HANDLE or
+/// CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
+    boundary(|| {
+        // SAFETY: C has a reference of the pool during the call.
+        let body = unsafe { handle::open(pool) }?;
+        Ok(match body.pool().breaker() {
+            BreakerState::Active => 0,
+            BreakerState::Inactive => 1,
+            _ => 2,
+        })
+    })
+}
+
+/// Closes the breaker by hand: business as usual.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_int {
+    // SAFETY: C has a reference of the pool during the call.
+    unsafe { transition(pool, Pool::activate) }
+}
+
+/// Opens the breaker by hand: everybody who waits fails with CENOTE_ERR_UNAVAILABLE at
+/// once, and no strategy closes it again.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_int {
+    // SAFETY: C has a reference of the pool during the call.
+    unsafe { transition(pool, Pool::deactivate) }
+}
+
+/// Lets probes through by hand, or everybody if there is no strategy.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_recover(pool: *mut cenote_pool) -> c_int {
+    // SAFETY: C has a reference of the pool during the call.
+    unsafe { transition(pool, Pool::recover) }
+}
+
+unsafe fn transition(pool: *mut cenote_pool, to: fn(&Pool<Callbacks>)) -> c_int {
+    boundary(|| {
+        // SAFETY: the caller's promise.
+        let body = unsafe { handle::open(pool) }?;
+        to(body.pool());
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Sets the breaker's strategy, or takes it away if `strategy` is NULL. The breaker's
+/// state stays as it is, and nothing is reported.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED;
+/// if not CENOTE_OK, `dispose` is not called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_set_strategy(
+    pool: *mut cenote_pool,
+    strategy: *const cenote_strategy,
+) -> c_int {
+    boundary(|| {
+        // SAFETY: C has a reference of the pool during the call.
+        let body = unsafe { handle::open(pool) }?;
+        if strategy.is_null() {
+            body.set_watched(false);
+            body.pool().set_strategy(None);
+            return Ok(CENOTE_OK);
+        }
+        // SAFETY: not NULL, and C's promise on its size.
+        let table = unsafe { read_sized(strategy, "strategy", NO_STRATEGY) }?;
+        let strategy = CStrategy {
+            table,
+            handle: body.handle(),
+            host: body.host().cloned(),
+        };
+        body.set_watched(true);
+        body.pool().set_strategy(Some(Arc::new(strategy)));
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Sets a strategy that opens the breaker after `limit` failures with no success between
+/// them, for `cool_down_ms` milliseconds.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_open_after(
+    pool: *mut cenote_pool,
+    limit: u32,
+    cool_down_ms: u64,
+) -> c_int {
+    boundary(|| {
+        // SAFETY: C has a reference of the pool during the call.
+        let body = unsafe { handle::open(pool) }?;
+        let strategy = ConsecutiveFailures::new(positive("limit", limit)?)
+            .with_cool_down(Duration::from_millis(cool_down_ms));
+        body.set_watched(false);
+        body.pool().set_strategy(Some(Arc::new(strategy)));
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Sets a strategy that opens the breaker when at least `rate` (above 0.0, at most 1.0) of
+/// the reports within `window_ms` milliseconds are failures, once there are
+/// `at_least` of them, for `cool_down_ms` milliseconds.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_breaker_open_at_rate(
+    pool: *mut cenote_pool,
+    rate: f64,
+    window_ms: u64,
+    at_least: u32,
+    cool_down_ms: u64,
+) -> c_int {
+    boundary(|| {
+        // SAFETY: C has a reference of the pool during the call.
+        let body = unsafe { handle::open(pool) }?;
+        if !(rate > 0.0 && rate <= 1.0) {
+            let text = format!("rate is {rate}, but it must be above 0.0 and at most 1.0");
+            return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
+        }
+        let at_least = usize::try_from(positive("at_least", at_least)?).unwrap_or(usize::MAX);
+        let strategy = FailureRate::new(rate, Duration::from_millis(window_ms), at_least)
+            .with_cool_down(Duration::from_millis(cool_down_ms));
+        body.set_watched(false);
+        body.pool().set_strategy(Some(Arc::new(strategy)));
+        Ok(CENOTE_OK)
+    })
+}
+
+fn positive(name: &str, value: u32) -> Result<u32, Fault> {
+    match value {
+        0 => Err(Fault::new(
+            CENOTE_ERR_ARGUMENT,
+            format!("{name} is 0, but it must be at least 1"),
+        )),
+        value => Ok(value),
+    }
+}
+
+/// A state as C has it.
+pub(crate) fn number(state: BreakerState) -> u32 {
+    match state {
+        BreakerState::Active => CENOTE_BREAKER_ACTIVE,
+        BreakerState::Inactive => CENOTE_BREAKER_INACTIVE,
+        _ => CENOTE_BREAKER_RECOVERING,
+    }
+}
+
+/// A strategy that does nothing.
+pub(crate) const NO_STRATEGY: cenote_strategy = cenote_strategy {
+    size: std::mem::size_of::<cenote_strategy>(),
+    data: std::ptr::null_mut(),
+    report_success: None,
+    report_failure: None,
+    should_recover: None,
+    dispose: None,
+    cool_down_ms: 0,
+    probes: 0,
+};
+
+/// A strategy of C's.
+pub(crate) struct CStrategy {
+    pub(crate) table: cenote_strategy,
+    pub(crate) handle: Handle,
+    pub(crate) host: Option<Arc<Host>>,
+}
+
+// SAFETY: C's functions and data; on which threads they are called is in the header.
+unsafe impl Send for CStrategy {}
+// SAFETY: as above.
+unsafe impl Sync for CStrategy {}
+
+impl Strategy for CStrategy {
+    fn report_success(&self, report: &Report<'_>) {
+        if let Some(report_success) = self.table.report_success {
+            let (pool, state) = (self.handle.to_c(), number(report.state));
+            // SAFETY: C's function with C's data.
+            unsafe { report_success(self.table.data, pool, state) };
+        }
+    }
+
+    fn report_failure(&self, report: &Report<'_>) -> Advice {
+        let Some(report_failure) = self.table.report_failure else {
+            return Advice::Stay;
+        };
+        let why = report.failure.map(ToString::to_string).unwrap_or_default();
+        let why = c_text(&why);
+        let (pool, state) = (self.handle.to_c(), number(report.state));
+        // SAFETY: C's function with C's data, and a text that lives through the call.
+        match unsafe { report_failure(self.table.data, pool, state, why.as_ptr()) } {
+            0 => Advice::Stay,
+            _ => Advice::Open,
+        }
+    }
+
+    fn should_recover(&self, _: Instant) -> bool {
+        match self.table.should_recover {
+            // SAFETY: C's function with C's data.
+            Some(ask) => unsafe { ask(self.table.data, self.handle.to_c()) != 0 },
+            None => true,
+        }
+    }
+
+    fn cool_down(&self) -> Duration {
+        match self.table.cool_down_ms {
+            0 => Duration::from_secs(5),
+            cool_down => Duration::from_millis(cool_down),
+        }
+    }
+
+    fn probes(&self) -> u32 {
+        self.table.probes.max(1)
+    }
+}
+
+impl Drop for CStrategy {
+    fn drop(&mut self) {
+        let Some(dispose) = self.table.dispose else {
+            return;
+        };
+        let data = UserData(self.table.data);
+        let call = move || {
+            let data = data;
+            // SAFETY: C's function with C's data, which nobody uses any more.
+            unsafe { dispose(data.0) };
+        };
+        match self.host.take().filter(|host| !host.is_here()) {
+            Some(host) => host.spawn(Box::pin(async move { call() })),
+            None => call(),
+        }
+    }
+}

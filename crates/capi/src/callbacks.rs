@@ -1,0 +1,299 @@
+//! The callbacks of a pool, as the manager that `cenote-pool` asks for: function
+//! pointers of C, and the rule on which threads they run.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::future::poll_fn;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::task::Poll;
+
+use rust_pool::{Manager, Verdict};
+
+use crate::body::Body;
+use crate::error::take_callback_text;
+use crate::loans::Loan;
+
+/// Makes a resource: stores it and returns 0, or returns a code of its own.
+pub type cenote_create_fn =
+    Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut *mut c_void) -> c_int>;
+
+/// Does something with a resource: returns 0 if all is well, else a code of its own.
+pub type cenote_resource_fn =
+    Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut c_void) -> c_int>;
+
+/// Is called when `data` is not used any more.
+pub type cenote_dispose_fn = Option<unsafe extern "C" fn(data: *mut c_void)>;
+
+/// A pointer of C's that we only hand back to its callbacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserData(pub(crate) *mut c_void);
+
+// SAFETY: never dereferenced here. That callbacks may run on any thread, and so what
+// `data` points to must allow for that, is the header's contract.
+unsafe impl Send for UserData {}
+// SAFETY: as above.
+unsafe impl Sync for UserData {}
+
+/// The five callbacks of a pool.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) data: UserData,
+    pub(crate) create: cenote_create_fn,
+    pub(crate) destroy: cenote_resource_fn,
+    pub(crate) healthcheck: cenote_resource_fn,
+    pub(crate) before_acquire: cenote_resource_fn,
+    pub(crate) before_release: cenote_resource_fn,
+}
+
+impl Table {
+    fn create(&self) -> Result<*mut c_void, CallbackError> {
+        let Some(create) = self.create else {
+            return Err(CallbackError::of("create", -1));
+        };
+        // What an earlier callback said and then did not fail is not about this one.
+        take_callback_text();
+        let mut resource = null_mut();
+        // SAFETY: C's function with C's data, as the header says it is called.
+        match unsafe { create(self.data.0, &raw mut resource) } {
+            0 => Ok(resource),
+            code => Err(CallbackError::of("create", code)),
+        }
+    }
+
+    #[inline]
+    fn ask(
+        &self,
+        name: &'static str,
+        callback: cenote_resource_fn,
+        resource: *mut c_void,
+    ) -> Result<bool, CallbackError> {
+        let Some(callback) = callback else {
+            return Ok(true);
+        };
+        take_callback_text();
+        // SAFETY: C's function with C's data, and a resource that C made.
+        match unsafe { callback(self.data.0, resource) } {
+            0 => Ok(true),
+            code => Err(CallbackError::of(name, code)),
+        }
+    }
+
+    pub(crate) fn before_release(&self, resource: *mut c_void) -> Result<bool, CallbackError> {
+        self.ask("before_release", self.before_release, resource)
+    }
+}
+
+/// A callback that did not return 0.
+#[derive(Debug)]
+pub(crate) struct CallbackError {
+    name: &'static str,
+    pub(crate) code: c_int,
+    said: Option<String>,
+}
+
+impl CallbackError {
+    #[cold]
+    fn of(name: &'static str, code: c_int) -> Self {
+        CallbackError {
+            name,
+            code,
+            said: take_callback_text(),
+        }
+    }
+}
+
+impl fmt::Display for CallbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} callback returned {}", self.name, self.code)?;
+        match &self.said {
+            Some(said) => write!(f, ": {said}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for CallbackError {}
+
+thread_local! {
+    /// Callbacks must not run inside the call that this thread makes.
+    static DEFERRED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs something that must not call back on this thread, without a host: a callback
+/// that would, runs on the background thread later.
+pub(crate) fn deferred<T>(run: impl FnOnce() -> T) -> T {
+    struct Back(bool);
+
+    impl Drop for Back {
+        fn drop(&mut self) {
+            DEFERRED.set(self.0);
+        }
+    }
+
+    let _back = Back(DEFERRED.replace(true));
+    run()
+}
+
+/// What the pool manages: knows the pool's body, and asks C.
+pub(crate) struct Callbacks {
+    pub(crate) body: Arc<Body>,
+}
+
+impl Body {
+    /// Whether callbacks may run on this thread, now.
+    pub(crate) fn may_call_here(&self) -> bool {
+        match self.host() {
+            Some(host) => host.is_here(),
+            None => !DEFERRED.get(),
+        }
+    }
+
+    /// Waits until it is polled where callbacks may run. Whoever polls a callback in
+    /// the wrong place hands it to the runtime next, which polls it in the right one.
+    async fn right_place(&self) {
+        poll_fn(|cx| {
+            if self.may_call_here() {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Manager for Callbacks {
+    type Resource = Resource;
+    type Error = CallbackError;
+
+    async fn create(&self) -> Result<Resource, CallbackError> {
+        // A cancel here loses nothing: nothing is made yet.
+        self.body.right_place().await;
+        let made = self.body.table().create()?;
+        Ok(Resource::new(&self.body, made))
+    }
+
+    async fn destroy(&self, resource: Resource) -> Result<(), CallbackError> {
+        // A cancel here drops the resource, which destroys it where that happens.
+        self.body.right_place().await;
+        resource.destroy()
+    }
+
+    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+        // A cancel here gives the resource to the pool, which destroys it.
+        self.body.right_place().await;
+        let table = self.body.table();
+        table.ask("healthcheck", table.healthcheck, resource.get())
+    }
+
+    #[inline]
+    async fn before_acquire(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+        let table = self.body.table();
+        if table.before_acquire.is_none() {
+            return Ok(true);
+        }
+        // A cancel here gives the resource to the pool, which destroys it.
+        self.body.right_place().await;
+        table.ask("before_acquire", table.before_acquire, resource.get())
+    }
+
+    /// Where there is a host. Without one, a closure stands in for this, because that
+    /// can say why.
+    #[inline]
+    fn before_release(&self, resource: &mut Resource) -> Verdict {
+        let table = self.body.table();
+        let nothing_to_call = table.before_release.is_none() && !self.body.is_watched();
+        if nothing_to_call {
+            return Verdict::Keep;
+        }
+        if !self.body.may_call_here() {
+            return Verdict::Later;
+        }
+        match table.before_release(resource.get()) {
+            Ok(_) => Verdict::Keep,
+            Err(_) => Verdict::Discard,
+        }
+    }
+
+    async fn recycle(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+        // A cancel here gives the resource to the pool, which destroys it.
+        self.body.right_place().await;
+        self.body.table().before_release(resource.get())
+    }
+}
+
+/// A resource of C's in the pool, and the slot by which C's leases name it.
+pub(crate) struct Resource {
+    body: Arc<Body>,
+    loan: NonNull<Loan>,
+    slot: u32,
+    destroyed: bool,
+}
+
+// SAFETY: the loan belongs to `body`, and is `Sync`.
+unsafe impl Send for Resource {}
+// SAFETY: as above.
+unsafe impl Sync for Resource {}
+
+impl Resource {
+    fn new(body: &Arc<Body>, made: *mut c_void) -> Self {
+        let loans = body.loans();
+        let slot = loans.add(made).expect("a pool has fewer places than slots");
+        let loan = loans.get(slot).expect("it was just added");
+        Resource {
+            loan: NonNull::from(loan),
+            slot,
+            body: Arc::clone(body),
+            destroyed: false,
+        }
+    }
+
+    /// The number of its slot.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.slot
+    }
+
+    #[inline]
+    pub(crate) fn loan(&self) -> &Loan {
+        // SAFETY: loans live as long as the body, which this keeps alive.
+        unsafe { self.loan.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> *mut c_void {
+        self.loan().resource()
+    }
+
+    /// Asks whether it may stay.
+    pub(crate) fn before_release(&self) -> Result<bool, CallbackError> {
+        self.body.table().before_release(self.get())
+    }
+
+    fn destroy(mut self) -> Result<(), CallbackError> {
+        self.destroy_here()
+    }
+
+    fn destroy_here(&mut self) -> Result<(), CallbackError> {
+        if std::mem::replace(&mut self.destroyed, true) {
+            return Ok(());
+        }
+        let (body, resource) = (&self.body, self.get());
+        body.loans().hide(self.slot);
+        let table = body.table();
+        let result = table.ask("destroy", table.destroy, resource);
+        body.loans().remove(self.slot);
+        result.map(drop)
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        // Only if the pool could not destroy it in order, because its runtime took no
+        // more work. Then any thread is better than none; nobody is left to be told.
+        let _ = self.destroy_here();
+    }
+}

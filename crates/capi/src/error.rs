@@ -1,0 +1,248 @@
+//! Codes, and the last error of each thread.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rust_pool::AcquireError;
+
+use crate::callbacks::CallbackError;
+
+/// All is well.
+pub const CENOTE_OK: c_int = 0;
+/// No error, but nothing to be had at the moment (cenote_try_acquire).
+pub const CENOTE_EMPTY: c_int = 1;
+/// An argument is NULL or makes no sense; the text says which.
+pub const CENOTE_ERR_ARGUMENT: c_int = -1;
+/// The handle is none of a living pool: destroyed, or never made by this library.
+pub const CENOTE_ERR_HANDLE: c_int = -2;
+/// The options cannot work; the text names the option and its value.
+pub const CENOTE_ERR_CONFIG: c_int = -3;
+/// The pool is closed.
+pub const CENOTE_ERR_CLOSED: c_int = -4;
+/// The circuit breaker is open.
+pub const CENOTE_ERR_UNAVAILABLE: c_int = -5;
+/// The time of this call is over. The pool itself may be fine.
+pub const CENOTE_ERR_TIMEOUT: c_int = -6;
+/// The create callback failed; cenote_last_error_detail has its own code.
+pub const CENOTE_ERR_CREATE: c_int = -7;
+/// Closed, but a destroy callback failed; cenote_last_error_detail has its own code.
+pub const CENOTE_ERR_DESTROY: c_int = -8;
+/// The lease was given back already, or was never acquired.
+pub const CENOTE_ERR_NOT_ACQUIRED: c_int = -9;
+/// The lease is from another pool.
+pub const CENOTE_ERR_FOREIGN: c_int = -10;
+/// It would have to wait, and waiting on this thread would stop what is waited for.
+pub const CENOTE_ERR_WOULD_BLOCK: c_int = -11;
+/// The waiter was cancelled, or the host's runtime did not take it.
+pub const CENOTE_ERR_CANCELLED: c_int = -12;
+/// Too late to cancel: its callback has been called or is about to be.
+pub const CENOTE_ERR_NOT_WAITING: c_int = -13;
+/// Closed, but not everything came back in time.
+pub const CENOTE_ERR_IN_USE: c_int = -14;
+/// A bug of this library; the text is for its maintainers. The pool goes on.
+pub const CENOTE_ERR_INTERNAL: c_int = -15;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: c_int,
+    /// What a callback returned, if one is to blame.
+    pub(crate) detail: c_int,
+    pub(crate) text: String,
+}
+
+impl Fault {
+    #[cold]
+    pub(crate) fn new(code: c_int, text: impl Into<String>) -> Self {
+        Fault {
+            code,
+            detail: 0,
+            text: text.into(),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn null(argument: &str) -> Self {
+        Fault::new(CENOTE_ERR_ARGUMENT, format!("{argument} is NULL"))
+    }
+
+    /// Why an acquire gave nothing, in C's words.
+    #[cold]
+    pub(crate) fn of_acquire(error: &AcquireError<CallbackError>) -> Self {
+        let code = match error {
+            AcquireError::Closed => CENOTE_ERR_CLOSED,
+            AcquireError::Unavailable => CENOTE_ERR_UNAVAILABLE,
+            AcquireError::Timeout(_) => CENOTE_ERR_TIMEOUT,
+            AcquireError::Create(error) => {
+                return Fault {
+                    code: CENOTE_ERR_CREATE,
+                    detail: error.code,
+                    text: format!("creating a resource failed: {error}"),
+                };
+            }
+            AcquireError::CreateFailed(_) => CENOTE_ERR_CREATE,
+            _ => CENOTE_ERR_INTERNAL,
+        };
+        Fault::new(code, error.to_string())
+    }
+
+    /// Waiting here would stop the thread that everything runs on.
+    #[cold]
+    pub(crate) fn would_block() -> Self {
+        Fault::new(
+            CENOTE_ERR_WOULD_BLOCK,
+            "it would have to wait, on the thread that callbacks run on: use cenote_acquire_async here",
+        )
+    }
+}
+
+/// The last error of a thread, and what a callback on it said about its failure.
+struct Last {
+    code: c_int,
+    detail: c_int,
+    text: Option<CString>,
+    callback: Option<CString>,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = const {
+        RefCell::new(Last { code: CENOTE_OK, detail: 0, text: None, callback: None })
+    };
+}
+
+/// Changes what this thread remembers. A thread that is ending has no memory any
+/// more: then there is nothing to change.
+fn with_last<T>(change: impl FnOnce(&mut Last) -> T) -> Option<T> {
+    LAST.try_with(|last| change(&mut last.borrow_mut())).ok()
+}
+
+/// A text for C: cut at its first zero byte.
+pub(crate) fn c_text(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+/// A text from C; `None` if there is none. What is no UTF-8 is replaced.
+///
+/// # Safety
+///
+/// `text` is NULL or points to a text that ends with a zero byte.
+pub(crate) unsafe fn rust_text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// Makes this the last error of the present thread.
+#[cold]
+pub(crate) fn remember(fault: &Fault) {
+    let text = c_text(&fault.text);
+    with_last(|last| {
+        last.code = fault.code;
+        last.detail = fault.detail;
+        last.text = Some(text);
+    });
+}
+
+/// What a callback that has just failed on this thread said about it.
+pub(crate) fn take_callback_text() -> Option<String> {
+    let text = with_last(|last| last.callback.take()).flatten()?;
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// Runs the body of an exported function: an error becomes its code and the last
+/// error of this thread, and so does a panic, which ends here.
+#[inline]
+pub(crate) fn boundary(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
+    let fault = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(code)) => return code,
+        Ok(Err(fault)) => fault,
+        Err(panic) => {
+            let said = panic
+                .downcast_ref::<&'static str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            Fault::new(
+                CENOTE_ERR_INTERNAL,
+                format!("a panic in the library: {said}"),
+            )
+        }
+    };
+    remember(&fault);
+    fault.code
+}
+
+/// Returns the code of the last call on this thread that failed, CENOTE_OK if none
+/// did. A call that goes well leaves it as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_last_error_code() -> c_int {
+    with_last(|last| last.code).unwrap_or(CENOTE_OK)
+}
+
+/// Returns what the callback returned that the last error of this thread is about;
+/// 0 if it is about none.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_last_error_detail() -> c_int {
+    with_last(|last| last.detail).unwrap_or(0)
+}
+
+/// Returns the last error of this thread in words, never NULL. The text is valid until
+/// the next call of this library on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_last_error_text() -> *const c_char {
+    let text = with_last(|last| last.text.as_ref().map(|text| text.as_ptr()));
+    text.flatten().unwrap_or(c"".as_ptr())
+}
+
+/// Forgets the last error of this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_clear_error() {
+    with_last(|last| {
+        last.code = CENOTE_OK;
+        last.detail = 0;
+        last.text = None;
+    });
+}
+
+/// Says, from inside a callback that is about to return a failure, what went wrong.
+/// The text is copied, and shown in errors and events beside the callback's code.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_set_error_text(text: *const c_char) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: not NULL, and C's promise is that it ends with a zero byte.
+    let text = unsafe { CStr::from_ptr(text) }.to_owned();
+    with_last(|last| last.callback = Some(text));
+}
+
+/// Returns a code in words: a constant text, never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn cenote_code_text(code: c_int) -> *const c_char {
+    let text = match code {
+        CENOTE_OK => c"all is well",
+        CENOTE_EMPTY => c"nothing to be had at the moment",
+        CENOTE_ERR_ARGUMENT => c"an argument is NULL or makes no sense",
+        CENOTE_ERR_HANDLE => c"no handle of a living pool",
+        CENOTE_ERR_CONFIG => c"the options cannot work",
+        CENOTE_ERR_CLOSED => c"the pool is closed",
+        CENOTE_ERR_UNAVAILABLE => c"the circuit breaker is open",
+        CENOTE_ERR_TIMEOUT => c"the time of this call is over",
+        CENOTE_ERR_CREATE => c"the create callback failed",
+        CENOTE_ERR_DESTROY => c"a destroy callback failed",
+        CENOTE_ERR_NOT_ACQUIRED => c"the lease was given back already, or never acquired",
+        CENOTE_ERR_FOREIGN => c"the lease is from another pool",
+        CENOTE_ERR_WOULD_BLOCK => c"waiting on this thread would stop what is waited for",
+        CENOTE_ERR_CANCELLED => c"the waiter was cancelled",
+        CENOTE_ERR_NOT_WAITING => c"too late to cancel",
+        CENOTE_ERR_IN_USE => c"not everything came back in time",
+        CENOTE_ERR_INTERNAL => c"a bug of the library",
+        _ => c"no code of this library",
+    };
+    text.as_ptr()
+}

@@ -1,0 +1,293 @@
+//! Handles: numbers that name a pool and know when they are out of date.
+//!
+//! ```text
+//! cenote_pool* = generation << 20 | index << 4
+//! ```
+//!
+//! It is never dereferenced: the index finds a shell in a table that only grows, and
+//! the generation must be the shell's. So a pool that is gone, NULL and any address
+//! are told from a living pool, without a lock. What cannot be seen: a call that is
+//! under way while another thread gives up the last reference. Whoever uses a pool
+//! has to have a reference.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::body::Body;
+use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CLOSED, CENOTE_ERR_HANDLE, Fault};
+
+/// A pool. What it points to is nobody's business: it is a number that names the pool.
+pub struct cenote_pool {
+    _nothing: [u8; 0],
+}
+
+impl std::fmt::Debug for cenote_pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("cenote_pool")
+    }
+}
+
+const INDEX_BITS: u32 = 16;
+const GENERATION_AT: u32 = INDEX_BITS + 4;
+const CHUNK: usize = 64;
+/// So many pools may live at once.
+const MOST: usize = 1 << INDEX_BITS;
+
+/// What a handle names, in the end.
+struct Shell {
+    /// Odd while a pool lives here.
+    generation: AtomicUsize,
+    /// References of C; at zero the pool is closed, and lives on until what is out
+    /// has come back.
+    refs: AtomicU32,
+    body: AtomicPtr<Body>,
+}
+
+/// The table: chunks are made when needed, and stay for ever.
+static CHUNKS: [AtomicPtr<[Shell; CHUNK]>; MOST / CHUNK] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST / CHUNK];
+
+/// Shells that are free.
+static FREE: Mutex<Free> = Mutex::new(Free {
+    shells: Vec::new(),
+    used: 0,
+});
+
+struct Free {
+    shells: Vec<usize>,
+    /// Those with a lower index exist.
+    used: usize,
+}
+
+/// A handle, as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Handle(usize);
+
+impl Handle {
+    /// The handle as C has it.
+    pub(crate) fn to_c(self) -> *mut cenote_pool {
+        std::ptr::without_provenance_mut(self.0)
+    }
+
+    fn from_c(pool: *const cenote_pool) -> Self {
+        Handle(pool.addr())
+    }
+
+    fn new(index: usize, generation: usize) -> Self {
+        Handle(generation << GENERATION_AT | index << 4)
+    }
+
+    /// The shell of this handle, if that exists; it may be another pool's.
+    #[inline]
+    fn shell(self) -> Option<&'static Shell> {
+        let index = self.0 >> 4 & (MOST - 1);
+        // Acquire pairs with the release in `reserve`: the chunk is there whole.
+        let chunk = CHUNKS[index / CHUNK].load(Ordering::Acquire);
+        // SAFETY: a chunk that was put there is never freed.
+        let chunk = unsafe { chunk.as_ref() }?;
+        Some(&chunk[index % CHUNK])
+    }
+
+    #[inline]
+    fn is_of(self, shell: &Shell) -> bool {
+        // Acquire pairs with the release in `live`: its body is there, too.
+        let generation = shell.generation.load(Ordering::Acquire);
+        // All bits but the index count, so that no address looks like a handle.
+        generation & 1 == 1 && self.0 & !((MOST - 1) << 4) == generation << GENERATION_AT
+    }
+}
+
+/// A shell that a pool is about to move into. Dropped without that, it is free again.
+pub(crate) struct Reserved {
+    index: usize,
+    kept: bool,
+}
+
+/// Reserves a shell.
+///
+/// # Errors
+///
+/// There are too many pools.
+pub(crate) fn reserve() -> Result<Reserved, Fault> {
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = match free.shells.pop() {
+        Some(index) => index,
+        None if free.used == MOST => {
+            let text = format!("there are {MOST} pools already: is one forgotten again and again?");
+            return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
+        }
+        None => {
+            let index = free.used;
+            if index.is_multiple_of(CHUNK) {
+                let chunk = Box::new(std::array::from_fn(|_| Shell {
+                    generation: AtomicUsize::new(0),
+                    refs: AtomicU32::new(0),
+                    body: AtomicPtr::default(),
+                }));
+                CHUNKS[index / CHUNK].store(Box::into_raw(chunk), Ordering::Release);
+            }
+            free.used += 1;
+            index
+        }
+    };
+    Ok(Reserved { index, kept: false })
+}
+
+impl Reserved {
+    /// The handle that the pool will have.
+    pub(crate) fn handle(&self) -> Handle {
+        let shell = Handle::new(self.index, 0).shell();
+        let last = shell.map_or(0, |shell| shell.generation.load(Ordering::Relaxed));
+        // The next odd one; on 32 bits it wraps, as the number does.
+        Handle::new(self.index, last.wrapping_add(1))
+    }
+
+    /// The pool moves in, with one reference. The body must not be dropped before it
+    /// has called [`retire`].
+    pub(crate) fn live(mut self, body: *const Body) -> Handle {
+        self.kept = true;
+        let handle = self.handle();
+        if let Some(shell) = handle.shell() {
+            shell.refs.store(1, Ordering::Relaxed);
+            shell.body.store(body.cast_mut(), Ordering::Relaxed);
+            // Release: whoever sees the generation sees the rest.
+            shell.generation.fetch_add(1, Ordering::Release);
+        }
+        handle
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.kept {
+            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            free.shells.push(self.index);
+        }
+    }
+}
+
+/// The pool is gone: its handle is out of date from here on.
+pub(crate) fn retire(handle: Handle) {
+    let Some(shell) = handle.shell().filter(|shell| handle.is_of(shell)) else {
+        return;
+    };
+    shell.generation.fetch_add(1, Ordering::Release);
+    shell.body.store(std::ptr::null_mut(), Ordering::Relaxed);
+    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    free.shells.push(handle.0 >> 4 & (MOST - 1));
+}
+
+/// The pool of a handle, even one without references whose leases are still out.
+///
+/// # Safety
+///
+/// The caller has a reference or a lease of the pool while it uses the body.
+///
+/// # Errors
+///
+/// The handle is none of a living pool.
+#[inline]
+pub(crate) unsafe fn find<'a>(pool: *const cenote_pool) -> Result<&'a Body, Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { find_shell(pool) }.map(|(_, body)| body)
+}
+
+/// The pool of a handle that has references.
+///
+/// # Safety
+///
+/// The caller has a reference of the pool while it uses the body.
+///
+/// # Errors
+///
+/// The handle is none of a living pool, or has no references any more.
+#[inline]
+pub(crate) unsafe fn open<'a>(pool: *const cenote_pool) -> Result<&'a Body, Fault> {
+    // SAFETY: the caller's promise.
+    let (shell, body) = unsafe { find_shell(pool) }?;
+    // Relaxed: the caller's own reference keeps it above zero.
+    if shell.refs.load(Ordering::Relaxed) == 0 {
+        return Err(ended());
+    }
+    Ok(body)
+}
+
+#[inline]
+unsafe fn find_shell<'a>(pool: *const cenote_pool) -> Result<(&'a Shell, &'a Body), Fault> {
+    let handle = Handle::from_c(pool);
+    let found = handle.shell().filter(|shell| handle.is_of(shell));
+    let Some(shell) = found else {
+        return Err(unknown(pool));
+    };
+    // Relaxed: ordered by the generation, which was read before.
+    let body = shell.body.load(Ordering::Relaxed);
+    // SAFETY: the generation is the handle's, so the body is there, and the caller
+    // keeps it there.
+    match unsafe { body.as_ref() } {
+        Some(body) => Ok((shell, body)),
+        None => Err(unknown(pool)),
+    }
+}
+
+#[cold]
+fn unknown(pool: *const cenote_pool) -> Fault {
+    if pool.is_null() {
+        return Fault::new(CENOTE_ERR_HANDLE, "the pool is NULL");
+    }
+    Fault::new(
+        CENOTE_ERR_HANDLE,
+        "this is no living pool: it was destroyed, or was never made by cenote_pool_new",
+    )
+}
+
+#[cold]
+fn ended() -> Fault {
+    Fault::new(
+        CENOTE_ERR_CLOSED,
+        "the last reference of the pool was given up: only release and discard work now",
+    )
+}
+
+/// Adds a reference.
+///
+/// # Safety
+///
+/// As [`open`].
+///
+/// # Errors
+///
+/// As [`open`].
+pub(crate) unsafe fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    let (shell, _) = unsafe { find_shell(pool) }?;
+    // Relaxed: as for any reference count, the caller's own one orders it.
+    shell
+        .refs
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |refs| {
+            (refs > 0).then(|| refs.checked_add(1)).flatten()
+        })
+        .map(drop)
+        .map_err(|_| ended())
+}
+
+/// Gives a reference up; the body, if that was the last one.
+///
+/// # Safety
+///
+/// As [`open`].
+///
+/// # Errors
+///
+/// As [`open`].
+pub(crate) unsafe fn give_up<'a>(pool: *const cenote_pool) -> Result<Option<&'a Body>, Fault> {
+    // SAFETY: the caller's promise.
+    let (shell, body) = unsafe { find_shell(pool) }?;
+    // AcqRel: the last one sees all that was done through the others.
+    let before = shell
+        .refs
+        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |refs| {
+            refs.checked_sub(1)
+        })
+        .map_err(|_| ended())?;
+    Ok((before == 1).then_some(body))
+}

@@ -1,0 +1,328 @@
+//! Options: a struct that may grow, and how such structs are read and written.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_pool::{Builder, Order};
+
+use crate::breaker::{CStrategy, NO_STRATEGY, cenote_strategy};
+use crate::callbacks::{
+    Callbacks, Resource, cenote_create_fn, cenote_dispose_fn, cenote_resource_fn,
+};
+use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, CENOTE_OK, Fault, boundary, rust_text};
+use crate::handle::Handle;
+use crate::host::{Host, HostRuntime, cenote_runtime};
+
+/// The one this thread used last, if it is free; otherwise the one whose last lease
+/// began longest ago. The fastest, and the default.
+pub const CENOTE_ORDER_AFFINE: u32 = 0;
+/// The one that came back first: the load spreads evenly.
+pub const CENOTE_ORDER_FIFO: u32 = 1;
+/// The one that came back last: those not needed grow old, and the pool can shrink.
+pub const CENOTE_ORDER_LIFO: u32 = 2;
+
+/// What a pool is made of. Call cenote_options_init first, which sets every default, then
+/// change what you need. The struct and what it points to are copied, but `data`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct cenote_options {
+    /// sizeof(cenote_options), set by cenote_options_init.
+    pub size: usize,
+    /// A name for messages. NULL: none.
+    pub name: *const c_char,
+    /// Is given to the callbacks below. Callbacks may run on several threads at once,
+    /// each on another resource, unless there is a host.
+    pub data: *mut c_void,
+    /// Makes a resource. The only one that must be there.
+    pub create: cenote_create_fn,
+    /// Destroys a resource that leaves the pool. Its failure goes to the caller of
+    /// cenote_pool_close, and everywhere else to the events. NULL: nothing to do.
+    pub destroy: cenote_resource_fn,
+    /// Looks at an idle resource, every healthcheck_interval_ms; one that it refuses is
+    /// destroyed, and the pool refilled up to `min`. NULL: all is well.
+    pub healthcheck: cenote_resource_fn,
+    /// Looks at an idle resource, not a fresh one, that is about to be handed out; one that it
+    /// refuses is destroyed, and the acquire goes on with the next. NULL: all is well.
+    pub before_acquire: cenote_resource_fn,
+    /// Looks at a resource that comes back; one that it refuses is destroyed, and the
+    /// breaker told. Must not block for long. NULL: keep it.
+    pub before_release: cenote_resource_fn,
+    /// Is called once with `data` when nothing of the pool uses that any more: no
+    /// reference, lease or waiter is left. Only if cenote_pool_new succeeded. NULL: no call.
+    pub dispose: cenote_dispose_fn,
+    /// The fewest resources the pool keeps up, made by cenote_pool_new and refilled in the
+    /// background. Default: 0. At most `max`.
+    pub min: usize,
+    /// The most resources there may be. Default: 10. At least 1.
+    pub max: usize,
+    /// Which idle resource is handed out next: one of CENOTE_ORDER_*.
+    pub order: u32,
+    /// How many creations may run at once. Default: 0, as many as there is room for.
+    pub concurrent_creations: u32,
+    /// How often idle resources are checked, in milliseconds. Default: 0, never.
+    pub healthcheck_interval_ms: u64,
+    /// How long a resource may be idle before it is destroyed, as long as `min` are left,
+    /// in milliseconds; up to a quarter longer. Default: 0, for ever.
+    pub idle_timeout_ms: u64,
+    /// How long a resource may live, in milliseconds, give or take the jitter; up to a
+    /// quarter longer. One on loan is left alone until it comes back. Default: 0, for ever.
+    pub max_lifetime_ms: u64,
+    /// By what share lifetimes differ, up or down. Default: 0.1. At least 0.0, below 1.0.
+    pub lifetime_jitter: f64,
+    /// The pause after a failed creation, in milliseconds; it doubles up to
+    /// backoff_longest_ms. During it acquires queue, and cenote_try_acquire finds nothing.
+    /// Default: 100. 0: none.
+    pub backoff_first_ms: u64,
+    /// The longest such pause. Default: 5000.
+    pub backoff_longest_ms: u64,
+    /// Tells by an event, once, of a lease that has been out for this long. Default: 0, off.
+    pub leak_warning_ms: u64,
+    /// The event loop to live on. NULL: one background thread of this library, which all
+    /// such pools of the process share.
+    pub runtime: *const cenote_runtime,
+    /// The strategy of the circuit breaker. NULL: none, it moves by hand only.
+    pub strategy: *const cenote_strategy,
+}
+
+const DEFAULTS: cenote_options = cenote_options {
+    size: mem::size_of::<cenote_options>(),
+    name: std::ptr::null(),
+    data: std::ptr::null_mut(),
+    create: None,
+    destroy: None,
+    healthcheck: None,
+    before_acquire: None,
+    before_release: None,
+    dispose: None,
+    min: 0,
+    max: 10,
+    order: CENOTE_ORDER_AFFINE,
+    concurrent_creations: 0,
+    healthcheck_interval_ms: 0,
+    idle_timeout_ms: 0,
+    max_lifetime_ms: 0,
+    lifetime_jitter: 0.1,
+    backoff_first_ms: 100,
+    backoff_longest_ms: 5000,
+    leak_warning_ms: 0,
+    runtime: std::ptr::null(),
+    strategy: std::ptr::null(),
+};
+
+/// What a caller that knows no options has.
+pub(crate) fn defaults() -> cenote_options {
+    DEFAULTS
+}
+
+/// Sets every option to its default. `size` is sizeof(cenote_options), as your compiler
+/// sees it: so the struct may grow without your program being compiled again.
+///
+/// Returns CENOTE_OK or CENOTE_ERR_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_options_init(options: *mut cenote_options, size: usize) -> c_int {
+    boundary(|| {
+        let mut defaults = DEFAULTS;
+        defaults.size = size;
+        // SAFETY: NULL, or C's promise that so many bytes may be written.
+        unsafe { write_sized(options, "options", size, defaults) }?;
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Reads a struct whose first field is its size as the caller knows it. What the caller
+/// does not know of keeps its default; what we do not know of must be zero.
+///
+/// # Safety
+///
+/// `from` is NULL, or points to as many bytes as its first field says.
+pub(crate) unsafe fn read_sized<T: Copy>(
+    from: *const T,
+    name: &str,
+    defaults: T,
+) -> Result<T, Fault> {
+    if from.is_null() {
+        return Err(Fault::null(name));
+    }
+    // SAFETY: not NULL; every such struct begins with its size.
+    let size = unsafe { from.cast::<usize>().read() };
+    check_size::<T>(name, size)?;
+    let mut read = defaults;
+    let ours = mem::size_of::<T>();
+    let bytes = from.cast::<u8>();
+    // SAFETY: both have at least so many bytes. Every field of these structs is a number
+    // or a pointer that may be null, so any bytes are a value.
+    unsafe { std::ptr::copy_nonoverlapping(bytes, (&raw mut read).cast::<u8>(), ours) };
+    for at in ours..size {
+        // SAFETY: within what the caller says there is.
+        let byte = unsafe { bytes.add(at) };
+        // SAFETY: as above.
+        if unsafe { byte.read() } != 0 {
+            let text = format!("{name} has options that this version of the library does not know");
+            return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
+        }
+    }
+    Ok(read)
+}
+
+/// Writes as much of a struct as the caller knows of, and zeros after it.
+///
+/// # Safety
+///
+/// `to` is NULL, or so many bytes may be written there.
+pub(crate) unsafe fn write_sized<T: Copy>(
+    to: *mut T,
+    name: &str,
+    size: usize,
+    value: T,
+) -> Result<(), Fault> {
+    if to.is_null() {
+        return Err(Fault::null(name));
+    }
+    check_size::<T>(name, size)?;
+    // SAFETY: the caller's promise on the size.
+    unsafe { std::ptr::write_bytes(to.cast::<u8>(), 0, size) };
+    let ours = mem::size_of::<T>();
+    let value = (&raw const value).cast::<u8>();
+    // SAFETY: at least so many bytes are there, see `check_size`.
+    unsafe { std::ptr::copy_nonoverlapping(value, to.cast::<u8>(), ours) };
+    Ok(())
+}
+
+/// This is the first version, so nobody knows of less. (The next one has to remember
+/// the sizes of this one.) Much more is no size at all.
+fn check_size<T>(name: &str, size: usize) -> Result<(), Fault> {
+    let ours = mem::size_of::<T>();
+    if (ours..=ours + 4096).contains(&size) {
+        return Ok(());
+    }
+    let text = format!(
+        "the size of {name} is {size}, but it has at least {ours} bytes: set it to its sizeof"
+    );
+    Err(Fault::new(CENOTE_ERR_ARGUMENT, text))
+}
+
+impl cenote_options {
+    /// The host, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// `runtime` is NULL or valid.
+    pub(crate) unsafe fn host(&self) -> Result<Option<Arc<Host>>, Fault> {
+        const NOTHING: cenote_runtime = cenote_runtime {
+            size: mem::size_of::<cenote_runtime>(),
+            data: std::ptr::null_mut(),
+            now: None,
+            timer: None,
+            post: None,
+            on_thread: None,
+        };
+        if self.runtime.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise.
+        let table = unsafe { read_sized(self.runtime, "runtime", NOTHING) }?;
+        if table.timer.is_none() {
+            return Err(Fault::null("runtime->timer"));
+        }
+        if table.post.is_none() {
+            return Err(Fault::null("runtime->post"));
+        }
+        Ok(Some(Host::new(table)))
+    }
+
+    /// The strategy, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// `strategy` is NULL or valid.
+    pub(crate) unsafe fn strategy(&self) -> Result<Option<cenote_strategy>, Fault> {
+        if self.strategy.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { read_sized(self.strategy, "strategy", NO_STRATEGY) }.map(Some)
+    }
+
+    /// Gives a builder all settings.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or a text.
+    pub(crate) unsafe fn apply(
+        &self,
+        mut builder: Builder<Callbacks>,
+        host: Option<&Arc<Host>>,
+    ) -> Result<Builder<Callbacks>, Fault> {
+        let order = match self.order {
+            CENOTE_ORDER_AFFINE => Order::Affine,
+            CENOTE_ORDER_FIFO => Order::Fifo,
+            CENOTE_ORDER_LIFO => Order::Lifo,
+            order => {
+                let text = format!("order is {order}, but it must be one of CENOTE_ORDER_*");
+                return Err(Fault::new(CENOTE_ERR_CONFIG, text));
+            }
+        };
+        builder = builder
+            .min(self.min)
+            .max(self.max)
+            .order(order)
+            .lifetime_jitter(self.lifetime_jitter)
+            .no_slow_acquire_warning();
+        // SAFETY: the caller's promise.
+        if let Some(name) = unsafe { rust_text(self.name) } {
+            builder = builder.name(name);
+        }
+        if self.concurrent_creations > 0 {
+            let limit = usize::try_from(self.concurrent_creations).unwrap_or(usize::MAX);
+            builder = builder.concurrent_creations(limit);
+        }
+        if let Some(interval) = time(self.healthcheck_interval_ms) {
+            builder = builder.healthcheck_interval(interval);
+        }
+        if let Some(timeout) = time(self.idle_timeout_ms) {
+            builder = builder.idle_timeout(timeout);
+        }
+        if let Some(lifetime) = time(self.max_lifetime_ms) {
+            builder = builder.max_lifetime(lifetime);
+        }
+        if let Some(after) = time(self.leak_warning_ms) {
+            builder = builder.leak_warning(after);
+        }
+        builder = match time(self.backoff_first_ms) {
+            Some(first) => builder.backoff(first, Duration::from_millis(self.backoff_longest_ms)),
+            None => builder.no_backoff(),
+        };
+        Ok(match host {
+            Some(host) => builder.runtime(HostRuntime(Arc::clone(host))),
+            None => {
+                let builder = builder.runtime(rust_pool::ThreadRuntime::new());
+                match self.before_release {
+                    None => builder,
+                    // In place of the manager's, because it can say why.
+                    Some(_) => {
+                        builder.before_release(|resource: &mut Resource| resource.before_release())
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// The strategy of a pool that is being made.
+pub(crate) fn strategy_of(
+    table: cenote_strategy,
+    handle: Handle,
+    host: Option<&Arc<Host>>,
+) -> CStrategy {
+    CStrategy {
+        table,
+        handle,
+        host: host.cloned(),
+    }
+}
+
+fn time(ms: u64) -> Option<Duration> {
+    (ms > 0).then(|| Duration::from_millis(ms))
+}
