@@ -204,4 +204,11 @@ static inline void end(cenote_pool *pool, makers *m) {
     CHECK(cenote_pool_total(pool) == CENOTE_ERR_HANDLE);
 }
 
+/* The same where the background thread may still be at it. */
+static inline void end_soon(cenote_pool *pool, makers *m) {
+    CHECK_OK(cenote_pool_unref(pool));
+    UNTIL(atomic_load(&m->disposed) == 1);
+    CHECK(cenote_pool_total(pool) == CENOTE_ERR_HANDLE);
+}
+
 #endif
