@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rust_pool::AcquireError;
+use rust_pool::{AcquireError, Timeout};
 
 use crate::callbacks::CallbackError;
 
@@ -73,7 +73,9 @@ impl Fault {
         let code = match error {
             AcquireError::Closed => CENOTE_ERR_CLOSED,
             AcquireError::Unavailable => CENOTE_ERR_UNAVAILABLE,
-            AcquireError::Timeout(_) => CENOTE_ERR_TIMEOUT,
+            AcquireError::Timeout(timeout) => {
+                return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));
+            }
             AcquireError::Create(error) => {
                 return Fault {
                     code: CENOTE_ERR_CREATE,
@@ -95,6 +97,26 @@ impl Fault {
             "it would have to wait, on the thread that callbacks run on: use cenote_acquire_async here",
         )
     }
+}
+
+/// The story of an acquire that ran out of time, without the lines of Rust that it
+/// passed through.
+fn story_of(timeout: &Timeout) -> String {
+    let Timeout {
+        phase,
+        waited,
+        status,
+        ..
+    } = timeout;
+    let mut story = format!("timed out after {waited:?} while {phase}: {status}");
+    if let Some(error) = &timeout.last_creation_error {
+        story.push_str(&format!("; last creation error: {error}"));
+    }
+    for holder in &timeout.oldest_holders {
+        let (resource, time) = (holder.resource, holder.held_for);
+        story.push_str(&format!("; {resource} held for {time:?}"));
+    }
+    story
 }
 
 /// The last error of a thread, and what a callback on it said about its failure.
