@@ -885,9 +885,10 @@ extern "C" {
 /**
  * Acquires a resource: an idle one, a new one if there is room, or the one that comes
  * back first, in the order of arrival. Blocks the calling thread only, for at most
- * `timeout_ms` milliseconds; CENOTE_FOREVER is without limit. On the thread that
- * callbacks run on it never waits: what is not to be had at once is
- * CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or cenote_discard.
+ * `timeout_ms` milliseconds, creation included; CENOTE_FOREVER is without limit, and 0
+ * does not queue at all. On the thread that callbacks run on it never waits: what is not
+ * to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
+ * cenote_discard.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
  * CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE or
@@ -1215,7 +1216,8 @@ int cenote_acquire_async(struct cenote_pool *pool,
 
 /**
  * Cancels a waiter: its place in the queue, or what it was given already, goes to the
- * next at once. Its `on_done` is called with CENOTE_ERR_CANCELLED.
+ * next, at once, or as soon as a callback that runs for it has returned. Its `on_done` is
+ * called with CENOTE_ERR_CANCELLED.
  *
  * Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
  * about to be, or there never was such a waiter; CENOTE_ERR_HANDLE.

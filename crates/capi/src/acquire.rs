@@ -1,7 +1,7 @@
 //! Acquiring and giving back, on the calling thread.
 
 use std::ffi::c_int;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -33,9 +33,10 @@ pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
 
 /// Acquires a resource: an idle one, a new one if there is room, or the one that comes
 /// back first, in the order of arrival. Blocks the calling thread only, for at most
-/// `timeout_ms` milliseconds; CENOTE_FOREVER is without limit. On the thread that
-/// callbacks run on it never waits: what is not to be had at once is
-/// CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or cenote_discard.
+/// `timeout_ms` milliseconds, creation included; CENOTE_FOREVER is without limit, and 0
+/// does not queue at all. On the thread that callbacks run on it never waits: what is not
+/// to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
+/// cenote_discard.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
 /// CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE or
@@ -53,8 +54,13 @@ pub unsafe extern "C" fn cenote_acquire(
         let body = unsafe { handle::open(pool) }?;
         let limit = limit(timeout_ms);
         let acquired = match (body.elsewhere(), limit) {
-            (Some(host), _) => Some(acquire_elsewhere(host, body.pool().clone(), limit)?),
+            (Some(host), _) => acquire_elsewhere(host, body.pool().clone(), limit)?,
             (None, None) => wait(body, None, pin!(body.pool().acquire_owned())),
+            (None, Some(Duration::ZERO)) => {
+                let at_once = at_once(body.pool().acquire_owned());
+                let acquired = wait(body, None, pin!(at_once)).flatten();
+                Some(acquired.ok_or_else(|| nothing_at_once(body.pool()))?)
+            }
             (None, Some(time)) => wait(body, limit, pin!(body.pool().acquire_owned_within(time))),
         };
         match acquired {
@@ -173,14 +179,36 @@ fn acquire_elsewhere(
     host: &Arc<Host>,
     pool: Pool<Callbacks>,
     limit: Option<Duration>,
-) -> Result<Acquired<OwnedLease<Callbacks>>, Fault> {
+) -> Result<Option<Acquired<OwnedLease<Callbacks>>>, Fault> {
+    let asked = pool.clone();
     let acquire = async move {
         match limit {
-            None => pool.acquire_owned().await,
-            Some(limit) => pool.acquire_owned_within(limit).await,
+            None => Some(asked.acquire_owned().await),
+            Some(Duration::ZERO) => at_once(asked.acquire_owned()).await,
+            Some(limit) => Some(asked.acquire_owned_within(limit).await),
         }
     };
-    elsewhere(host, limit, acquire)
+    match elsewhere(host, limit, acquire)? {
+        None => Err(nothing_at_once(&pool)),
+        acquired => Ok(acquired),
+    }
+}
+
+/// What a future gives without waiting.
+async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    // A cancel here drops the future, which passes its place on.
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+#[cold]
+fn nothing_at_once(pool: &Pool<Callbacks>) -> Fault {
+    let text = format!("nothing is to be had without waiting: {}", pool.status());
+    Fault::new(CENOTE_ERR_TIMEOUT, text)
 }
 
 /// Runs a future on the host's thread, while this one waits. If this one's time is over

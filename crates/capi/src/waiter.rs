@@ -81,7 +81,8 @@ pub unsafe extern "C" fn cenote_acquire_async(
 }
 
 /// Cancels a waiter: its place in the queue, or what it was given already, goes to the
-/// next at once. Its `on_done` is called with CENOTE_ERR_CANCELLED.
+/// next, at once, or as soon as a callback that runs for it has returned. Its `on_done` is
+/// called with CENOTE_ERR_CANCELLED.
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
 /// about to be, or there never was such a waiter; CENOTE_ERR_HANDLE.

@@ -97,7 +97,7 @@ static void everything_that_happens_is_told_in_order(void) {
     CHECK(d.from == CENOTE_BREAKER_INACTIVE && d.to == CENOTE_BREAKER_ACTIVE);
     CHECK_OK(cenote_pool_close(pool));
     expect(&d, "xD");
-    end_soon(pool, &m);
+    end(pool, &m);
     CHECK(d.disposed == 1);
 }
 
@@ -134,7 +134,7 @@ static void events_stop_start_and_callbacks_go(void) {
     lease = acquired(pool);
     CHECK_OK(cenote_release(pool, &lease));
     expect(&two, "ar");
-    end_soon(pool, &m);
+    end(pool, &m);
     CHECK(one.disposed == 1 && two.disposed == 1);
 }
 
@@ -161,7 +161,7 @@ static void a_callback_may_remove_itself(void) {
     cenote_lease lease = acquired(pool);
     CHECK_OK(cenote_release(pool, &lease));
     CHECK(r.calls == 1);
-    end_soon(pool, &m);
+    end(pool, &m);
 }
 
 /* ---- the garbage collector -------------------------------------------------- */
@@ -191,7 +191,7 @@ static void a_visit_shows_what_the_pool_alone_holds(void) {
     CHECK_OK(cenote_discard(pool, &out));
     CHECK_OK(cenote_pool_close(pool));
     CHECK(cenote_pool_visit(pool, mark, &seen) == 0);
-    end_soon(pool, &m);
+    end(pool, &m);
 }
 
 /* ---- the table of functions ------------------------------------------------- */
@@ -221,7 +221,7 @@ static void the_macros_go_by_the_table(void) {
     CHECK_OK(CENOTE_POOL_RELEASE(pool, &lease));
     CHECK_OK(CENOTE_POOL_CLOSE(pool));
     CHECK_OK(cenote_pool_unref(object));
-    end_soon(pool, &m);
+    end(pool, &m);
 }
 
 /* A host with its own idea of acquiring and of objects; the rest is the library's. */
@@ -277,7 +277,7 @@ static void a_host_can_register_a_table_of_its_own(void) {
     free(object);
     CHECK_OK(cenote_register_api(NULL));
     CHECK(cenote_get_api(CENOTE_API_VERSION) == library);
-    end_soon(pool, &m);
+    end(pool, &m);
 }
 
 int main(void) {

@@ -227,6 +227,7 @@ static void an_acquire_on_the_hosts_thread_never_waits(void) {
     cenote_lease none;
     CHECK(cenote_acquire(pool, CENOTE_FOREVER, &none) == CENOTE_ERR_WOULD_BLOCK);
     CHECK(cenote_acquire(pool, 1000, &none) == CENOTE_ERR_WOULD_BLOCK);
+    CHECK(cenote_acquire(pool, 0, &none) == CENOTE_ERR_TIMEOUT);
     CHECK(try_gives_nothing(pool));
     CHECK(cenote_pool_waiting(pool) == 0);
     CHECK_OK(cenote_release(pool, &lease));
@@ -483,6 +484,8 @@ static void whatever_other_threads_do_callbacks_run_on_the_hosts_thread(void) {
     visit_of(&g, pool, acquire_release, 1000);
     CHECK(g.code == CENOTE_OK && m.created == 1 && m.acquiring == 1 && m.releasing == 2);
     CHECK(good == 2 && events >= 4);
+    visit_of(&g, pool, acquire_release, 0);
+    CHECK(g.code == CENOTE_OK && g.second == CENOTE_OK && good == 3);
     /* It destroys. */
     visit_of(&g, pool, try_discard, 0);
     CHECK(g.code == CENOTE_OK && g.second == CENOTE_OK && m.destroyed == 1);
