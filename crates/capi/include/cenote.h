@@ -1026,7 +1026,8 @@ const char *cenote_last_error_text(void);
 void cenote_clear_error(void);
 
 /**
- * Says, from inside a callback that is about to return a failure, what went wrong.
+ * Says, from inside a callback that is about to return a failure, what went wrong; call it
+ * only then.
  * The text is copied, and shown in errors and events beside the callback's code.
  */
 void cenote_set_error_text(const char *text);

@@ -254,7 +254,7 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// Made once, so that an acquire that need not wait allocates nothing.
+    /// Made once a thread, and not for every wait.
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
@@ -266,12 +266,11 @@ pub(crate) fn wait<F: Future>(
     limit: Option<Duration>,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    let first = WAKER.try_with(|waker| future.as_mut().poll(&mut Context::from_waker(waker)));
-    match first {
-        Ok(Poll::Ready(output)) => Some(output),
-        Ok(Poll::Pending) => wait_on(body, limit, future),
-        // A thread that is ending has no memory, and so no waker of its own.
-        Err(_) => wait_on(body, limit, future),
+    // Woken by nobody: what need not wait needs no waker, and what does is polled again.
+    let mut context = Context::from_waker(Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => wait_on(body, limit, future),
     }
 }
 

@@ -5,10 +5,11 @@ use std::cell::Cell;
 use std::error::Error;
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use rust_pool::{Manager, Verdict};
 
@@ -73,7 +74,6 @@ impl Table {
         let Some(callback) = callback else {
             return Ok(true);
         };
-        take_callback_text();
         // SAFETY: C's function with C's data, and a resource that C made.
         match unsafe { callback(self.data.0, resource) } {
             0 => Ok(true),
@@ -86,29 +86,38 @@ impl Table {
     }
 }
 
-/// A callback that did not return 0.
+/// A callback that did not return 0. Small, because every acquire has room for one.
 #[derive(Debug)]
-pub(crate) struct CallbackError {
+pub(crate) struct CallbackError(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
     name: &'static str,
-    pub(crate) code: c_int,
+    code: c_int,
     said: Option<String>,
 }
 
 impl CallbackError {
     #[cold]
     fn of(name: &'static str, code: c_int) -> Self {
-        CallbackError {
+        CallbackError(Box::new(Failure {
             name,
             code,
             said: take_callback_text(),
-        }
+        }))
+    }
+
+    /// What the callback returned.
+    pub(crate) fn code(&self) -> c_int {
+        self.0.code
     }
 }
 
 impl fmt::Display for CallbackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} callback returned {}", self.name, self.code)?;
-        match &self.said {
+        let Failure { name, code, said } = &*self.0;
+        write!(f, "the {name} callback returned {code}")?;
+        match said {
             Some(said) => write!(f, ": {said}"),
             None => Ok(()),
         }
@@ -190,14 +199,15 @@ impl Manager for Callbacks {
     }
 
     #[inline]
-    async fn before_acquire(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
-        let table = self.body.table();
-        if table.before_acquire.is_none() {
-            return Ok(true);
-        }
+    fn before_acquire(
+        &self,
+        resource: &mut Resource,
+    ) -> impl Future<Output = Result<bool, CallbackError>> + Send {
         // A cancel here gives the resource to the pool, which destroys it.
-        self.body.right_place().await;
-        table.ask("before_acquire", table.before_acquire, resource.get())
+        BeforeAcquire {
+            body: &self.body,
+            resource: UserData(resource.get()),
+        }
     }
 
     /// Where there is a host. Without one, a closure stands in for this, because that
@@ -222,6 +232,31 @@ impl Manager for Callbacks {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         self.body.table().before_release(resource.get())
+    }
+}
+
+/// The acquire callback. By hand, because a future of two words is all that an acquire
+/// has to carry around if there is nothing to call.
+struct BeforeAcquire<'a> {
+    body: &'a Body,
+    resource: UserData,
+}
+
+impl Future for BeforeAcquire<'_> {
+    type Output = Result<bool, CallbackError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let table = self.body.table();
+        if table.before_acquire.is_none() {
+            return Poll::Ready(Ok(true));
+        }
+        if !self.body.may_call_here() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let answer = table.ask("before_acquire", table.before_acquire, self.resource.0);
+        Poll::Ready(answer)
     }
 }
 
@@ -283,6 +318,7 @@ impl Resource {
         }
         let (body, resource) = (&self.body, self.get());
         body.loans().hide(self.slot);
+        take_callback_text();
         let table = body.table();
         let result = table.ask("destroy", table.destroy, resource);
         body.loans().remove(self.slot);

@@ -79,7 +79,7 @@ impl Fault {
             AcquireError::Create(error) => {
                 return Fault {
                     code: CENOTE_ERR_CREATE,
-                    detail: error.code,
+                    detail: error.code(),
                     text: format!("creating a resource failed: {error}"),
                 };
             }
@@ -231,7 +231,8 @@ pub extern "C" fn cenote_clear_error() {
     });
 }
 
-/// Says, from inside a callback that is about to return a failure, what went wrong.
+/// Says, from inside a callback that is about to return a failure, what went wrong; call it
+/// only then.
 /// The text is copied, and shown in errors and events beside the callback's code.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_set_error_text(text: *const c_char) {

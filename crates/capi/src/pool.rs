@@ -216,7 +216,7 @@ fn why_not_closed(error: &CloseError<CallbackError>) -> Fault {
         fault.code = CENOTE_ERR_DESTROY;
     }
     if let Some(DestroyError::Failed(first)) = error.errors.first() {
-        fault.detail = first.code;
+        fault.detail = first.code();
         fault.text = format!("{}: {first}", fault.text);
     }
     fault

@@ -57,11 +57,19 @@ static void dispose(void *data) {
     atomic_fetch_add(&disposed, 1);
 }
 
+#ifdef RACE
+/* On purpose: to show that the sanitizer would see one. */
+static int unguarded;
+#endif
+
 /* Has a resource to itself, or finds out that it has not. */
 static void use_it(const cenote_lease *lease) {
     part *p = lease->resource;
     CHECK(atomic_fetch_add(&p->users, 1) == 0);
     p->uses++;
+#ifdef RACE
+    unguarded++;
+#endif
     atomic_fetch_add(&served, 1);
     CHECK(atomic_fetch_sub(&p->users, 1) == 1);
 }

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+#
+# The C API as C programs see it: installs the library into a temporary place, compiles the
+# tests and the examples against that, and runs them, plainly and under valgrind.
+#
+#     crates/capi/test.sh                  everything but the next
+#     CENOTE_TSAN=1 crates/capi/test.sh    the tests under ThreadSanitizer instead
+#
+# ThreadSanitizer has to see into Rust's standard library, or it takes its locks for races:
+# so that is built anew, which needs the component rust-src (rustup adds it) and takes a
+# minute. Helgrind and DRD know the locks of pthreads only, not those of Rust, and would
+# report every one of them: they are of no use here.
+#
+# Needs gcc, g++, valgrind, pkg-config and the headers of SQLite.
+
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly tests=(conformance handles async host events)
+readonly flags=(-g -O1 -Wall -Wextra -Werror)
+readonly c99=(-std=c99 -D_XOPEN_SOURCE=700 "${flags[@]}")
+# What is reachable at the end belongs to the background thread, which runs until the process
+# ends, and what is "possibly lost" is Rust's way to point into the middle of a block.
+readonly memcheck=(valgrind -q --fair-sched=yes --leak-check=full
+    --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect
+    --error-exitcode=99)
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+
+die() {
+    echo "crates/capi/test.sh: $*" >&2
+    exit 1
+}
+
+say() {
+    printf -- '-- [%3d s] %s\n' "$SECONDS" "$*"
+}
+
+for command in gcc g++ valgrind pkg-config nm; do
+    command -v "$command" >/dev/null || die "not found: $command. Please install it."
+done
+
+# ---- ThreadSanitizer ---------------------------------------------------------
+
+under_tsan() {
+    local target rust status=0
+    target="$(rustc -vV | sed -n 's/^host: //p')"
+    rust="$(rustc --print sysroot)/lib/rustlib/src/rust/library"
+    [[ -d "$rust" ]] || rustup component add rust-src || die "rust-src cannot be added"
+    say "the library and Rust's own, with ThreadSanitizer"
+    # Stable compilers have it, too, but want to be asked like this.
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-../../target}/tsan" \
+        cargo build --quiet -p cenote-c --target "$target" -Zbuild-std=std,panic_unwind
+    local built="${CARGO_TARGET_DIR:-../../target}/tsan/$target/debug"
+    cp "$built/libcenote.so" "$scratch/libcenote.so.0"
+    ln -s libcenote.so.0 "$scratch/libcenote.so"
+    compile_tsan() {
+        gcc "${c99[@]}" -fsanitize=thread -Iinclude "tests/c/$1.c" tests/c/tsan.c "${@:2}" -o "$scratch/$1" \
+            -L"$scratch" -lcenote -pthread -Wl,-rpath,"$scratch"
+    }
+    for name in "${tests[@]}"; do
+        compile_tsan "$name"
+        say "$name"
+        "$scratch/$name" >/dev/null
+    done
+    compile_tsan hammer
+    say "hammer"
+    "$scratch/hammer" "${CENOTE_HAMMER_ROUNDS:-5000}"
+    # A race that is there is seen: otherwise all of this would mean nothing.
+    compile_tsan hammer -DRACE
+    "$scratch/hammer" 500 >"$scratch/log" 2>&1 || status=$?
+    ((status == 66)) || die "ThreadSanitizer does not see a race that is there"
+    grep -q "data race .*hammer.c.* in use_it" "$scratch/log" || die "it sees another race than the one there"
+    say "no race but the one that was put there"
+}
+
+if [[ -n "${CENOTE_TSAN:-}" ]]; then
+    under_tsan
+    exit 0
+fi
+
+# ---- the library as it is installed --------------------------------------------
+
+pkg-config --exists sqlite3 || die "not found: sqlite3.h. Please install libsqlite3-dev."
+say "install"
+prefix="$scratch/prefix"
+CENOTE_PROFILE=dev ./install.sh "$prefix" >/dev/null
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
+read -ra cenote < <(pkg-config --cflags --libs cenote)
+cenote+=(-pthread "-Wl,-rpath,$prefix/lib")
+
+say "header"
+echo '#include <cenote.h>' >"$scratch/header.c"
+cp "$scratch/header.c" "$scratch/header.cpp"
+gcc -std=c99 -pedantic "${flags[@]}" -I"$prefix/include" -c "$scratch/header.c" -o "$scratch/header.o"
+gcc -std=c17 -pedantic "${flags[@]}" -I"$prefix/include" -c "$scratch/header.c" -o "$scratch/header.o"
+for standard in c++11 c++17 c++20; do
+    g++ "-std=$standard" -pedantic "${flags[@]}" -I"$prefix/include" -c "$scratch/header.cpp" -o "$scratch/header.o"
+done
+
+say "symbols"
+nm -D --defined-only "$prefix/lib/libcenote.so.0" | awk '{ print $3 }' | sort >"$scratch/exported"
+grep -v '^typedef' include/cenote.h | sed -nE 's/^[a-z].*[ *](cenote_[a-z_]+)\(.*/\1/p' |
+    sort >"$scratch/declared"
+diff "$scratch/declared" "$scratch/exported" || die "what the header declares is not what the library exports"
+
+# ---- tests ---------------------------------------------------------------------
+
+for name in "${tests[@]}" hammer; do
+    gcc "${c99[@]}" "tests/c/$name.c" "${cenote[@]}" -o "$scratch/$name"
+done
+for name in "${tests[@]}" hammer; do
+    say "$name"
+    "$scratch/$name"
+done
+for name in "${tests[@]}"; do
+    say "$name under valgrind"
+    "${memcheck[@]}" "$scratch/$name" >/dev/null
+done
+say "hammer under valgrind"
+"${memcheck[@]}" "$scratch/hammer" 400
+
+say "conformance, linked to the static library"
+read -ra private < <(sed -n 's/^Libs.private: //p' "$prefix/lib/pkgconfig/cenote.pc")
+gcc "${c99[@]}" tests/c/conformance.c -I"$prefix/include" "$prefix/lib/libcenote.a" -pthread "${private[@]}" \
+    -o "$scratch/static"
+"$scratch/static" >/dev/null
+
+# ---- examples ------------------------------------------------------------------
+
+lines="$(wc -l <examples/cenote.hpp)"
+((lines <= 100)) || die "examples/cenote.hpp has $lines lines, but is promised to have 100 at most"
+read -ra sqlite < <(pkg-config --cflags --libs sqlite3)
+gcc "${c99[@]}" examples/hello.c "${cenote[@]}" -o "$scratch/hello"
+gcc "${c99[@]}" examples/sqlite.c "${cenote[@]}" "${sqlite[@]}" -o "$scratch/sqlite"
+gcc "${c99[@]}" -I"$prefix/include" examples/dlopen.c -ldl -o "$scratch/dlopen"
+g++ -std=c++14 "${flags[@]}" examples/raii.cpp "${cenote[@]}" -o "$scratch/raii"
+say "examples, under valgrind"
+"${memcheck[@]}" "$scratch/hello"
+"${memcheck[@]}" "$scratch/sqlite"
+"${memcheck[@]}" "$scratch/dlopen" "$prefix/lib/libcenote.so.0"
+"${memcheck[@]}" "$scratch/raii"
+say "all of it is well"
