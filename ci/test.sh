@@ -203,7 +203,8 @@ check_loom() {
 # ---- the run ---------------------------------------------------------------
 
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
-need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer openssl=openssl
+need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer mariadbd=mariadb-server \
+    openssl=openssl
 need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
@@ -214,7 +215,7 @@ step "words" check_pool_words
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
 step "pool without features" cargo check -p cenote-pool --no-default-features
 step "database layer without drivers" cargo check -p cenote --no-default-features
-step "tests" ci/postgres.sh run -- cargo test --workspace --all-features --no-fail-fast
+step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
 step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
     cargo test -p cenote --all-features --test conformance --test regressions --test cancel \
     --test sqlite_suite --test sqlite_cancel --test sqlite_transactions

@@ -404,6 +404,7 @@ fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
         "odbc" => "; switch on the feature `odbc` of cenote",
         "sqlite" | "sqlite3" => "; switch on the feature `sqlite` of cenote",
         "pgsql" | "postgres" | "postgresql" => "; switch on the feature `postgres` of cenote",
+        "mysql" | "mariadb" => "; switch on the feature `mysql` of cenote",
         _ => "",
     };
     let message = format!(
@@ -424,6 +425,8 @@ fn compiled_in() -> Vec<Arc<dyn Driver>> {
         Arc::new(crate::sqlite::Sqlite::new()),
         #[cfg(feature = "postgres")]
         Arc::new(crate::postgres::Postgres::new()),
+        #[cfg(feature = "mysql")]
+        Arc::new(crate::mysql::Mysql::new()),
     ]
 }
 

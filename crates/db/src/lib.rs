@@ -21,6 +21,8 @@ pub mod guide;
 mod handle;
 mod link;
 mod methods;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "odbc")]
 pub mod odbc;
 mod op;

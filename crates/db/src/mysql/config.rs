@@ -1,0 +1,315 @@
+//! What a DSN and its options mean.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::{ClientIdentity, Compression, OptsBuilder, SslOpts};
+
+use super::infile::Folder;
+use super::param::setting_name;
+use super::session::Session;
+use crate::driver::{Credentials, Dialect, Dsn, OptionReader, Options};
+use crate::sql::{Backslashes, DoubleQuotes};
+use crate::{Error, Kind, Result};
+
+/// The port of a server that is not told another one.
+const PORT: u16 = 3306;
+
+/// Where the database is, how to get there, and what every session is told.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// To be tried in this order. Never empty.
+    pub(super) servers: Vec<Server>,
+    database: Option<String>,
+    pub(super) tls: Tls,
+    pub(super) session: Arc<Session>,
+    pub(super) dialect: &'static Dialect,
+    /// For each address that is tried.
+    pub(super) connect_timeout: Option<Duration>,
+    keepalive: Option<Duration>,
+    compress: bool,
+    found_rows: bool,
+    infile: Option<Folder>,
+}
+
+/// A server, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// Its name or address, and its port.
+    Tcp(String, u16),
+    Socket(String),
+}
+
+/// How much of TLS is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SslMode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    pub(super) mode: SslMode,
+    roots: Option<PathBuf>,
+    /// A certificate and its key, with which this side shows who it is.
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Config {
+    /// Reads a DSN and options.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] for what makes no sense, and for an option that is not known.
+    pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
+        let settings: Vec<String> = dsn
+            .options()
+            .chain(options.iter())
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| prefixed(name).is_some())
+            .collect();
+        let mut reader = dsn.reader(options);
+        let servers = read_servers(&mut reader)?;
+        let database = reader.take("dbname").filter(|name| !name.is_empty());
+        let tls = read_tls(&mut reader)?;
+        let connect_timeout = reader.take_duration("connect_timeout", Duration::from_secs(1))?;
+        let keepalive = reader.take_duration("tcp_keepalive", Duration::from_secs(1))?;
+        let compress = reader.take_bool("compress")?.unwrap_or(false);
+        let found_rows = reader.take_bool("found_rows")?.unwrap_or(false);
+        let infile = match reader.take("local_infile").filter(|path| !path.is_empty()) {
+            Some(path) if !path.starts_with('/') => {
+                let wrong = "is the folder whose files may be sent, and begins with a /";
+                return Err(reader.error("local_infile", wrong));
+            }
+            Some(path) => Some(Folder::new(path)),
+            None => None,
+        };
+        // What other clients are told and what is always so here.
+        reader.take_choice("charset", &[("utf8mb4", ()), ("utf8", ())])?;
+        let sql_mode = reader.take("sql_mode");
+        let session = Session::new(
+            database,
+            reader.take("collation"),
+            reader.take("time_zone"),
+            sql_mode,
+            &read_settings(&mut reader, &settings)?,
+        );
+        reader.finish()?;
+        Ok(Config {
+            servers,
+            database: database.map(str::to_owned),
+            tls,
+            session: Arc::new(session),
+            dialect: dialect(sql_mode.unwrap_or_default()),
+            connect_timeout: connect_timeout.filter(|limit| !limit.is_zero()),
+            keepalive: keepalive.filter(|time| !time.is_zero()),
+            compress,
+            found_rows,
+            infile,
+        })
+    }
+
+    /// Where it leads to, for messages: no credentials in it.
+    pub(super) fn address(&self) -> String {
+        let servers: Vec<_> = self.servers.iter().map(Server::to_string).collect();
+        match &self.database {
+            Some(database) => format!("{}/{database}", servers.join(",")),
+            None => servers.join(","),
+        }
+    }
+
+    /// All that the client library has to know but where the server is.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if nobody says who the user is.
+    pub(super) fn client_options(&self, credentials: &Credentials) -> Result<OptsBuilder> {
+        let user = credentials.user.as_deref().filter(|user| !user.is_empty());
+        let user = user.ok_or_else(|| {
+            let message = "nobody says who the user is: not the DSN (user=…), not the builder";
+            Error::new(Kind::Config, message)
+        })?;
+        let password = credentials.password.as_ref();
+        let mut options = OptsBuilder::default()
+            .user(Some(user))
+            .pass(password.map(|password| password.expose()))
+            .db_name(self.database.clone())
+            .tcp_keepalive(self.keepalive)
+            .client_found_rows(self.found_rows)
+            // It is asked of the server with other things, when the session is set up.
+            .max_allowed_packet(Some(LARGEST_PACKET))
+            .wait_timeout(Some(0))
+            // Who asked for TCP gets TCP.
+            .prefer_socket(false)
+            // Statements are kept here.
+            .stmt_cache_size(0);
+        if self.compress {
+            options = options.compression(Compression::default());
+        }
+        if let Some(folder) = &self.infile {
+            options = options.local_infile_handler(Some(folder.clone()));
+        }
+        Ok(options)
+    }
+}
+
+/// The most that any server takes.
+const LARGEST_PACKET: usize = 1 << 30;
+
+impl Tls {
+    /// What the client library is told; nothing for a connection in the clear.
+    pub(super) fn options(&self) -> Option<SslOpts> {
+        if self.mode == SslMode::Disable {
+            return None;
+        }
+        let mut options = SslOpts::default();
+        if let Some(roots) = &self.roots {
+            options = options
+                .with_root_certs(vec![roots.clone().into()])
+                .with_disable_built_in_roots(true);
+        }
+        if let Some((certificate, key)) = &self.identity {
+            let identity = ClientIdentity::new(certificate.clone().into(), key.clone().into());
+            options = options.with_client_identity(Some(identity));
+        }
+        // As in other clients: a root certificate that was given is one to check.
+        let checks_nothing = match self.mode {
+            SslMode::Prefer | SslMode::Require => self.roots.is_none(),
+            SslMode::Disable | SslMode::VerifyCa | SslMode::VerifyFull => false,
+        };
+        Some(
+            options
+                .with_danger_accept_invalid_certs(checks_nothing)
+                .with_danger_skip_domain_validation(self.mode != SslMode::VerifyFull),
+        )
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Tcp(name, port) if name.contains(':') => write!(out, "[{name}]:{port}"),
+            Server::Tcp(name, port) => write!(out, "{name}:{port}"),
+            Server::Socket(path) => out.write_str(path),
+        }
+    }
+}
+
+fn read_servers(reader: &mut OptionReader<'_>) -> Result<Vec<Server>> {
+    let hosts = reader.take_hosts()?;
+    if let Some(path) = reader.take("unix_socket").filter(|path| !path.is_empty()) {
+        if hosts
+            .iter()
+            .any(|host| !matches!(&*host.name, "" | "localhost"))
+        {
+            return Err(reader.error("unix_socket", "cannot be had together with host"));
+        }
+        return Ok(vec![Server::Socket(path.to_owned())]);
+    }
+    let server = |host: crate::driver::Host| {
+        if host.is_socket() {
+            return Server::Socket(host.name);
+        }
+        let name = match host.name.is_empty() {
+            true => "localhost".to_owned(),
+            false => host.name,
+        };
+        Server::Tcp(name, host.port.unwrap_or(PORT))
+    };
+    let servers: Vec<_> = hosts.into_iter().map(server).collect();
+    match servers.is_empty() {
+        true => Ok(vec![Server::Tcp("localhost".to_owned(), PORT)]),
+        false => Ok(servers),
+    }
+}
+
+fn read_tls(reader: &mut OptionReader<'_>) -> Result<Tls> {
+    let mode = reader.take_choice(
+        "sslmode",
+        &[
+            ("disable", SslMode::Disable),
+            ("prefer", SslMode::Prefer),
+            ("require", SslMode::Require),
+            ("verify-ca", SslMode::VerifyCa),
+            ("verify-full", SslMode::VerifyFull),
+        ],
+    )?;
+    let mut path = |name| reader.take(name).filter(|path| !path.is_empty());
+    let (roots, certificate, key) = (path("sslrootcert"), path("sslcert"), path("sslkey"));
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+        (None, None) => None,
+        (Some(_), None) => return Err(reader.error("sslcert", "needs sslkey beside it")),
+        (None, Some(_)) => return Err(reader.error("sslkey", "needs sslcert beside it")),
+    };
+    Ok(Tls {
+        mode: mode.unwrap_or(SslMode::Prefer),
+        roots: roots.map(PathBuf::from),
+        identity,
+    })
+}
+
+fn prefixed(option: &str) -> Option<&str> {
+    let (prefix, name) = option.split_once('.')?;
+    prefix.eq_ignore_ascii_case("set").then_some(name)
+}
+
+fn read_settings(
+    reader: &mut OptionReader<'_>,
+    settings: &[String],
+) -> Result<Vec<(String, String)>> {
+    let mut read = Vec::new();
+    for option in settings {
+        let name = prefixed(option).expect("only these were collected");
+        if setting_name(name).is_err() {
+            return Err(reader.error(option, "does not have the name of a setting"));
+        }
+        // One that is in the DSN and in the builder was collected twice.
+        if let Some(value) = reader.take(option) {
+            read.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    Ok(read)
+}
+
+/// How SQL is written under this `sql_mode`.
+pub(super) fn dialect(sql_mode: &str) -> &'static Dialect {
+    const fn with(double_quotes: DoubleQuotes, backslashes: Backslashes) -> Dialect {
+        let mut dialect = Dialect::MYSQL;
+        dialect.double_quotes = double_quotes;
+        dialect.backslashes = backslashes;
+        dialect
+    }
+    static USUAL: Dialect = Dialect::MYSQL;
+    static ANSI: Dialect = with(DoubleQuotes::Identifier, Backslashes::InStrings);
+    static PLAIN: Dialect = with(DoubleQuotes::String, Backslashes::Plain);
+    static ANSI_PLAIN: Dialect = with(DoubleQuotes::Identifier, Backslashes::Plain);
+    let has = |modes: &[&str]| {
+        let mut words = sql_mode.split(',');
+        words.any(|word| {
+            modes
+                .iter()
+                .any(|mode| mode.eq_ignore_ascii_case(word.trim()))
+        })
+    };
+    let ansi = has(&[
+        "ANSI_QUOTES",
+        "ANSI",
+        "DB2",
+        "MAXDB",
+        "MSSQL",
+        "ORACLE",
+        "POSTGRESQL",
+    ]);
+    match (ansi, has(&["NO_BACKSLASH_ESCAPES"])) {
+        (false, false) => &USUAL,
+        (true, false) => &ANSI,
+        (false, true) => &PLAIN,
+        (true, true) => &ANSI_PLAIN,
+    }
+}

@@ -1,0 +1,235 @@
+//! The template, and how a server is found and logged in to.
+
+use std::any::Any;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use mysql_async::{Conn, DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+
+use super::config::{Config, Server, SslMode};
+use super::connection::MysqlConnection;
+use super::error;
+use super::session::Facts;
+use super::wire::Wire;
+use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
+use crate::{Error, Kind, Result};
+
+/// What all connections of one handle have in common.
+#[derive(Debug)]
+pub(super) struct MysqlTemplate {
+    config: Config,
+}
+
+impl MysqlTemplate {
+    pub(super) fn new(config: Config) -> Self {
+        MysqlTemplate { config }
+    }
+}
+
+impl Template for MysqlTemplate {
+    fn dialect(&self) -> &'static Dialect {
+        self.config.dialect
+    }
+
+    fn address(&self) -> String {
+        self.config.address()
+    }
+
+    fn connect<'t>(
+        &'t self,
+        credentials: Credentials,
+        settings: &'t ConnectSettings,
+    ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
+        Box::pin(async move {
+            let (wire, facts) = connect(&self.config, &credentials).await?;
+            let session = &self.config.session;
+            let connection = MysqlConnection::new(wire, facts, session, settings.statement_cache);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// So long one of several addresses is waited for if `connect_timeout` does not say otherwise: one that
+/// does not answer must not use up what the others need.
+const ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
+
+/// Connects to the first server that is there. A refused login ends the search.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing stays open.
+async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts)> {
+    let options = config.client_options(credentials)?;
+    let mut said = Vec::new();
+    let mut last = None;
+    let mut places = Vec::new();
+    for server in &config.servers {
+        match addresses(server).await {
+            Ok(found) => places.extend(found.into_iter().map(|address| (server, address))),
+            Err(wrong) => {
+                let wrong = unreachable_by(&wrong);
+                said.push(format!("{server}: {}", wrong.message()));
+                last = Some(wrong);
+            }
+        }
+    }
+    let count = places.len();
+    for (n, (server, address)) in places.into_iter().enumerate() {
+        let limit = match config.connect_timeout {
+            None if n + 1 < count => Some(ONE_OF_SEVERAL),
+            limit => limit,
+        };
+        let attempt = log_in(config, options.clone(), server, address);
+        let outcome = match limit {
+            None => attempt.await,
+            Some(limit) => match tokio::time::timeout(limit, attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    let message = format!("it did not answer within {limit:?}");
+                    Err(Error::new(Kind::Timeout, message))
+                }
+            },
+        };
+        match outcome {
+            Ok(connected) => return Ok(connected),
+            Err(wrong) => {
+                let is_final = wrong.kind() == Kind::Config || is_refused_login(&wrong);
+                said.push(format!("{server}: {}", wrong.message()));
+                last = Some(wrong);
+                if is_final {
+                    break;
+                }
+            }
+        }
+    }
+    let last = last.expect("there is at least one server to fail");
+    let kind = match last.kind() {
+        Kind::Config => return Err(last),
+        Kind::Timeout => Kind::Timeout,
+        _ => Kind::Connect,
+    };
+    // The addresses of one name mostly say the same.
+    said.dedup();
+    Err(last.wrapped(kind, format!("cannot connect to {}", said.join("; "))))
+}
+
+/// The server has spoken, and not only of how busy it is.
+fn is_refused_login(error: &Error) -> bool {
+    const TOO_MANY: [i64; 3] = [1040, 1203, 1226];
+    error.code().is_some_and(|code| !TOO_MANY.contains(&code))
+}
+
+/// The addresses of a server; for a socket, none is needed.
+async fn addresses(server: &Server) -> io::Result<Vec<Option<IpAddr>>> {
+    let Server::Tcp(name, port) = server else {
+        return Ok(vec![None]);
+    };
+    if let Ok(address) = name.parse() {
+        return Ok(vec![Some(address)]);
+    }
+    let found = tokio::net::lookup_host((name.as_str(), *port)).await?;
+    let mut found: Vec<_> = found.map(|found: SocketAddr| Some(found.ip())).collect();
+    found.dedup();
+    match found.is_empty() {
+        true => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "its name has no address",
+        )),
+        false => Ok(found),
+    }
+}
+
+/// Logs in to a server, and sets the session up.
+async fn log_in(
+    config: &Config,
+    options: OptsBuilder,
+    server: &Server,
+    address: Option<IpAddr>,
+) -> Result<(Wire, Facts)> {
+    let options = match server {
+        Server::Socket(path) => options.socket(Some(path.clone())),
+        // One address, so that whoever is to kill a query finds the same server.
+        Server::Tcp(name, port) => options
+            .ip_or_hostname(name.clone())
+            .tcp_port(*port)
+            .resolved_ips(address.map(|address| vec![address])),
+    };
+    let tls = match server {
+        Server::Socket(_) => None,
+        Server::Tcp(..) => config.tls.options(),
+    };
+    let conn = match tls {
+        None => Conn::new(Opts::from(options)).await,
+        Some(tls) => {
+            install_crypto();
+            let encrypted = options.clone().ssl_opts(tls);
+            match Conn::new(Opts::from(encrypted)).await {
+                Err(wrong) if config.tls.mode == SslMode::Prefer && is_about_tls(&wrong) => {
+                    tracing::debug!(%wrong, %server, "there is no TLS, which is only preferred");
+                    Conn::new(Opts::from(options)).await
+                }
+                done => done,
+            }
+        }
+    };
+    let mut wire = Wire::new(conn.map_err(refused)?);
+    let facts = config.session.set_up(&mut wire).await.map_err(refused)?;
+    if facts.dialect() != config.dialect {
+        let message = format!(
+            "the server's sql_mode makes it read quotes or backslashes otherwise than expected; \
+             tell it in the DSN: sql_mode={}",
+            facts.sql_mode
+        );
+        return Err(Error::new(Kind::Config, message));
+    }
+    Ok((wire, facts))
+}
+
+/// The client library takes the process's default, and panics where it cannot tell which of
+/// two that are compiled in is meant.
+fn install_crypto() {
+    if CryptoProvider::get_default().is_none() {
+        // Somebody else may have been faster, which is as good.
+        let _ = ring::default_provider().install_default();
+    }
+}
+
+fn is_about_tls(wrong: &ClientError) -> bool {
+    matches!(
+        wrong,
+        ClientError::Driver(DriverError::NoClientSslFlagFromServer)
+            | ClientError::Io(IoError::Tls(_))
+    )
+}
+
+/// Why a connect failed.
+fn refused(wrong: ClientError) -> Error {
+    match wrong {
+        ClientError::Server(said) => error::from_server(said),
+        ClientError::Io(IoError::Io(wrong)) => unreachable_by(&wrong),
+        ClientError::Io(IoError::Tls(wrong)) => {
+            Error::new(Kind::Connect, format!("TLS: {wrong}")).because(wrong)
+        }
+        ClientError::Driver(DriverError::NoClientSslFlagFromServer) => {
+            let message = "the server has no TLS, which sslmode asks for";
+            Error::new(Kind::Connect, message)
+        }
+        wrong => Error::new(Kind::Connect, wrong.to_string()).because(wrong),
+    }
+}
+
+fn unreachable_by(wrong: &io::Error) -> Error {
+    let hint = match wrong.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            "; is the server running there?"
+        }
+        _ => "",
+    };
+    Error::new(Kind::Connect, format!("{wrong}{hint}"))
+}

@@ -1,0 +1,132 @@
+//! What every session is told when it begins and after a reset, and what it says of itself.
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use super::config::dialect;
+use super::param::{quoted_name, quoted_text, text_literal};
+use crate::driver::Dialect;
+
+/// What every session is told.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// When it is new.
+    set_up: String,
+    /// After a reset, which leaves the database as it is and forgets the rest.
+    restore: String,
+    /// Its clock is in UTC.
+    pub(super) is_utc: bool,
+}
+
+/// What a session says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) sql_mode: String,
+    /// More than so many bytes at once the server does not take.
+    pub(super) max_packet: u64,
+    database: Option<String>,
+    role: Option<String>,
+    /// Which server it is.
+    pub(super) server: String,
+}
+
+/// Which server it is: numbers of connections mean nothing to another one.
+pub(super) const SERVER: &str = "CONCAT_WS(':', @@hostname, @@port, @@server_id)";
+
+type Row = (String, u64, Option<String>, Option<String>, String);
+
+impl Session {
+    pub(super) fn new(
+        database: Option<&str>,
+        collation: Option<&str>,
+        time_zone: Option<&str>,
+        sql_mode: Option<&str>,
+        settings: &[(String, String)],
+    ) -> Self {
+        let mut set = "SET NAMES utf8mb4".to_owned();
+        if let Some(collation) = collation {
+            set += &format!(" COLLATE {}", quoted_text(collation));
+        }
+        let time_zone = time_zone.unwrap_or("+00:00");
+        set += &format!(", time_zone = {}", quoted_text(time_zone));
+        if let Some(sql_mode) = sql_mode {
+            set += &format!(", sql_mode = {}", quoted_text(sql_mode));
+        }
+        for (name, value) in settings {
+            set += &format!(", SESSION {name} = {}", text_literal(value));
+        }
+        let tell = format!(
+            "SELECT @@sql_mode, CAST(@@max_allowed_packet AS UNSIGNED), DATABASE(), \
+             CURRENT_ROLE(), {SERVER}"
+        );
+        let go_back = match database {
+            Some(database) => format!("USE {}; ", quoted_name(database)),
+            None => String::new(),
+        };
+        Session {
+            set_up: format!("{set}; {tell}"),
+            restore: format!("{set}; {go_back}{tell}"),
+            is_utc: matches!(time_zone, "+00:00" | "-00:00" | "UTC"),
+        }
+    }
+
+    /// Tells a new session what it has to know.
+    pub(super) async fn set_up(&self, conn: &mut Conn) -> mysql_async::Result<Facts> {
+        run(conn, &self.set_up).await
+    }
+
+    /// Tells a session that was reset what it has to know.
+    pub(super) async fn restore(&self, conn: &mut Conn) -> mysql_async::Result<Facts> {
+        run(conn, &self.restore).await
+    }
+}
+
+/// Runs a script whose last statement tells the facts.
+async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
+    let mut result = conn.query_iter(script).await?;
+    let mut facts: Vec<Row> = Vec::new();
+    while !result.is_empty() {
+        facts = result.collect().await?;
+    }
+    result.drop_result().await?;
+    let (sql_mode, max_packet, database, role, server) = facts.pop().unwrap_or_default();
+    Ok(Facts {
+        sql_mode,
+        max_packet,
+        database,
+        role,
+        server,
+    })
+}
+
+impl Facts {
+    /// How SQL is written in this session.
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        dialect(&self.sql_mode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_dsn_says_is_told_at_the_start_and_after_a_reset() {
+        let settings = [("innodb_lock_wait_timeout".to_owned(), "5".to_owned())];
+        let session = Session::new(Some("sh`op"), None, None, Some("ANSI_QUOTES"), &settings);
+        let start = "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = 'ANSI_QUOTES', \
+                     SESSION innodb_lock_wait_timeout = 5; ";
+        assert!(session.set_up.starts_with(start), "{}", session.set_up);
+        let restored = session.restore.strip_prefix(start);
+        assert!(restored.is_some_and(|rest| rest.starts_with("USE `sh``op`; SELECT ")));
+        assert!(session.is_utc);
+    }
+
+    #[test]
+    fn a_clock_of_its_own_is_not_taken_for_utc() {
+        let session = Session::new(None, None, Some("Europe/Berlin"), None, &[]);
+        assert!(!session.is_utc);
+        assert!(session.set_up.contains("time_zone = 'Europe/Berlin'"));
+        assert!(!session.restore.contains("USE "));
+    }
+}

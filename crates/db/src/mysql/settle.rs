@@ -1,0 +1,275 @@
+//! The guard of calls under way, and what is done when one was dropped.
+//!
+//! The client library leaves a connection on which a future was dropped as it is: the next call is
+//! answered with what the dropped one asked for, in silence. So every call here sets a flag before it
+//! touches the wire and clears it when it has been answered. A flag that is found set means that the
+//! connection is never used again: its socket is closed, and its query is killed on the server by a
+//! second, short connection, which waits until the server is done with it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error as ClientError, Opts, OptsBuilder};
+
+use super::connection::{MysqlConnection, status_of};
+use super::error;
+use super::session::SERVER;
+use super::wire::Wire;
+use crate::driver::Status;
+use crate::{Error, Kind, Result};
+
+impl MysqlConnection {
+    /// A call begins: from here on until it [lands](MysqlConnection::land) a cancel costs the connection.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be used, or not now. Then nothing has been sent of the call.
+    pub(super) async fn depart(&mut self) -> Result<()> {
+        if self.is_broken {
+            return Err(error::broken());
+        }
+        if self.stream.is_some() {
+            let message = "a row stream is open on this connection; end it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        if self.in_flight {
+            let message = "an earlier call was dropped on this connection; settle it first";
+            return Err(Error::new(Kind::Busy, message));
+        }
+        self.warnings = 0;
+        self.in_flight = true;
+        if self.is_unproven {
+            self.prove().await?;
+        }
+        Ok(())
+    }
+
+    /// Asks whether the other side is still there.
+    async fn prove(&mut self) -> Result<()> {
+        if let Err(wrong) = self.wire()?.ping().await {
+            self.lose();
+            return Err(error::lost_idle(wrong));
+        }
+        self.is_unproven = false;
+        Ok(())
+    }
+
+    /// The client's connection, of a call that has departed.
+    pub(super) fn wire(&mut self) -> Result<&mut Wire> {
+        self.wire.as_mut().ok_or_else(error::broken)
+    }
+
+    /// The call has been answered, in one way or another: the status is what the server says. After an error
+    /// it says nothing, and is asked.
+    pub(super) async fn land<T>(&mut self, answer: mysql_async::Result<T>) -> Result<T> {
+        match answer {
+            Ok(done) => {
+                match self.wire.as_deref().and_then(status_of) {
+                    Some(status) => {
+                        self.status = status;
+                        self.in_flight = false;
+                    }
+                    None => self.ask().await?,
+                }
+                Ok(done)
+            }
+            Err(wrong) => Err(self.land_badly(wrong).await),
+        }
+    }
+
+    #[cold]
+    async fn land_badly(&mut self, wrong: ClientError) -> Error {
+        match wrong {
+            ClientError::Server(said) => {
+                let said = error::from_server(said);
+                match self.ask().await {
+                    Ok(()) => said,
+                    Err(_) => error::closed_by(said),
+                }
+            }
+            wrong => {
+                self.lose();
+                error::lost(wrong)
+            }
+        }
+    }
+
+    /// Asks the server whether there is a transaction: a ping is answered with that.
+    async fn ask(&mut self) -> Result<()> {
+        let asked = ask(self.wire()?).await;
+        match asked {
+            Ok(status) => {
+                self.status = status;
+                self.in_flight = false;
+                Ok(())
+            }
+            Err(wrong) => {
+                self.lose();
+                Err(error::lost(wrong))
+            }
+        }
+    }
+
+    /// The other side has gone: there is nothing to kill.
+    pub(super) fn lose(&mut self) {
+        self.wire = None;
+        self.stream = None;
+        self.in_flight = false;
+        self.is_broken = true;
+        self.status = Status::Unknown;
+    }
+
+    /// Ends an open stream; gives the connection up if a call was dropped on it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the next one goes on where it was.
+    ///
+    /// # Errors
+    ///
+    /// The connection was given up.
+    pub(super) async fn settle_all(&mut self) -> Result<()> {
+        if self.in_flight || self.kill.is_some() {
+            self.give_up().await;
+            return Err(error::dropped());
+        }
+        if self.is_broken {
+            return Err(error::broken());
+        }
+        self.close_stream().await?;
+        match self.is_broken {
+            true => Err(error::dropped()),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the socket and kills what still runs on the server.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the next one goes on where it was; so does dropping the connection.
+    pub(super) async fn give_up(&mut self) {
+        if !self.is_broken {
+            self.lose();
+            self.kill = Some(Kill::new(&self.options, self.id, &self.facts.server));
+        }
+        if let Some(kill) = &mut self.kill {
+            kill.await;
+            self.kill = None;
+        }
+    }
+
+    pub(super) async fn say_goodbye(mut self: Box<Self>) -> Result<()> {
+        if self.in_flight || self.stream.is_some() || self.kill.is_some() {
+            self.give_up().await;
+        }
+        if let Some(wire) = self.wire.take() {
+            // The other side may have gone first: then it is closed, as it should be.
+            let _ = wire.part().await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MysqlConnection {
+    /// What still runs on the server is killed, where there is an executor to do it.
+    fn drop(&mut self) {
+        let left_behind = self.in_flight || self.stream.is_some();
+        let kill = match self.kill.take() {
+            None if left_behind => Some(Kill::new(&self.options, self.id, &self.facts.server)),
+            kill => kill,
+        };
+        if let Some(kill) = kill
+            && let Ok(executor) = tokio::runtime::Handle::try_current()
+        {
+            executor.spawn(kill);
+        }
+    }
+}
+
+/// Asks the server whether there is a transaction.
+pub(super) async fn ask(conn: &mut Conn) -> mysql_async::Result<Status> {
+    conn.ping().await?;
+    Ok(status_of(conn).unwrap_or(Status::Unknown))
+}
+
+/// The end of a connection whose query is still running, from outside.
+///
+/// It is over when the server is done with that connection, or has had its time.
+pub(super) struct Kill {
+    killing: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// So long killing may take. The layer has a limit of its own for whoever waits for it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// So long is waited before a server that has too many connections is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// There is no connection of that number any more.
+const NO_SUCH_THREAD: u16 = 1094;
+
+/// The server, or this user, has as many connections as there may be.
+const TOO_MANY: [u16; 3] = [1040, 1203, 1226];
+
+impl Kill {
+    fn new(options: &Opts, id: u32, server: &str) -> Self {
+        let options = OptsBuilder::from_opts(options.clone()).db_name(None::<String>);
+        let server = server.to_owned();
+        let killing = async move {
+            let killed = kill(options.into(), id, &server);
+            match tokio::time::timeout(LIMIT, killed).await {
+                Ok(Ok(())) => tracing::debug!(id, "what a dropped call ran was killed"),
+                Ok(Err(error)) => {
+                    tracing::warn!(id, %error, "what a dropped call runs cannot be killed");
+                }
+                Err(_) => tracing::warn!(id, "killing what a dropped call runs took too long"),
+            }
+        };
+        Kill {
+            killing: Box::pin(killing),
+        }
+    }
+}
+
+impl Future for Kill {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.killing.as_mut().poll(cx)
+    }
+}
+
+async fn kill(options: Opts, id: u32, server: &str) -> mysql_async::Result<()> {
+    let mut wire = loop {
+        match Conn::new(options.clone()).await {
+            Ok(conn) => break Wire::new(conn),
+            Err(ClientError::Server(said)) if TOO_MANY.contains(&said.code) => {
+                let _ = tokio::time::timeout(AGAIN, std::future::pending::<()>()).await;
+            }
+            Err(wrong) => return Err(wrong),
+        }
+    };
+    let here: Option<String> = wire.query_first(format!("SELECT {SERVER}")).await?;
+    if here.as_deref() != Some(server) {
+        // Somebody in between has led us elsewhere, where that number is another's.
+        tracing::warn!(
+            id,
+            "another server answers: what a dropped call runs goes on"
+        );
+        return Ok(());
+    }
+    match wire.query_drop(format!("KILL CONNECTION {id}")).await {
+        Err(ClientError::Server(said)) if said.code == NO_SUCH_THREAD => return wire.part().await,
+        killed => killed?,
+    }
+    // Only when it has gone has the server let go of its locks.
+    let left = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
+    while wire.query_first(&left).await? != Some(0_u64) {
+        wire.query_drop("DO SLEEP(0.002)").await?;
+    }
+    wire.part().await
+}

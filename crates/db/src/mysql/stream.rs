@@ -1,0 +1,279 @@
+//! Rows batch by batch.
+//!
+//! The server sends all rows, as fast as they are taken. What is left of them when nobody wants them any
+//! more has to be read: within a transaction to the end, outside of one for a moment, after which the
+//! connection is given up.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use mysql_async::prelude::{Protocol, Queryable};
+use mysql_async::{BinaryProtocol, Error as ClientError, Params, QueryResult, TextProtocol};
+
+use super::connection::{MysqlConnection, status_of};
+use super::error;
+use super::execute::is_stale;
+use super::param;
+use super::settle::ask;
+use super::statement::Statement;
+use super::types::Layout;
+use super::wire::Wire;
+use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
+use crate::{Error, Kind, Result};
+
+/// A batch has at most so many rows, and is given when it has so many bytes.
+const BATCH_ROWS: usize = 256;
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// So long the rest of a stream is read outside of a transaction.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A stream that has begun and has not been read to its end. While there is one, the connection is in
+/// use, whether or not anybody reads.
+pub(super) struct Stream {
+    layout: Arc<Layout>,
+    is_binary: bool,
+    /// The batch that is being read. The wire is in it.
+    reading: Option<BoxFuture<'static, Read>>,
+}
+
+/// What came of reading a batch.
+struct Read {
+    /// `None` if the other side has gone.
+    wire: Option<Wire>,
+    rows: Result<Batch>,
+    /// The stream is over, and the transaction is this.
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy)]
+struct Ended {
+    status: Status,
+    warnings: u64,
+}
+
+impl MysqlConnection {
+    /// Starts a statement and waits until its columns are known.
+    pub(super) async fn open_stream(&mut self, request: Request<'_>) -> Result<Arc<Columns>> {
+        if request.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let was_idle = self.status == Status::Idle;
+        let kept = self.cache.get(request.sql);
+        let was_kept = kept.is_some();
+        match self.start(&request, kept).await {
+            Err(wrong) if was_kept && was_idle && is_stale(&wrong) => {
+                self.cache.remove(request.sql);
+                self.start(&request, None).await
+            }
+            done => done,
+        }
+    }
+
+    async fn start(
+        &mut self,
+        request: &Request<'_>,
+        kept: Option<Statement>,
+    ) -> Result<Arc<Columns>> {
+        let params = param::to_raw(request.params, self.session.is_utc)?;
+        self.check_size(request.sql.len(), param::size_of(&params))?;
+        let is_binary = kept.is_some() || !params.is_empty();
+        // Its place on the server is worth less than a round trip at the end of the stream: it is kept,
+        // where statements are kept at all, and goes with the connection otherwise.
+        let statement = match kept {
+            None if is_binary => {
+                let keeps = request.cache && self.cache.is_on();
+                Some(self.make_statement(request.sql, keeps).await?)
+            }
+            kept => kept,
+        };
+        let wanted = statement
+            .as_ref()
+            .map_or(0, |statement| usize::from(statement.handle.num_params()));
+        if is_binary && wanted != params.len() {
+            return Err(error::wrong_count(wanted, params.len()));
+        }
+        self.depart().await?;
+        let wire = self.wire()?;
+        let described = match &statement {
+            Some(statement) => {
+                let params = match params.is_empty() {
+                    true => Params::Empty,
+                    false => Params::Positional(params),
+                };
+                let begun = wire.exec_iter(&statement.handle, params).await;
+                begun.map(|result| result.columns())
+            }
+            None => {
+                let begun = wire.query_iter(request.sql).await;
+                begun.map(|result| result.columns())
+            }
+        };
+        let described = match described {
+            Ok(described) => described.unwrap_or_default(),
+            Err(wrong) => return self.land(Err(wrong)).await,
+        };
+        let layout = match &statement {
+            Some(statement) if statement.layout.is_of(&described) => Arc::clone(&statement.layout),
+            _ => Layout::new(described, self.session.is_utc),
+        };
+        let columns = Arc::clone(&layout.columns);
+        self.stream = Some(Stream {
+            layout,
+            is_binary,
+            reading: None,
+        });
+        // The stream itself says now that there is more to come.
+        self.in_flight = false;
+        Ok(columns)
+    }
+
+    pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(Ok(None));
+        };
+        if stream.reading.is_none() {
+            let Some(wire) = self.wire.take() else {
+                self.lose();
+                return Poll::Ready(Err(error::broken()));
+            };
+            let layout = Arc::clone(&stream.layout);
+            stream.reading = Some(match stream.is_binary {
+                true => Box::pin(read::<BinaryProtocol>(wire, layout)),
+                false => Box::pin(read::<TextProtocol>(wire, layout)),
+            });
+        }
+        let Some(reading) = &mut stream.reading else {
+            return Poll::Ready(Ok(None));
+        };
+        let read = ready!(reading.as_mut().poll(cx));
+        stream.reading = None;
+        self.wire = read.wire;
+        if self.wire.is_none() {
+            self.lose();
+        }
+        if let Some(ended) = read.ended {
+            self.stream = None;
+            self.status = ended.status;
+            self.warnings = ended.warnings;
+        }
+        match read.rows {
+            Ok(rows) if rows.is_empty() => Poll::Ready(Ok(None)),
+            rows => Poll::Ready(rows.map(Some)),
+        }
+    }
+
+    /// Ends a stream before its last row.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the next one goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// Of the statement, whose rest has failed.
+    pub(super) async fn close_stream(&mut self) -> Result<()> {
+        if self.stream.is_none() {
+            return Ok(());
+        }
+        if self.status != Status::Idle {
+            return self.drain().await;
+        }
+        match tokio::time::timeout(PATIENCE, self.drain()).await {
+            Ok(drained) => drained,
+            Err(_) => {
+                self.give_up().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads what is left, and throws it away.
+    async fn drain(&mut self) -> Result<()> {
+        while poll_fn(|cx| self.poll_stream(cx)).await?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Reads rows until there are enough for a batch, or no more.
+async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>) -> Read {
+    let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
+    let mut wrong = None;
+    let outcome = fill::<P>(&mut wire, &layout, &mut rows, &mut wrong).await;
+    let rows = match wrong {
+        Some(wrong) => Err(wrong),
+        None => Ok(rows.finish()),
+    };
+    let (rows, ended) = match outcome {
+        Ok(Filled::Enough) => (rows, None),
+        Ok(Filled::Last) => {
+            let status = match status_of(&wire) {
+                Some(status) => status,
+                None => return Read::lost(error::broken()),
+            };
+            let warnings = u64::from(wire.get_warnings());
+            (rows, Some(Ended { status, warnings }))
+        }
+        Err(ClientError::Server(said)) => {
+            let said = error::from_server(said);
+            match ask(&mut wire).await {
+                Ok(status) => {
+                    let warnings = 0;
+                    (Err(said), Some(Ended { status, warnings }))
+                }
+                Err(_) => return Read::lost(error::closed_by(said)),
+            }
+        }
+        Err(wrong) => return Read::lost(error::lost(wrong)),
+    };
+    Read {
+        wire: Some(wire),
+        rows,
+        ended,
+    }
+}
+
+impl Read {
+    fn lost(error: Error) -> Self {
+        Read {
+            wire: None,
+            rows: Err(error),
+            ended: None,
+        }
+    }
+}
+
+enum Filled {
+    Enough,
+    /// That was all.
+    Last,
+}
+
+async fn fill<P: Protocol>(
+    wire: &mut Wire,
+    layout: &Layout,
+    rows: &mut BatchBuilder,
+    wrong: &mut Option<Error>,
+) -> mysql_async::Result<Filled> {
+    let mut result = QueryResult::<'_, '_, P>::new(&mut **wire);
+    while let Some(row) = result.next().await? {
+        if wrong.is_none() {
+            *wrong = layout.push(rows, &row).err();
+        }
+        if rows.rows() >= BATCH_ROWS || rows.bytes() >= BATCH_BYTES {
+            return Ok(Filled::Enough);
+        }
+    }
+    // CALL goes on after its first rows.
+    result.drop_result().await?;
+    Ok(Filled::Last)
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Stream").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! The driver of MySQL and MariaDB keeps every promise that the suite asks of a driver: by TCP, by TLS
+//! and by a unix socket. What it cannot do is said with `Lack`.
+#![cfg(feature = "mysql")]
+
+mod mysql_support;
+
+use cenote::mysql::Mysql;
+use cenote_testkit::suite::{Lack, Subject};
+
+use self::mysql_support::{dsn, own_database, unix_dsn};
+
+async fn subject(dsn: &str) -> Subject {
+    let dsn = own_database(dsn).await;
+    let subject = Subject::new(Mysql::new(), &dsn).expect("the DSN is right");
+    subject
+        .sql(|sql| {
+            sql.endless = Some("SELECT SLEEP(3600)".into());
+            sql.types.uint = Some("BIGINT UNSIGNED".into());
+            sql.types.text = Some("MEDIUMTEXT".into());
+            sql.types.bytes = Some("MEDIUMBLOB".into());
+            sql.types.date_time = Some("DATETIME(6)".into());
+            sql.types.timestamp = Some("TIMESTAMP(6) NULL".into());
+            sql.types.uuid = Some("UUID".into());
+            sql.types.json = Some("JSON".into());
+        })
+        // A connection on which a call was dropped is closed, and its query killed.
+        .lacks(Lack::Settling)
+        .unreachable("mysql:host=127.0.0.1;port=1;dbname=nowhere;user=nobody")
+        .expect("the DSN is right")
+}
+
+mod by_tcp {
+    use super::*;
+
+    async fn make() -> Subject {
+        subject(&(dsn() + ";sslmode=disable")).await
+    }
+
+    cenote_testkit::driver_suite!(make);
+}
+
+mod by_tls {
+    use super::*;
+
+    async fn make() -> Subject {
+        subject(&(dsn() + ";sslmode=require")).await
+    }
+
+    cenote_testkit::driver_suite!(make);
+}
+
+mod by_unix_socket {
+    use super::*;
+
+    async fn make() -> Subject {
+        subject(&unix_dsn()).await
+    }
+
+    cenote_testkit::driver_suite!(make);
+}
