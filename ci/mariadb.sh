@@ -99,8 +99,7 @@ CREATE OR REPLACE USER 'few'@'%' IDENTIFIED BY 'few-secret' WITH MAX_USER_CONNEC
 GRANT ALL ON cenote.* TO 'few'@'%';
 CREATE OR REPLACE USER 'plain'@'%' IDENTIFIED BY 'plain-secret';
 GRANT ALL ON cenote.* TO 'plain'@'%';
-CREATE OR REPLACE ROLE auditor;
-GRANT auditor TO 'cenote'@'%';
+CREATE OR REPLACE ROLE auditor WITH ADMIN 'cenote'@'%';
 SQL
 }
 

@@ -48,7 +48,6 @@ pub(super) enum SslMode {
     Disable,
     Prefer,
     Require,
-    VerifyCa,
     VerifyFull,
 }
 
@@ -177,16 +176,10 @@ impl Tls {
             let identity = ClientIdentity::new(certificate.clone().into(), key.clone().into());
             options = options.with_client_identity(Some(identity));
         }
-        // As in other clients: a root certificate that was given is one to check.
-        let checks_nothing = match self.mode {
-            SslMode::Prefer | SslMode::Require => self.roots.is_none(),
-            SslMode::Disable | SslMode::VerifyCa | SslMode::VerifyFull => false,
-        };
-        Some(
-            options
-                .with_danger_accept_invalid_certs(checks_nothing)
-                .with_danger_skip_domain_validation(self.mode != SslMode::VerifyFull),
-        )
+        // A root certificate that was given is one to check. With it goes the name: the client library
+        // cannot do one without the other.
+        let checks = self.mode == SslMode::VerifyFull || self.roots.is_some();
+        Some(options.with_danger_accept_invalid_certs(!checks))
     }
 }
 
@@ -235,7 +228,6 @@ fn read_tls(reader: &mut OptionReader<'_>) -> Result<Tls> {
             ("disable", SslMode::Disable),
             ("prefer", SslMode::Prefer),
             ("require", SslMode::Require),
-            ("verify-ca", SslMode::VerifyCa),
             ("verify-full", SslMode::VerifyFull),
         ],
     )?;

@@ -201,17 +201,27 @@ fn install_crypto() {
 }
 
 fn is_about_tls(wrong: &ClientError) -> bool {
-    matches!(
-        wrong,
-        ClientError::Driver(DriverError::NoClientSslFlagFromServer)
-            | ClientError::Io(IoError::Tls(_))
-    )
+    match wrong {
+        ClientError::Driver(DriverError::NoClientSslFlagFromServer) => true,
+        ClientError::Io(IoError::Tls(_)) => true,
+        ClientError::Io(IoError::Io(wrong)) => is_tls_failure(wrong),
+        _ => false,
+    }
+}
+
+/// A handshake that failed comes as an error of the socket.
+fn is_tls_failure(wrong: &io::Error) -> bool {
+    let inner = wrong.get_ref();
+    inner.is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>())
 }
 
 /// Why a connect failed.
 fn refused(wrong: ClientError) -> Error {
     match wrong {
         ClientError::Server(said) => error::from_server(said),
+        ClientError::Io(IoError::Io(wrong)) if is_tls_failure(&wrong) => {
+            Error::new(Kind::Connect, format!("TLS: {wrong}")).because(wrong)
+        }
         ClientError::Io(IoError::Io(wrong)) => unreachable_by(&wrong),
         ClientError::Io(IoError::Tls(wrong)) => {
             Error::new(Kind::Connect, format!("TLS: {wrong}")).because(wrong)

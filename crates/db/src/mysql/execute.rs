@@ -20,6 +20,8 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 struct Gathered {
     rows: Option<BatchBuilder>,
+    /// How many rows came last, wanted or not.
+    count: u64,
     /// What the rows look like.
     layout: Option<Arc<Layout>>,
     /// Rows could not be kept. They were read all the same.
@@ -68,7 +70,7 @@ impl MysqlConnection {
             Err(wrong) => Err(wrong),
         };
         let gathered = self.land(answer).await?;
-        self.outcome(gathered)
+        self.outcome(request.sql, gathered)
     }
 
     /// A kept statement that the server does not know any more, or wants prepared again, is run once more
@@ -141,7 +143,7 @@ impl MysqlConnection {
         {
             self.cache.set_layout(request.sql, layout);
         }
-        self.outcome(gathered)
+        self.outcome(request.sql, gathered)
     }
 
     /// Runs a statement with one set of parameters after the other.
@@ -249,16 +251,21 @@ impl MysqlConnection {
         }
     }
 
-    fn outcome(&mut self, gathered: Gathered) -> Result<Outcome> {
+    fn outcome(&mut self, sql: &str, gathered: Gathered) -> Result<Outcome> {
         if let Some(wrong) = gathered.wrong {
             return Err(wrong);
         }
         let wire = self.wire()?;
         let id = wire.last_insert_id().filter(|id| *id != 0);
         let rows: Option<Batch> = gathered.rows.map(BatchBuilder::finish);
+        let affected = match wire.affected_rows() {
+            // With RETURNING the server tells them by giving them.
+            0 if gathered.count > 0 && writes(sql) => gathered.count,
+            affected => affected,
+        };
         Ok(Outcome {
             rows,
-            affected: wire.affected_rows(),
+            affected,
             last_insert_id: id.and_then(|id| i64::try_from(id).ok()),
             warnings: u64::from(wire.get_warnings()),
         })
@@ -288,6 +295,16 @@ pub(super) fn is_stale(error: &Error) -> bool {
     error.kind() == crate::Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
 }
 
+/// It begins with a word that writes.
+fn writes(sql: &str) -> bool {
+    let word = sql.trim_start().get(..6);
+    let word = word.map(str::to_ascii_uppercase);
+    matches!(
+        word.as_deref(),
+        Some("INSERT" | "DELETE" | "UPDATE" | "REPLAC")
+    )
+}
+
 /// Reads an answer to its end.
 async fn gather<P: Protocol>(
     mut result: QueryResult<'_, '_, P>,
@@ -308,7 +325,9 @@ async fn gather<P: Protocol>(
             _ => Layout::new(described, reading.is_utc),
         };
         let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
+        gathered.count = 0;
         while let Some(row) = result.next().await? {
+            gathered.count += 1;
             if reading.rows && gathered.wrong.is_none() {
                 gathered.wrong = layout.push(&mut rows, &row).err();
             }
