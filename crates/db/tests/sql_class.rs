@@ -39,7 +39,7 @@ fn plain_statements_leave_every_session_alone() {
                 "SELECT temp, temporary FROM weather",
                 "SELECT 'SET x = 1', \"lock\", 'get_lock(1)'",
                 "SELECT 1 /* SET x = 1; */ -- PRAGMA x",
-                "SELECT last_insert_rowid(), nextval('s'), last_insert_id(), changes()",
+                "SELECT nextval('s'), last_insert_id(), count(*)",
                 "SELECT a FROM set_of_things, pragma_like, listen",
                 "",
                 "  ",
@@ -50,6 +50,10 @@ fn plain_statements_leave_every_session_alone() {
             ],
         );
     }
+    leaves_the_session_alone(
+        &Dialect::SQLITE,
+        &["SELECT last_insert_rowid(), changes(), own_function(a)"],
+    );
 }
 
 #[test]

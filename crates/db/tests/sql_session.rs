@@ -218,8 +218,6 @@ fn mysql_session_statements_are_known() {
             "SELECT @@version",
             "SELECT @@session.sql_mode, @@global.x",
             "SELECT IS_FREE_LOCK('a'), LAST_INSERT_ID(), FOUND_ROWS()",
-            "SELECT get_locks(1), GET_LOC('a')",
-            "SELECT GÉT_LOCKS('a', 1)",
             "SELECT '@a', `@b`, \"@c\" -- @d",
             "SELECT 1 # @a",
             "EXPLAIN FORMAT=JSON SELECT 1",
@@ -227,6 +225,44 @@ fn mysql_session_statements_are_known() {
             "SELECT a FROM t FOR UPDATE",
             "CREATE FULLTEXT INDEX i ON t (a)",
             "CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW INSERT INTO u VALUES (1)",
+        ],
+    );
+}
+
+#[test]
+fn a_function_that_is_none_of_mysqls_own_harmless_ones_touches_the_session() {
+    touches(
+        &Dialect::MYSQL,
+        &[
+            "SELECT get_locks(1), GET_LOC('a')",
+            "SELECT GÉT_LOCKS('a', 1)",
+            "SELECT mine()",
+            "SELECT mine (1) FROM t",
+            "SELECT `mine`(1)",
+            "SELECT COUNT(*) FROM t WHERE shop.mine(a) > 1",
+            "SELECT `shop`.`count`(a) FROM t WHERE other.`mine` (a)",
+            "INSERT INTO t (a) VALUES (mine(1))",
+            "UPDATE t SET a = mine(a)",
+            "DELETE FROM t WHERE mine(a)",
+            "REPLACE INTO t SELECT mine(a) FROM u",
+            "CREATE TABLE t AS SELECT mine(a) FROM u",
+            "WITH x (a) AS (SELECT mine(1)) SELECT * FROM x",
+        ],
+    );
+    leaves_the_session_alone(
+        &Dialect::MYSQL,
+        &[
+            "INSERT INTO t (a, b) VALUES (?, NOW()) ON DUPLICATE KEY UPDATE a = VALUES(a)",
+            "INSERT INTO `shop`.`t` (a) SELECT a FROM u",
+            "INSERT INTO shop . t(a) VALUES (1), (2) RETURNING (a)",
+            "REPLACE INTO t (a) VALUES (CAST(? AS DECIMAL(10, 2)))",
+            "SELECT COUNT(*), sum(a), `Max`(b) FROM (SELECT 1) t WHERE a IN (1, 2) AND (b OR NOT (c))",
+            "SELECT a FROM t LEFT JOIN u USING (id) WHERE EXISTS (SELECT 1) ORDER BY (a)",
+            "SELECT ROW_NUMBER() OVER (PARTITION BY (a)) FROM t FORCE INDEX (i)",
+            "SELECT JSON_EXTRACT(a, '$.b'), MATCH (a) AGAINST ('x') FROM t PARTITION (p0)",
+            "WITH x (a) AS (SELECT 1) SELECT * FROM x",
+            "CREATE TABLE t (id INT(11), KEY i (id), CHECK (id > 0))",
+            "ALTER TABLE t ADD INDEX own_name (a)",
         ],
     );
 }

@@ -26,7 +26,8 @@ pub struct Class {
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
     ///
     /// as long as nothing in it is known to change a session: the dialect's
-    /// [`session_functions`](Dialect::session_functions),
+    /// [`session_functions`](Dialect::session_functions), and all that are not
+    /// [known](Dialect::only_known_functions) where that is asked for;
     /// [`user_variables`](Dialect::user_variables) and [`hash_tables`](Dialect::hash_tables),
     /// INTO a temporary table, names that begin with `pg_temp`, writing to `pg_settings`,
     /// `SQL_CALC_FOUND_ROWS`, executable comments.

@@ -75,6 +75,9 @@ pub struct Dialect {
     pub hash_tables: bool,
     /// Functions with which a plain SELECT can change the session, in any order.
     pub session_functions: &'static [&'static [SessionFunction]],
+    /// A function that is none of the database's own harmless ones may change the session: they are
+    /// known by name. Where it is off, only the [`session_functions`](Dialect::session_functions) may.
+    pub only_known_functions: bool,
 }
 
 /// How a database itself writes placeholders.
@@ -175,6 +178,7 @@ impl Dialect {
         unseparated_statements: false,
         hash_tables: false,
         session_functions: &[session::MYSQL],
+        only_known_functions: true,
         ..Dialect::ODBC
     };
 
@@ -209,5 +213,6 @@ impl Dialect {
         user_variables: true,
         hash_tables: true,
         session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],
+        only_known_functions: false,
     };
 }

@@ -33,6 +33,7 @@
 
 mod class;
 mod dialect;
+mod harmless;
 mod lexer;
 mod placeholders;
 mod plan;

@@ -3,6 +3,7 @@
 //! What that comes to is decided in [`verdict`](super::verdict).
 
 use super::dialect::Dialect;
+use super::harmless::is_harmless_in_mysql;
 use super::lexer::{Kind, Token};
 use super::session::SessionEffect;
 use super::words::{Keyword, keyword};
@@ -46,6 +47,8 @@ pub(super) struct Notes {
     pub(super) temporary: bool,
     /// INTO.
     pub(super) into: bool,
+    /// SELECT, anywhere.
+    selects: bool,
     /// INTO a temporary table.
     pub(super) into_temporary: bool,
     /// A word that makes a SELECT more than a read.
@@ -161,6 +164,7 @@ impl Notes {
         side_door: false,
         temporary: false,
         into: false,
+        selects: false,
         into_temporary: false,
         writes: false,
         global: false,
@@ -189,6 +193,20 @@ const EXPLAIN_OPTIONS: &[&str] = &[
 
 pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+fn is_name_letter(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '_' | '$')
+}
+
+/// The text before its last name.
+fn without_last_name(text: &str) -> &str {
+    let text = text.trim_end();
+    let rest = match text.strip_suffix('`') {
+        Some(quoted) => quoted.rsplit_once('`').map_or("", |(before, _)| before),
+        None => text.trim_end_matches(is_name_letter),
+    };
+    rest.trim_end()
 }
 
 fn is_temporary_schema(name: &[u8]) -> bool {
@@ -282,6 +300,7 @@ impl<'a> Statement<'a> {
                 | Keyword::Lock,
             ) => notes.writes = true,
             Some(Keyword::Into) => notes.into = true,
+            Some(Keyword::Select) => notes.selects = true,
             Some(Keyword::Temp | Keyword::Temporary) => {
                 notes.temporary = true;
                 notes.into_temporary |= match notes.last_word {
@@ -361,7 +380,10 @@ impl<'a> Statement<'a> {
             .iter()
             .flat_map(|table| table.iter())
             .find(|function| function.is_called_by(name));
-        let Some(known) = known else { return };
+        let Some(known) = known else {
+            self.notes.side_door |= self.dialect.only_known_functions && self.is_unknown_call(name);
+            return;
+        };
         match known.effect {
             SessionEffect::Changes => {
                 self.notes.side_door = true;
@@ -389,6 +411,25 @@ impl<'a> Statement<'a> {
         if nothing_before && selects && self.notes.depth == 0 {
             self.notes.alone = Alone::Open;
         }
+    }
+
+    /// A call of what may be the application's own function. The columns of a table that follow its name
+    /// are none.
+    fn is_unknown_call(&self, name: &str) -> bool {
+        let defines = matches!(
+            self.verb(),
+            Some(Keyword::Create | Keyword::Alter | Keyword::Drop)
+        );
+        if defines && !self.notes.selects || is_harmless_in_mysql(name) {
+            return false;
+        }
+        let before = self.sql[..self.notes.name.start].trim_end();
+        let before = match before.strip_suffix('.') {
+            Some(qualified) => without_last_name(qualified),
+            None => before,
+        };
+        let word = before.rsplit(|c: char| !is_name_letter(c)).next();
+        !word.is_some_and(|word| is_one_of(word, &["into", "with"]))
     }
 
     fn close(&mut self) {
