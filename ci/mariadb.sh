@@ -106,7 +106,7 @@ SQL
 # What every server is told. Nothing of the data outlives the tests.
 settings() {
     printf '%s\n' --no-defaults --skip-log-bin --skip-name-resolve --performance-schema=off \
-        --innodb-buffer-pool-size=24M --innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=0 \
+        --innodb-buffer-pool-size=24M --innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=2 \
         --innodb-flush-method=nosync --innodb-doublewrite=0 --character-set-server=utf8mb4 \
         --key-buffer-size=1M --aria-pagecache-buffer-size=1M --max-connections=200 \
         --default-time-zone=+02:00 --local-infile=1
@@ -133,8 +133,11 @@ serve() {
     local data="$1" port="$2" socket="$3" given
     shift 3
     mapfile -t given < <(settings)
+    # A server that starts clears up where it keeps temporary tables, those of others included.
+    mkdir -p "$socket.tmp"
+    own_by_server "$socket.tmp"
     as_server mariadbd "${given[@]}" --datadir="$data" --port="$port" --socket="$socket" \
-        --pid-file="$data/server.pid" --bind-address=127.0.0.1 --init-file="$home/users.sql" "$@"
+        --tmpdir="$socket.tmp" --pid-file="$data/server.pid" --bind-address=127.0.0.1 --init-file="$home/users.sql" "$@"
 }
 
 # ---- to start and to stop --------------------------------------------------

@@ -3,6 +3,7 @@
 //! One without parameters is sent as text, which takes one round trip; one with parameters is prepared,
 //! kept, and answered in binary.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use mysql_async::prelude::{Protocol, Queryable};
@@ -192,7 +193,11 @@ impl MysqlConnection {
         self.depart().await?;
         // The client library looks for `:name` of its own, and takes what stands in quotes for one at
         // times. Behind an empty comment it looks for nothing.
-        let answer = self.wire()?.prep(format!("/**/{sql}")).await;
+        let text = match sql.contains(':') {
+            true => Cow::Owned(format!("/**/{sql}")),
+            false => Cow::Borrowed(sql),
+        };
+        let answer = self.wire()?.prep(text).await;
         let handle = match answer {
             Ok(handle) => handle,
             Err(wrong) => return self.land(Err(wrong)).await,

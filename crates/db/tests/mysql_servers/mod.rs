@@ -7,7 +7,6 @@
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
 pub(crate) mod own;
-#[path = "../postgres_servers/proxy.rs"]
 pub(crate) mod proxy;
 
 use std::collections::hash_map::RandomState;

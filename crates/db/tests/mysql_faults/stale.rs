@@ -1,0 +1,176 @@
+//! Prepared statements that the server does not know any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cenote::driver::{Connection, Value};
+use cenote::mysql::MysqlConnection;
+use cenote::{Db, Error};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use crate::servers::{assert_whole, dsn_at, own_database_at, port};
+
+/// A way to the server on which the numbers of statements can be spoilt.
+struct Spoiler {
+    port: u16,
+    /// So many of the next executions are of a statement that nobody has prepared.
+    spoil: Arc<AtomicUsize>,
+    accepting: AbortHandle,
+}
+
+const COM_STMT_EXECUTE: u8 = 0x17;
+
+impl Spoiler {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().port();
+        let spoil = Arc::new(AtomicUsize::new(0));
+        let shared = Arc::clone(&spoil);
+        let accepting = spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port())).await.unwrap();
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                let spoil = Arc::clone(&shared);
+                spawn(async move {
+                    let _ = carry(from_client, to_server, Some(&spoil)).await;
+                });
+                spawn(async move {
+                    let _ = carry(from_server, to_client, None).await;
+                });
+            }
+        });
+        Spoiler {
+            port: at,
+            spoil,
+            accepting,
+        }
+    }
+
+    fn spoil_next(&self) {
+        self.spoil.store(1, Ordering::SeqCst);
+    }
+
+    fn has_spoilt(&self) -> bool {
+        self.spoil.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Drop for Spoiler {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the network is no part of the program, and has its own tasks"
+)]
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    tokio::task::spawn(task).abort_handle()
+}
+
+/// Carries packet by packet: four bytes of length and number, and what they announce.
+async fn carry(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    spoil: Option<&AtomicUsize>,
+) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 4];
+        from.read_exact(&mut head).await?;
+        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+        let mut body = vec![0; usize::try_from(length).unwrap()];
+        from.read_exact(&mut body).await?;
+        if let Some(spoil) = spoil
+            && body.first() == Some(&COM_STMT_EXECUTE)
+            && spoil
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok()
+        {
+            body[1..5].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+        }
+        to.write_all(&head).await?;
+        to.write_all(&body).await?;
+        to.flush().await?;
+    }
+}
+
+async fn prepared_so_far(db: &Db) -> u64 {
+    let mut link = db.pool().unwrap().acquire().await.unwrap();
+    let own = link.driver().as_any().downcast_mut::<MysqlConnection>();
+    own.expect("it is MySQL's").prepared_statements()
+}
+
+/// C-009
+#[tokio::test]
+async fn a_statement_that_the_server_has_forgotten_is_prepared_again_once_and_nobody_notices() {
+    let spoiler = Spoiler::new().await;
+    let db = Db::builder(&dsn_at(spoiler.port))
+        .max(1)
+        .open()
+        .await
+        .unwrap();
+    let ask = async |n: i64| db.query_as_one::<i64>("SELECT ? + 1", (n,)).await;
+    assert_eq!(ask(1).await.unwrap(), 2);
+    assert_eq!(prepared_so_far(&db).await, 1);
+    for n in 2..5 {
+        spoiler.spoil_next();
+        assert_eq!(ask(n).await.unwrap(), n + 1);
+        assert!(spoiler.has_spoilt());
+        assert_eq!(prepared_so_far(&db).await, u64::try_from(n).unwrap());
+    }
+    assert_eq!(ask(9).await.unwrap(), 10);
+    assert_eq!(prepared_so_far(&db).await, 4);
+    // The same for a stream.
+    spoiler.spoil_next();
+    let mut rows = db.stream("SELECT ? + 1", (6,)).await.unwrap();
+    let row = rows.next().await.unwrap().unwrap();
+    assert_eq!(row.get::<i64>(0).unwrap(), 7);
+    assert!(spoiler.has_spoilt());
+    drop(rows);
+    assert_whole(&db).await;
+}
+
+#[tokio::test]
+async fn in_a_transaction_a_forgotten_statement_is_an_error_and_the_transaction_goes_on() {
+    let spoiler = Spoiler::new().await;
+    let db = own_database_at(&dsn_at(spoiler.port), |builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let insert = async |n: i64| db.exec("INSERT INTO t VALUES (?)", (n,)).await;
+    insert(0).await.unwrap();
+    let outcome: Result<(), Error> = db
+        .transaction(async || {
+            insert(1).await?;
+            spoiler.spoil_next();
+            let error = insert(2).await.unwrap_err();
+            assert_eq!(error.code(), Some(1243), "{error}");
+            insert(3).await.map(drop)
+        })
+        .await;
+    outcome.unwrap();
+    let rows = db.query("SELECT n FROM t ORDER BY n", ()).await.unwrap();
+    let rows: Vec<_> = rows.iter().map(|row| row.value(0).unwrap()).collect();
+    assert_eq!(rows, [0, 1, 3].map(Value::Int));
+    assert_whole(&db).await;
+}
+
+/// The driver's own counts are what the tests above rely on.
+#[tokio::test]
+async fn the_driver_counts_what_it_prepares() {
+    let db = Db::builder(&dsn_at(port())).max(1).open().await.unwrap();
+    let mut link = db.pool().unwrap().acquire().await.unwrap();
+    let connection: &mut dyn Connection = link.driver();
+    for _ in 0..2 {
+        connection.prepare("SELECT ?").await.unwrap();
+    }
+    let own = connection
+        .as_any()
+        .downcast_mut::<MysqlConnection>()
+        .unwrap();
+    assert_eq!((own.prepared_statements(), own.kept_statements()), (1, 1));
+}
