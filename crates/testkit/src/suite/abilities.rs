@@ -83,7 +83,7 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
 pub async fn check_table(subject: &Subject, page: &str, column: &str) {
     let found = abilities(subject).await;
     let table: Vec<Vec<&str>> = page.lines().filter_map(cells).collect();
-    let headed = |row: &&Vec<&str>| row.iter().any(|cell| *cell == column);
+    let headed = |row: &&Vec<&str>| row.contains(&column);
     let place = table.iter().find(headed).and_then(|head| {
         let place = head.iter().position(|cell| *cell == column);
         place.filter(|place| *place > 0)
