@@ -10,6 +10,7 @@
 #   longer loom models     LOOM_MAX_PREEMPTIONS=3 ci/test.sh
 #   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh
 #   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh
+#   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
 #
 # Nothing outlives the run: servers listen on loopback, on ports of their own,
 # with their data in a temporary directory, and are stopped at the end, also
@@ -77,7 +78,8 @@ stop_everything() {
     if ((status == 0)); then
         printf '\n== [%4d s] all checks passed\n' "$SECONDS"
         echo "Left out: longer loom models (LOOM_MAX_PREEMPTIONS=3), property tests" \
-            "(CENOTE_PROPERTY_CASES=100000) and stress (CENOTE_STRESS_SECONDS=30); set these and run ci/test.sh."
+            "(CENOTE_PROPERTY_CASES=100000) and stress (CENOTE_STRESS_SECONDS=30); set these and run ci/test.sh." \
+            "And ThreadSanitizer: CENOTE_TSAN=1 crates/capi/test.sh."
     else
         printf '\n== [%4d s] FAILED, exit code %d\n' "$SECONDS" "$status" >&2
         echo "Disk space left: $(df -h --output=avail . | tail -1)" >&2
@@ -206,6 +208,7 @@ command -v cargo >/dev/null || die "not found: cargo. Please install Rust first.
 need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer mariadbd=mariadb-server \
     openssl=openssl
 need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql
+need gcc=gcc g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
 export CENOTE_TEST_REDIS_SERVER
@@ -225,5 +228,6 @@ step "documentation" check_docs
 if [[ -e crates/pool/tests/loom.rs ]]; then
     step "loom models" check_loom
 fi
+step "C API" crates/capi/test.sh
 step "instructions a checkout" bench/instructions.sh --check
 step "package" cargo package -p cenote-pool --allow-dirty --no-verify
