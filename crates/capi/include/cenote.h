@@ -456,8 +456,8 @@ typedef struct cenote_runtime {
     void (*timer)(void *data, uint64_t at, cenote_run_fn run, void *arg);
     /**
      * Sees to it that run(arg) is called soon on the host's thread, from its loop.
-     * Called on any thread; must not call run(arg) itself. Returns 0, or anything else if the loop takes
-     * no more: then what was to be done is cancelled.
+     * Called on any thread; must not call run(arg) itself. Returns 0, or anything else
+     * if the loop takes no more: then what was to be done is cancelled.
      */
     int (*post)(void *data, cenote_run_fn run, void *arg);
     /**
@@ -1204,7 +1204,8 @@ int cenote_pool_is_closed(struct cenote_pool *pool);
  * Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
  * calls `on_done` exactly once, later, where callbacks run; never inside this call.
  * `waiter` may be NULL; otherwise it is written before `on_done` can run, and
- * cenote_waiter_cancel takes it.
+ * cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
+ * the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
  *
  * Returns CENOTE_OK, and then `on_done` will be called; CENOTE_ERR_ARGUMENT,
  * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then it will not.

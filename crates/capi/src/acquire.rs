@@ -12,7 +12,7 @@ use std::time::Duration;
 use rust_pool::{AcquireError, OwnedLease, Pool, Runtime, ThreadRuntime};
 
 use crate::body::Body;
-use crate::callbacks::{CallbackError, Callbacks};
+use crate::callbacks::{CallbackError, Callbacks, not_deferred};
 use crate::error::{
     CENOTE_EMPTY, CENOTE_ERR_CANCELLED, CENOTE_ERR_TIMEOUT, CENOTE_OK, Fault, boundary,
 };
@@ -285,8 +285,9 @@ fn wait_on<F: Future>(
     let waker = WAKER.try_with(Waker::clone);
     let waker = waker.unwrap_or_else(|_| Waker::from(Arc::new(Unpark(thread::current()))));
     let mut left = limit;
+    let mut context = Context::from_waker(&waker);
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(output) = not_deferred(|| future.as_mut().poll(&mut context)) {
             return Some(output);
         }
         if must_not_block {

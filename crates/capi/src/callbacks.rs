@@ -134,6 +134,16 @@ thread_local! {
 /// Runs something that must not call back on this thread, without a host: a callback
 /// that would, runs on the background thread later.
 pub(crate) fn deferred<T>(run: impl FnOnce() -> T) -> T {
+    with_deferred(true, run)
+}
+
+/// Runs something that may call back on this thread, even inside of [`deferred`]: a
+/// strategy, which is asked there, may acquire from another pool.
+pub(crate) fn not_deferred<T>(run: impl FnOnce() -> T) -> T {
+    with_deferred(false, run)
+}
+
+fn with_deferred<T>(deferred: bool, run: impl FnOnce() -> T) -> T {
     struct Back(bool);
 
     impl Drop for Back {
@@ -142,7 +152,7 @@ pub(crate) fn deferred<T>(run: impl FnOnce() -> T) -> T {
         }
     }
 
-    let _back = Back(DEFERRED.replace(true));
+    let _back = Back(DEFERRED.replace(deferred));
     run()
 }
 

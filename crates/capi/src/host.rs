@@ -43,8 +43,8 @@ pub struct cenote_runtime {
         unsafe extern "C" fn(data: *mut c_void, at: u64, run: cenote_run_fn, arg: *mut c_void),
     >,
     /// Sees to it that run(arg) is called soon on the host's thread, from its loop.
-    /// Called on any thread; must not call run(arg) itself. Returns 0, or anything else if the loop takes
-    /// no more: then what was to be done is cancelled.
+    /// Called on any thread; must not call run(arg) itself. Returns 0, or anything else
+    /// if the loop takes no more: then what was to be done is cancelled.
     pub post: Option<
         unsafe extern "C" fn(data: *mut c_void, run: cenote_run_fn, arg: *mut c_void) -> c_int,
     >,
@@ -167,7 +167,7 @@ impl Host {
         }
         let taken = match self.table.post {
             // SAFETY: C's function with C's data.
-            Some(post) => unsafe { post(self.table.data, Some(run), self.arg()) == 0 },
+            Some(post) => unsafe { post(self.table.data, Some(run_posted), self.arg()) == 0 },
             None => false,
         };
         if !taken {
@@ -182,13 +182,14 @@ impl Host {
 
     /// Does what there is to do, once around: what becomes ready meanwhile has to wait
     /// for the next call, so that the host's loop gets its turn.
-    fn run(self: &Arc<Self>) {
+    fn run(self: &Arc<Self>, called_by: CalledBy) {
         let now = self.now();
         let (due, jobs) = {
             let mut todo = self.lock();
-            todo.posted = false;
-            if todo.armed.is_some_and(|armed| armed <= now) {
-                todo.armed = None;
+            match called_by {
+                CalledBy::Post => todo.posted = false,
+                // Also if it came too early: then it has to be set again.
+                CalledBy::Timer => todo.armed = None,
             }
             let mut due = Vec::new();
             while let Some(timer) = todo.timers.first_entry()
@@ -224,7 +225,7 @@ impl Host {
         let at = at.map_or(CENOTE_NEVER, |at| self.in_their_time(at));
         if let Some(timer) = self.table.timer {
             // SAFETY: C's function with C's data, on its own thread.
-            unsafe { timer(self.table.data, at, Some(run), self.arg()) };
+            unsafe { timer(self.table.data, at, Some(run_due), self.arg()) };
         }
     }
 
@@ -255,12 +256,28 @@ impl Host {
     }
 }
 
-/// What a host calls.
-unsafe extern "C" fn run(arg: *mut c_void) {
+/// Why a host calls.
+#[derive(Clone, Copy)]
+enum CalledBy {
+    Post,
+    Timer,
+}
+
+/// What a host calls that was asked to by `post`.
+unsafe extern "C" fn run_posted(arg: *mut c_void) {
+    run(arg, CalledBy::Post);
+}
+
+/// What a host calls that was asked to by `timer`.
+unsafe extern "C" fn run_due(arg: *mut c_void) {
+    run(arg, CalledBy::Timer);
+}
+
+fn run(arg: *mut c_void, called_by: CalledBy) {
     let host = hosts().get(&arg.addr()).cloned();
     if let Some(host) = host {
         // No panic may reach C, and each job catches its own.
-        let _ = catch_unwind(AssertUnwindSafe(|| host.run()));
+        let _ = catch_unwind(AssertUnwindSafe(|| host.run(called_by)));
     }
 }
 

@@ -37,7 +37,9 @@ impl cenote_lease {
     };
 }
 
-/// One resource, seen from C.
+/// One resource, seen from C. On cache lines of its own, because threads that have
+/// different ones should not disturb each other.
+#[repr(align(128))]
 pub(crate) struct Loan {
     /// Odd while it is on loan; grows with every lease and every return.
     ticket: AtomicU64,

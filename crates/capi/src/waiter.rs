@@ -37,7 +37,8 @@ pub type cenote_done_fn = Option<
 /// Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
 /// calls `on_done` exactly once, later, where callbacks run; never inside this call.
 /// `waiter` may be NULL; otherwise it is written before `on_done` can run, and
-/// cenote_waiter_cancel takes it.
+/// cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
+/// the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
 ///
 /// Returns CENOTE_OK, and then `on_done` will be called; CENOTE_ERR_ARGUMENT,
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then it will not.

@@ -210,6 +210,64 @@ static void a_callback_may_use_the_pool_but_not_block_its_thread(void) {
     end(pool, &m);
 }
 
+/* A strategy that uses another pool, whose callbacks have to run on this thread then. */
+typedef struct advisor {
+    cenote_pool *other;
+    pthread_t asker;
+    int used;
+} advisor;
+
+static int open_at_once(void *data, cenote_pool *pool, uint32_t state, const char *why) {
+    (void)data;
+    (void)pool;
+    (void)state;
+    (void)why;
+    return 1;
+}
+
+static int use_another_pool(void *data, cenote_pool *pool) {
+    advisor *a = data;
+    (void)pool;
+    if (pthread_equal(pthread_self(), a->asker)) {
+        cenote_lease lease = acquired(a->other);
+        CHECK_OK(cenote_release(a->other, &lease));
+        lease = acquired(a->other);
+        CHECK_OK(cenote_release(a->other, &lease));
+        a->used = 1;
+    }
+    return 0;
+}
+
+static void a_strategy_may_use_another_pool_inside_an_async_acquire(void) {
+    makers m, n;
+    result r;
+    advisor a = {NULL, pthread_self(), 0};
+    cenote_strategy strategy = {0};
+    cenote_options others = things(&n, 0, 1);
+    cenote_options options = things(&m, 0, 1);
+    others.before_acquire = thing_before_acquire;
+    a.other = pool_of(&others);
+    strategy.size = sizeof strategy;
+    strategy.data = &a;
+    strategy.report_failure = open_at_once;
+    strategy.should_recover = use_another_pool;
+    strategy.cool_down_ms = 1;
+    options.strategy = &strategy;
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease none;
+    m.fail_create = -1;
+    CHECK(cenote_acquire(pool, CENOTE_FOREVER, &none) == CENOTE_ERR_CREATE);
+    /* Whoever comes first after each cool-down is asked: this thread, sooner or later. */
+    for (int patience = 100000; !a.used; patience--) {
+        CHECK(patience > 0);
+        ask(pool, CENOTE_FOREVER, &r, NULL);
+        check_done(&r, CENOTE_ERR_UNAVAILABLE);
+    }
+    CHECK(n.acquiring >= 1);
+    end(pool, &m);
+    end(a.other, &n);
+}
+
 /* Cancels race with releases: whoever wins, each is called once and nothing is lost. */
 static void cancels_that_race_with_releases_lose_nothing(void) {
     makers m;
@@ -253,6 +311,7 @@ int main(void) {
     RUN(closing_and_the_last_reference_call_back_once);
     RUN(an_async_acquire_of_a_closed_pool_calls_back_too);
     RUN(a_callback_may_use_the_pool_but_not_block_its_thread);
+    RUN(a_strategy_may_use_another_pool_inside_an_async_acquire);
     RUN(cancels_that_race_with_releases_lose_nothing);
     return 0;
 }

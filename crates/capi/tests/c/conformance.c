@@ -12,6 +12,7 @@
  *   P-057              there is no unwinding in C
  *   P-060a .. P-061    waiters that are woken and have not run yet: async.c, host.c
  *   P-063a, P-063b     as above: host.c
+ *   P-065b             as above: host.c
  *   P-053a, P-053b     cycles are the host's matter: cenote_pool_visit, in events.c
  *   P-056              callbacks do not wait in C, so nobody can sample inside one but
  *                      another thread: hammer.c samples
@@ -412,6 +413,50 @@ static void a_broken_resource_makes_room_for_one_who_waits(void) {
     end(pool, &m);
 }
 
+/* A factory that is slow: it is done when the gate is open. */
+static atomic_int gate;
+
+static int create_at_the_gate(void *data, void **resource) {
+    int code = thing_create(data, resource);
+    UNTIL(atomic_load(&gate));
+    return code;
+}
+
+static void *acquire_and_release(void *arg) {
+    worker *w = arg;
+    w->code = cenote_acquire(w->pool, CENOTE_FOREVER, &w->lease);
+    CHECK(w->code == CENOTE_OK);
+    CHECK_OK(cenote_release(w->pool, &w->lease));
+    return NULL;
+}
+
+/* P-024x */
+static void slow_creations_never_exceed_the_maximum(void) {
+    enum { MANY = 10, MAX = 3 };
+    makers m;
+    worker w[MANY];
+    cenote_options options = things(&m, 0, MAX);
+    options.create = create_at_the_gate;
+    cenote_pool *pool = pool_of(&options);
+    atomic_store(&gate, 0);
+    for (int i = 0; i < MANY; i++) {
+        memset(&w[i], 0, sizeof w[i]);
+        w[i].pool = pool;
+        CHECK(pthread_create(&w[i].thread, NULL, acquire_and_release, &w[i]) == 0);
+    }
+    UNTIL(cenote_pool_waiting(pool) == MANY);
+    CHECK(m.created == MAX);
+    CHECK(cenote_pool_total(pool) == MAX);
+    CHECK(try_gives_nothing(pool));
+    atomic_store(&gate, 1);
+    for (int i = 0; i < MANY; i++) {
+        join(&w[i]);
+    }
+    CHECK(m.created == MAX);
+    check_counts(pool, MAX, MAX, 0);
+    end(pool, &m);
+}
+
 /* P-031, P-038a, P-038b, P-055a */
 static void time_runs_out_and_leaves_nothing_behind(void) {
     int64_t times[] = {0, 1, 50};
@@ -698,6 +743,7 @@ int main(void) {
     RUN(waiters_are_all_served_in_order);
     RUN(a_release_does_not_barge);
     RUN(a_broken_resource_makes_room_for_one_who_waits);
+    RUN(slow_creations_never_exceed_the_maximum);
     RUN(time_runs_out_and_leaves_nothing_behind);
     RUN(close_destroys_the_idle_ones_oldest_first_and_once);
     RUN(a_closed_pool_gives_nothing);

@@ -282,6 +282,35 @@ static void what_is_reserved_for_a_waiter_is_nobody_elses_and_goes_on_when_it_ca
     end_hosted(pool, &m);
 }
 
+/* P-065b */
+static void what_is_not_reserved_stays_available(void) {
+    makers m;
+    result r;
+    cenote_lease leases[3];
+    cenote_status status = {0};
+    cenote_options options = hosted(&m, 0, 3);
+    cenote_pool *pool = pool_of(&options);
+    for (int i = 0; i < 3; i++) {
+        leases[i] = acquired(pool);
+    }
+    ask(pool, CENOTE_FOREVER, &r, NULL);
+    turn_until_quiet();
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(cenote_release(pool, &leases[i]));
+    }
+    status.size = sizeof status;
+    CHECK_OK(cenote_pool_status(pool, &status));
+    CHECK(status.idle == 3 && status.reserved == 1);
+    cenote_lease lease = tried(pool);
+    turn_until_quiet();
+    check_done(&r, CENOTE_OK);
+    CHECK(r.lease.resource != lease.resource);
+    CHECK_OK(cenote_release(pool, &lease));
+    CHECK_OK(cenote_release(pool, &r.lease));
+    CHECK(m.created == 3);
+    end_hosted(pool, &m);
+}
+
 /* P-063a, P-063b */
 static void a_pool_that_closes_takes_a_reservation_back(void) {
     makers m;
@@ -311,6 +340,30 @@ static void time_runs_out_by_the_hosts_clock(void) {
     pass(49);
     CHECK(r.calls == 0);
     pass(2);
+    check_done(&r, CENOTE_ERR_TIMEOUT);
+    CHECK_OK(cenote_release(pool, &lease));
+    end_hosted(pool, &m);
+}
+
+static void a_timer_that_comes_too_early_is_set_again(void) {
+    makers m;
+    result r;
+    int early = 0;
+    cenote_options options = hosted(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    ask(pool, 50, &r, NULL);
+    pass(10);
+    for (int i = 0; i < MANY; i++) {
+        if (host.timers[i].what.run != NULL) {
+            job soon = host.timers[i].what;
+            host.timers[i].what.run = NULL;
+            soon.run(soon.arg);
+            early++;
+        }
+    }
+    CHECK(early == 1 && r.calls == 0);
+    pass(41);
     check_done(&r, CENOTE_ERR_TIMEOUT);
     CHECK_OK(cenote_release(pool, &lease));
     end_hosted(pool, &m);
@@ -674,8 +727,10 @@ int main(void) {
     RUN(an_acquire_on_the_hosts_thread_never_waits);
     RUN(waiters_are_called_back_when_the_loop_runs_in_order);
     RUN(what_is_reserved_for_a_waiter_is_nobody_elses_and_goes_on_when_it_cancels);
+    RUN(what_is_not_reserved_stays_available);
     RUN(a_pool_that_closes_takes_a_reservation_back);
     RUN(time_runs_out_by_the_hosts_clock);
+    RUN(a_timer_that_comes_too_early_is_set_again);
     RUN(health_checks_run_on_the_hosts_clock_and_replace_what_is_unhealthy);
     RUN(what_is_idle_for_too_long_goes_and_the_breaker_cools_down);
     RUN(whatever_other_threads_do_callbacks_run_on_the_hosts_thread);
