@@ -96,19 +96,10 @@ impl Body {
         // SAFETY: the caller's promise.
         let pool = unsafe { (*self.pool.get()).take() };
         let Some(pool) = pool else { return };
-        let close = async move {
-            // Told by the events, as the caller has no interest left.
-            let _ = pool.close().await;
-        };
-        match &self.host {
-            Some(host) if !host.is_here() => host.spawn(Box::pin(close)),
-            _ => {
-                // Callbacks do not wait, so one poll does it all. `self` may be gone
-                // after this.
-                let mut context = Context::from_waker(Waker::noop());
-                let _ = pin!(close).poll(&mut context);
-            }
-        }
+        // One poll closes it, and destroys what is idle where callbacks may run; what is
+        // left then goes to where they do. Errors are told by the events.
+        let mut context = Context::from_waker(Waker::noop());
+        let _ = pin!(pool.close()).poll(&mut context);
     }
 
     #[inline]

@@ -632,6 +632,51 @@ static void a_loop_that_takes_no_more_loses_nothing(void) {
     end_hosted(pool, &m);
 }
 
+static void a_waiter_that_is_woken_for_a_loop_that_takes_no_more_passes_its_place_on(void) {
+    makers m;
+    result r;
+    cenote_options options = hosted(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    ask(pool, CENOTE_FOREVER, &r, NULL);
+    turn_until_quiet();
+    host.refuse = 1;
+    CHECK_OK(cenote_release(pool, &lease));
+    check_done(&r, CENOTE_ERR_CANCELLED);
+    lease = tried(pool);
+    CHECK(number_of(&lease) == 1);
+    CHECK_OK(cenote_release(pool, &lease));
+    host.refuse = 0;
+    end_hosted(pool, &m);
+}
+
+static void *discard_only(void *arg) {
+    guest *g = arg;
+    g->code = cenote_discard(g->pool, &g->lease);
+    atomic_store(&g->done, 1);
+    return NULL;
+}
+
+/* The one case where a callback runs elsewhere: better than a resource that is lost. */
+static void what_other_threads_give_back_to_a_loop_that_takes_no_more_is_destroyed_there(void) {
+    makers m;
+    guest g = {0};
+    cenote_options options = hosted(&m, 0, 1);
+    options.destroy = thing_destroy;
+    options.before_release = thing_before_release;
+    cenote_pool *pool = pool_of(&options);
+    for (int i = 0; i < 2; i++) {
+        g.lease = acquired(pool);
+        turn_until_quiet();
+        host.refuse = 1;
+        visit_of(&g, pool, i == 0 ? discard_only : release_only, 0);
+        host.refuse = 0;
+        CHECK(g.code == CENOTE_OK && m.destroyed == i + 1);
+        CHECK(cenote_pool_total(pool) == 0);
+    }
+    end_hosted(pool, &m);
+}
+
 /* run(arg) may come late, when the pool is long gone. */
 static void a_late_call_of_the_loop_does_no_harm(void) {
     makers m;
@@ -672,6 +717,40 @@ static void a_callback_may_run_the_loop_itself(void) {
     check_done(&r[2], CENOTE_OK);
     CHECK_OK(cenote_release(pool, &r[1].lease));
     CHECK_OK(cenote_release(pool, &r[2].lease));
+    end_hosted(pool, &m);
+}
+
+/* A callback that cancels the very waiter it runs for. */
+static cenote_pool *cancelling;
+static uint64_t to_cancel;
+static int cancel_code;
+
+static int create_cancelling(void *data, void **resource) {
+    if (to_cancel != 0) {
+        cancel_code = cenote_waiter_cancel(cancelling, to_cancel);
+        to_cancel = 0;
+    }
+    return create(data, resource);
+}
+
+static void a_callback_may_cancel_the_waiter_it_runs_for(void) {
+    makers m;
+    result r;
+    cenote_options options = hosted(&m, 0, 1);
+    options.create = create_cancelling;
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    cancelling = pool;
+    cancel_code = CENOTE_EMPTY;
+    ask(pool, CENOTE_FOREVER, &r, &to_cancel);
+    turn_until_quiet();
+    CHECK(to_cancel != 0);
+    CHECK_OK(cenote_discard(pool, &lease));
+    turn_until_quiet();
+    CHECK(cancel_code == CENOTE_OK);
+    check_done(&r, CENOTE_ERR_CANCELLED);
+    check_counts(pool, 1, 1, 0);
+    CHECK(m.created == 2);
     end_hosted(pool, &m);
 }
 
@@ -738,8 +817,11 @@ int main(void) {
     RUN(another_thread_waits_for_what_the_host_releases);
     RUN(another_threads_time_runs_out_even_if_the_loop_stands_still);
     RUN(a_loop_that_takes_no_more_loses_nothing);
+    RUN(a_waiter_that_is_woken_for_a_loop_that_takes_no_more_passes_its_place_on);
+    RUN(what_other_threads_give_back_to_a_loop_that_takes_no_more_is_destroyed_there);
     RUN(a_late_call_of_the_loop_does_no_harm);
     RUN(a_callback_may_run_the_loop_itself);
+    RUN(a_callback_may_cancel_the_waiter_it_runs_for);
     RUN(a_pool_may_be_made_on_another_thread_if_the_host_knows_its_own);
     RUN(a_runtime_without_its_functions_is_an_error_that_names_them);
     CHECK(pthread_mutex_destroy(&host.lock) == 0);
