@@ -269,3 +269,30 @@ pub extern "C" fn cenote_code_text(code: c_int) -> *const c_char {
     };
     text.as_ptr()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last_text() -> String {
+        // SAFETY: never NULL, and valid until the next call on this thread.
+        let text = unsafe { CStr::from_ptr(cenote_last_error_text()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_ends_at_the_boundary_as_an_error_with_its_message() {
+        assert_eq!(
+            boundary(|| panic!("out of {}", "luck")),
+            CENOTE_ERR_INTERNAL
+        );
+        assert_eq!(cenote_last_error_code(), CENOTE_ERR_INTERNAL);
+        assert!(last_text().ends_with("out of luck"), "{}", last_text());
+    }
+
+    #[test]
+    fn a_text_is_cut_at_its_first_zero_byte() {
+        remember(&Fault::new(CENOTE_ERR_CONFIG, "before\0after"));
+        assert_eq!(last_text(), "before");
+    }
+}

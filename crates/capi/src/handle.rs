@@ -291,3 +291,19 @@ pub(crate) unsafe fn give_up<'a>(pool: *const cenote_pool) -> Result<Option<&'a 
         .map_err(|_| ended())?;
     Ok((before == 1).then_some(body))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_that_no_pool_moved_into_is_used_again() {
+        let first = reserve().unwrap();
+        let (index, handle) = (first.index, first.handle());
+        // SAFETY: nothing is there, which is what this is about.
+        assert!(unsafe { find(handle.to_c()) }.is_err());
+        drop(first);
+        let second = reserve().unwrap();
+        assert_eq!((second.index, second.handle()), (index, handle));
+    }
+}

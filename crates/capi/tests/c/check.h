@@ -69,13 +69,14 @@ typedef struct makers {
     atomic_int unhealthy;
     /* What was called, in order. */
     char log[256];
+    atomic_int logged;
     int order[64];
 } makers;
 
 static inline void note(makers *m, char what) {
-    size_t length = strlen(m->log);
-    if (length + 1 < sizeof m->log) {
-        m->log[length] = what;
+    size_t at = (size_t)atomic_fetch_add(&m->logged, 1);
+    if (at + 1 < sizeof m->log) {
+        m->log[at] = what;
     }
 }
 

@@ -180,8 +180,17 @@ static void mark(void *data, void *resource) {
 static void a_visit_shows_what_the_pool_alone_holds(void) {
     makers m;
     marks seen = {{0}, 0};
-    cenote_options options = things(&m, 3, 5);
+    cenote_lease leases[3];
+    /* With min = 0, so that nobody refills in the background. */
+    cenote_options options = things(&m, 0, 5);
     cenote_pool *pool = pool_of(&options);
+    for (int i = 0; i < 3; i++) {
+        leases[i] = acquired(pool);
+    }
+    CHECK(cenote_pool_visit(pool, mark, &seen) == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(cenote_release(pool, &leases[i]));
+    }
     CHECK(cenote_pool_visit(pool, mark, &seen) == 3);
     CHECK(seen.count == 3 && seen.numbers[0] + seen.numbers[1] + seen.numbers[2] == 6);
     cenote_lease out = acquired(pool);
