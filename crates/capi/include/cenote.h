@@ -891,8 +891,9 @@ extern "C" {
  * cenote_discard.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
- * CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE or
- * CENOTE_ERR_WOULD_BLOCK; `lease` is all zero then.
+ * CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE,
+ * CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if a host's loop takes no more work;
+ * `lease` is all zero then.
  */
 int cenote_acquire(struct cenote_pool *pool, int64_t timeout_ms, struct cenote_lease *lease);
 
@@ -902,8 +903,9 @@ int cenote_acquire(struct cenote_pool *pool, int64_t timeout_ms, struct cenote_l
  * no creation is tried so soon after one that failed. (On another thread than a host's
  * own, it waits for the host to answer.)
  *
- * Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
- * CENOTE_ERR_CREATE.
+ * Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE,
+ * CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was given up, or
+ * CENOTE_ERR_CANCELLED if a host's loop takes no more work.
  */
 int cenote_try_acquire(struct cenote_pool *pool, struct cenote_lease *lease);
 
@@ -1096,8 +1098,8 @@ int cenote_options_init(struct cenote_options *options, size_t size);
  * destroyed.
  *
  * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, whose text names the
- * option and its value, or CENOTE_ERR_CREATE: then `pool` is NULL, and `dispose` is
- * not called.
+ * option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if a host's loop
+ * takes no more work: then `pool` is NULL, and `dispose` is not called.
  */
 int cenote_pool_new(const struct cenote_options *options, struct cenote_pool **pool);
 
@@ -1126,7 +1128,8 @@ int cenote_pool_unref(struct cenote_pool *pool);
  *
  * Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the first
  * one's code and text (everything is destroyed all the same); CENOTE_ERR_HANDLE,
- * CENOTE_ERR_CLOSED if the last reference was given up.
+ * CENOTE_ERR_CLOSED if the last reference was given up, or CENOTE_ERR_CANCELLED if a
+ * host's loop takes no more work.
  */
 int cenote_pool_close(struct cenote_pool *pool);
 

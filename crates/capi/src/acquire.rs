@@ -39,8 +39,9 @@ pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
 /// cenote_discard.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
-/// CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE or
-/// CENOTE_ERR_WOULD_BLOCK; `lease` is all zero then.
+/// CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE,
+/// CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if a host's loop takes no more work;
+/// `lease` is all zero then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_acquire(
     pool: *mut cenote_pool,
@@ -79,8 +80,9 @@ pub unsafe extern "C" fn cenote_acquire(
 /// no creation is tried so soon after one that failed. (On another thread than a host's
 /// own, it waits for the host to answer.)
 ///
-/// Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
-/// CENOTE_ERR_CREATE.
+/// Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE,
+/// CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was given up, or
+/// CENOTE_ERR_CANCELLED if a host's loop takes no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_try_acquire(
     pool: *mut cenote_pool,

@@ -25,8 +25,8 @@ pub type cenote_visit_fn = Option<unsafe extern "C" fn(data: *mut c_void, resour
 /// destroyed.
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, whose text names the
-/// option and its value, or CENOTE_ERR_CREATE: then `pool` is NULL, and `dispose` is
-/// not called.
+/// option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if a host's loop
+/// takes no more work: then `pool` is NULL, and `dispose` is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_new(
     options: *const cenote_options,
@@ -150,7 +150,8 @@ pub unsafe extern "C" fn cenote_pool_unref(pool: *mut cenote_pool) -> c_int {
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the first
 /// one's code and text (everything is destroyed all the same); CENOTE_ERR_HANDLE,
-/// CENOTE_ERR_CLOSED if the last reference was given up.
+/// CENOTE_ERR_CLOSED if the last reference was given up, or CENOTE_ERR_CANCELLED if a
+/// host's loop takes no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
