@@ -139,7 +139,9 @@ impl SqliteConnection {
     /// How many statements were run in place. 0 while a call is under way.
     #[doc(hidden)]
     pub fn in_place_runs(&self) -> u64 {
-        self.worker.session().map_or(0, |here| here.in_place_runs.get())
+        self.worker
+            .session()
+            .map_or(0, |here| here.in_place_runs.get())
     }
 
     /// From now on no statement counts as long, on however busy a machine a test runs.
