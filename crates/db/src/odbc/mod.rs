@@ -7,7 +7,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `config` | the DSN and the options, and the connection string made of them |
-//! | `connect` | the template; opening a connection on a [thread](crate::worker) of its own |
+//! | `connect` | the template; opening a connection on a thread of its own |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `control` | which call runs on that thread, and how it is cancelled |
 //! | `session`, `transaction`, `kept`, `rows` | what runs on that thread |

@@ -9,7 +9,7 @@
 //! | `config` | the DSN and the options, and the template |
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `worker`, `control` | a [thread](crate::worker) for each connection, from which its rows come, and how a call on it is cancelled |
+//! | `worker`, `control` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
 //! | `session`, `statement`, `transaction` | what runs on that thread |
 //! | `in_place`, `pace`, `watchdog` | what runs on the calling task instead, because it is known to be short |
 //! | `lane`, `writing` | writing, one after the other, and together where that is the same |

@@ -1,0 +1,198 @@
+//! Lines there and back; and how many answers are still to come, which is what a dropped call
+//! leaves behind.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use cenote::driver::{DatabaseError, Status};
+use cenote::{Error, Kind, Result};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::line;
+
+/// A connection to the server.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: TcpStream,
+    address: (String, u16),
+    /// What the server calls this session, and what it wants to hear before it cancels something.
+    id: String,
+    key: String,
+    /// Written, but not sent yet.
+    outbox: Vec<u8>,
+    /// Come in, but not read yet; from `read` on.
+    inbox: Vec<u8>,
+    read: usize,
+    /// How many requests were written, and how many of them were answered.
+    asked: u64,
+    answered: u64,
+    pub(crate) status: Status,
+    pub(crate) broken: bool,
+}
+
+/// A line of an answer.
+pub(crate) enum Line {
+    Columns(Vec<Option<String>>),
+    Row(Vec<Option<String>>),
+    /// The end of an answer: how many rows it changed.
+    Done(u64),
+}
+
+impl Wire {
+    /// Connects, and hears who we are.
+    pub(crate) async fn connect(host: &str, port: u16) -> Result<Self> {
+        let failed = |error: io::Error| {
+            let message = format!("cannot connect to the notebook at {host}:{port}: {error}");
+            Error::new(Kind::Connect, message).because(error)
+        };
+        let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let mut wire = Wire {
+            stream,
+            address: (host.to_owned(), port),
+            id: String::new(),
+            key: String::new(),
+            outbox: Vec::new(),
+            inbox: Vec::new(),
+            read: 0,
+            asked: 0,
+            answered: 0,
+            status: Status::Idle,
+            broken: false,
+        };
+        let hello = std::future::poll_fn(|cx| wire.poll_fields(cx)).await;
+        let hello = hello.map_err(|error| Error::new(Kind::Connect, error.to_string()))?;
+        match &hello[..] {
+            [Some(hello), Some(id), Some(key)] if hello == "HELLO" => {
+                (wire.id, wire.key) = (id.clone(), key.clone());
+                Ok(wire)
+            }
+            _ => {
+                let message = format!("what listens at {host}:{port} is no notebook");
+                Err(Error::new(Kind::Connect, message))
+            }
+        }
+    }
+
+    /// Writes a request. It is sent when somebody waits for an answer; what was written
+    /// before it goes in the same packet.
+    pub(crate) fn ask(&mut self, fields: &[Option<&str>]) {
+        self.outbox
+            .extend_from_slice(line::write(fields).as_bytes());
+        self.asked += 1;
+    }
+
+    /// BEGIN, COMMIT or ROLLBACK was written: until it is answered nobody knows.
+    pub(crate) fn ask_control(&mut self, text: &str) {
+        self.ask(&[Some("RUN"), Some(text)]);
+        self.status = Status::Unknown;
+    }
+
+    /// Answers are still to come.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.answered < self.asked
+    }
+
+    /// The next line of the answer that is due. An error is the end of it, and is told when the
+    /// server is done, with the status known.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: what was sent and what has come in stays where it is.
+    pub(crate) fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<Line>> {
+        let mut fields = ready!(self.poll_fields(cx))?;
+        let is = |fields: &[Option<String>], what: &str| fields[0].as_deref() == Some(what);
+        if is(&fields, "COLUMNS") {
+            return Poll::Ready(Ok(Line::Columns(fields.split_off(1))));
+        }
+        if is(&fields, "ROW") {
+            return Poll::Ready(Ok(Line::Row(fields.split_off(1))));
+        }
+        let field = |n: usize| fields.get(n).and_then(Option::as_deref).unwrap_or_default();
+        self.status = match field(2) {
+            "open" => Status::InTransaction,
+            _ => Status::Idle,
+        };
+        self.answered += 1;
+        Poll::Ready(match field(0) {
+            "DONE" => Ok(Line::Done(field(1).parse().unwrap_or(0))),
+            _ => {
+                let said = DatabaseError::new(field(3)).with_sql_state(field(1));
+                Err(Error::database(said))
+            }
+        })
+    }
+
+    /// Sends what is to be sent, and gives the next line that has come in.
+    fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Option<String>>>> {
+        let done = ready!(self.poll_text(cx)).map_err(|error| {
+            self.broken = true;
+            let message = format!("the connection to the notebook was lost: {error}");
+            Error::new(Kind::ConnectionLost, message).because(error)
+        });
+        Poll::Ready(done.map(|text| line::read(&text)))
+    }
+
+    fn poll_text(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<String>> {
+        while !self.outbox.is_empty() {
+            let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outbox))?;
+            // Only what was sent goes: one who is dropped here leaves the rest to the next.
+            self.outbox.drain(..sent);
+        }
+        loop {
+            let unread = &self.inbox[self.read..];
+            if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                let text = String::from_utf8(unread[..end].to_vec());
+                self.read += end + 1;
+                return Poll::Ready(text.map_err(io::Error::other));
+            }
+            self.inbox.drain(..self.read);
+            self.read = 0;
+            let mut room = [0; 4096];
+            let mut come_in = ReadBuf::new(&mut room);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut come_in))?;
+            if come_in.filled().is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.inbox.extend_from_slice(come_in.filled());
+        }
+    }
+
+    /// After a dropped call: cancels what still runs, and throws away what comes of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it can be called again.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        if !self.is_busy() {
+            return Ok(());
+        }
+        // A cancel that is lost costs patience, nothing else: the layer has a deadline.
+        let _ = self.cancel().await;
+        while self.is_busy() {
+            match std::future::poll_fn(|cx| self.poll_line(cx)).await {
+                Err(error) if self.broken => return Err(error),
+                // An error of the dropped call belongs to nobody.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Cancels all that was asked so far. By number, so that it can never hit what is asked next.
+    async fn cancel(&self) -> io::Result<()> {
+        let (host, port) = &self.address;
+        let mut other = TcpStream::connect((host.as_str(), *port)).await?;
+        let number = self.asked.to_string();
+        let cancel = [
+            Some("CANCEL"),
+            Some(&*self.id),
+            Some(&*self.key),
+            Some(&*number),
+        ];
+        other.write_all(line::write(&cancel).as_bytes()).await?;
+        other.shutdown().await
+    }
+}
