@@ -37,21 +37,26 @@ pub(crate) fn sqlite_dsn(file: &Path) -> String {
     )
 }
 
-/// The test server, by PostgreSQL's ODBC driver.
+/// The test server, by PostgreSQL's ODBC driver, as its superuser.
 pub(crate) fn postgres_dsn() -> String {
     let native = variable("CENOTE_TEST_POSTGRES");
     let native = Dsn::parse(&native).expect("the script says where the server is");
-    let option = |name| native.option(name).expect("it is in the DSN").to_owned();
+    let port = native.option("port").and_then(|port| port.parse().ok());
     let credentials = native.credentials();
     let password = credentials.password.expect("it is in the DSN");
     format!(
-        "odbc:Driver={};Server={};Port={};Database={};UID={};PWD={};{POSTGRES_OPTIONS}",
-        library("psqlodbcw.so").display(),
-        option("host"),
-        option("port"),
-        option("dbname"),
+        "{};UID={};PWD={}",
+        postgres_at(port.expect("it is in the DSN")),
         credentials.user.expect("it is in the DSN"),
         password.expose()
+    )
+}
+
+/// A server at this port, for nobody in particular.
+pub(crate) fn postgres_at(port: u16) -> String {
+    format!(
+        "odbc:Driver={};Server=127.0.0.1;Port={port};Database=cenote;{POSTGRES_OPTIONS}",
+        library("psqlodbcw.so").display()
     )
 }
 
