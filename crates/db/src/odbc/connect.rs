@@ -93,3 +93,43 @@ fn open(
     })?;
     Session::new(connection, Arc::clone(config), control, statement_cache)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::driver::{Dsn, Options};
+
+    async fn refused(template: &OdbcTemplate) -> Error {
+        let settings = ConnectSettings::new(0);
+        let connecting = template.connect(Credentials::default(), &settings);
+        connecting.await.expect_err("there is no such driver")
+    }
+
+    #[tokio::test]
+    async fn a_driver_in_which_too_many_calls_hang_is_connected_to_again_when_they_have_ended() {
+        let dsn: Dsn = "odbc:Driver=/no/such/driver.so".parse().unwrap();
+        let config = Config::read(&dsn, &Options::new()).unwrap();
+        let template = OdbcTemplate::new(config);
+        let mut hanging = Vec::new();
+        for _ in 0..MOST_LEFT {
+            let (let_go, held) = mpsc::channel::<()>();
+            hanging.push(let_go);
+            // It ends when nobody can let it go any more.
+            let hang = move || held.into_iter().count();
+            template.left.add(std::thread::spawn(move || {
+                assert_eq!(hang(), 0);
+            }));
+        }
+        let error = refused(&template).await;
+        assert_eq!(error.kind(), Kind::Connect);
+        assert!(error.message().contains("64 calls"), "{error}");
+        drop(hanging);
+        while template.left.count() > 0 {
+            std::thread::yield_now();
+        }
+        let error = refused(&template).await;
+        assert!(error.message().contains("/no/such/driver.so"), "{error}");
+    }
+}

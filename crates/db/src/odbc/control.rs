@@ -148,7 +148,7 @@ impl Left {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, thread: JoinHandle<()>) {
+    pub(super) fn add(&self, thread: JoinHandle<()>) {
         let mut threads = self.threads();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);

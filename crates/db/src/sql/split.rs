@@ -4,27 +4,25 @@ use super::dialect::Dialect;
 use super::lexer::Lexer;
 use super::statement::Statement;
 
-/// The statements of a text one by one, as they stand there, without the semicolons between them.
+/// The statements of a text one by one, as they stand there, without what is between them: semicolons
+/// and comments.
 pub(crate) fn split<'a>(dialect: &Dialect, sql: &'a str) -> Vec<&'a str> {
     let mut lexer = Lexer::new(dialect, sql);
     let mut current = Statement::new(dialect, sql);
     let mut statements = Vec::new();
-    let mut start = 0;
-    let mut end_at = |start: usize, end: usize, is_empty: bool| {
-        if !is_empty {
-            statements.push(sql[start..end].trim());
-        }
-    };
+    // From its first token to its last.
+    let mut span: Option<(usize, usize)> = None;
     while let Some(token) = lexer.next() {
         if token.is_symbol(b';') && current.ends_with_semicolon() {
-            end_at(start, token.start, current.is_empty());
-            start = token.end;
+            statements.extend(span.take().map(|(start, end)| &sql[start..end]));
             current.restart();
         } else {
+            let (start, _) = span.unwrap_or((token.start, token.end));
+            span = Some((start, token.end));
             current.take(&token);
         }
     }
-    end_at(start, sql.len(), current.is_empty());
+    statements.extend(span.map(|(start, end)| &sql[start..end]));
     statements
 }
 
@@ -34,10 +32,14 @@ mod tests {
 
     #[test]
     fn a_script_comes_apart_at_the_semicolons_between_its_statements() {
-        let script = "INSERT INTO t VALUES (';'); -- a; b\n ;\n SELECT \"a;b\" FROM t;";
+        let script =
+            "INSERT INTO t VALUES (';'); -- a; b\n ;\n SELECT /* c; */ \"a;b\" FROM t; -- d";
         assert_eq!(
             split(&Dialect::ODBC, script),
-            ["INSERT INTO t VALUES (';')", "SELECT \"a;b\" FROM t"]
+            [
+                "INSERT INTO t VALUES (';')",
+                "SELECT /* c; */ \"a;b\" FROM t"
+            ]
         );
         assert_eq!(split(&Dialect::ODBC, " ; "), [""; 0]);
     }

@@ -132,7 +132,8 @@ async fn transfer(db: &Db, from: i64, to: i64) -> Result<(), Error> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_goes_under_load_and_comes_back_loses_no_cent() {
-    let mut server = OwnServer::start(&[]).await;
+    // What it says is committed has to be so when it is gone.
+    let mut server = OwnServer::start(&["synchronous_commit=on"]).await;
     let dsn = format!(
         "{};UID=cenote;PWD=cenote-secret",
         postgres_at(server.port())
