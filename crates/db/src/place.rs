@@ -286,6 +286,10 @@ impl Place {
                 turn.observe(Some(site), expected.control(&result));
                 result
             }
+            // One that does not tell was told to begin: nobody would ever find that transaction.
+            Place::Alone(alone) if alone.lost_sight(&expected) && result.is_ok() => {
+                Err(left_open(site))
+            }
             Place::Alone(alone) => alone.finish(site, result).await,
         }
     }
@@ -325,6 +329,12 @@ impl Expected {
 }
 
 impl Alone {
+    /// A text has begun a transaction, nothing keeps the connection, and the database does not tell.
+    fn lost_sight(&self, expected: &Expected) -> bool {
+        let begins = expected.class.transaction == Some(TransactionVerb::Begin);
+        begins && self.frame.is_none() && self.lease.status() == Status::Unknown
+    }
+
     async fn finish<T>(self, site: &'static Location<'static>, result: Result<T>) -> Result<T> {
         if self.lease.is_broken() || self.lease.is_unsettled() {
             return result;

@@ -6,12 +6,12 @@ use super::sources::{own_schema, postgres_dsn};
 use super::{postgres, quiet, sources};
 
 #[tokio::test]
-async fn a_begin_in_a_text_outside_of_coroutines_leaves_nothing_behind() {
+async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_behind() {
     for source in sources(|builder| builder.max(1)).await {
         let db = &source.db;
         db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
-        // It may be an error or not; what counts is what is left.
-        let _ = db.exec("BEGIN", ()).await;
+        let error = db.exec("BEGIN", ()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::LeftTransaction, "{error:?}");
         quiet(db).await;
         db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
         db.recycle();
