@@ -1,0 +1,258 @@
+//! The handle and its pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cenote::pool::Pool;
+use cenote::{Connections, Db, Error, Kind, Result};
+use tokio::sync::Barrier;
+
+use crate::servers::{dsn, is_gone, quiet, soon, thread, threads_where, until};
+use crate::{counts, insert, numbers, shop, shop_with};
+
+/// D-core-001, D-my-024a, D-my-024b
+#[tokio::test]
+async fn the_settings_of_the_pool_can_be_read_back() {
+    let interval = Duration::from_secs(7);
+    let db = shop_with(|builder| builder.min(2).max(7).healthcheck_interval(interval)).await;
+    let config = db.config();
+    assert_eq!((config.min, config.max), (2, 7));
+    assert_eq!(config.healthcheck_interval, Some(interval));
+    assert_eq!((db.status().min, db.status().max), (2, 7));
+}
+
+/// D-core-002, D-my-024c, D-my-006b
+#[tokio::test]
+async fn an_unpooled_handle_has_no_pool_and_one_connection_wherever_it_is_used() -> Result<()> {
+    let db = shop_with(|builder| builder.unpooled()).await;
+    assert!(db.pool().is_none());
+    let outside = thread(&db).await;
+    let inner = db.clone();
+    let task = cenote::spawn(async move { thread(&inner).await });
+    assert_eq!(soon("the task ends", task).await.unwrap(), outside);
+    Ok(())
+}
+
+/// D-core-003
+#[tokio::test]
+async fn the_handle_shows_the_universal_pool() {
+    let db = shop_with(|builder| builder.min(1).max(5)).await;
+    let pool: &Pool<Connections> = db.pool().unwrap();
+    assert_eq!((pool.status().max, pool.status().idle), (5, 1));
+}
+
+/// D-core-004a, D-core-004b, D-core-004c
+#[tokio::test]
+async fn tasks_at_once_have_connections_of_their_own() -> Result<()> {
+    let db = shop(3).await;
+    assert_eq!(db.status().total, 0);
+    let both = Arc::new(Barrier::new(2));
+    let tasks: Vec<_> = (0..2)
+        .map(|_| {
+            let (db, both) = (db.clone(), Arc::clone(&both));
+            cenote::spawn(async move {
+                let _pinned = db.pin().await?;
+                let mine = thread(&db).await;
+                both.wait().await;
+                Ok::<_, Error>(mine)
+            })
+        })
+        .collect();
+    let mut threads = Vec::new();
+    for task in tasks {
+        threads.push(soon("the task ends", task).await.unwrap()?);
+    }
+    assert_ne!(threads[0], threads[1]);
+    assert_eq!(db.status().total, 2);
+    Ok(())
+}
+
+/// D-core-008
+#[tokio::test]
+async fn persistent_and_pooled_is_refused_naming_both() {
+    let refused = Db::builder(&dsn()).persistent(true).open().await;
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    let message = error.message();
+    assert!(
+        message.contains("persistent") && message.contains("pool"),
+        "{message}"
+    );
+}
+
+/// D-core-018a, D-core-018b
+#[tokio::test]
+async fn wrong_credentials_are_told_by_the_first_query() {
+    let db = Db::builder(&dsn())
+        .password("wrong")
+        .max(2)
+        .open()
+        .await
+        .unwrap();
+    let inner = db.clone();
+    let task = cenote::spawn(async move { inner.query("SELECT 1", ()).await });
+    let error = soon("the task ends", task).await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Connect, Some(1045)));
+    assert_eq!(error.sql_state(), Some("28000"));
+    quiet(&db).await;
+    assert_eq!(counts(&db), (0, 0, 0));
+}
+
+/// D-core-023
+#[tokio::test]
+async fn a_task_may_end_in_a_transaction_while_the_handle_goes() -> Result<()> {
+    let admin = Db::open(&dsn()).await?;
+    let db = shop(1).await;
+    let inner = db.clone();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let task = cenote::spawn(async move {
+        let tx = inner.begin().await?;
+        insert(&inner, 1).await?;
+        tell.send(thread(&inner).await).unwrap();
+        std::mem::forget(tx);
+        Ok::<(), Error>(())
+    });
+    let id = told.await.unwrap();
+    drop(db);
+    soon("the task ends", task).await.unwrap()?;
+    is_gone(&admin, id).await;
+    Ok(())
+}
+
+/// D-core-024a, D-core-024b
+#[tokio::test]
+async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
+    let db = shop_with(|builder| builder.min(2).max(4)).await;
+    db.set_default("autocommit", 0);
+    let all = [
+        db.connection().await?,
+        db.connection().await?,
+        db.connection().await?,
+        db.connection().await?,
+    ];
+    assert_eq!(db.status().total, 4);
+    for connection in &all {
+        let on: i64 = connection.query_as_one("SELECT @@autocommit", ()).await?;
+        assert_eq!(on, 0);
+    }
+    Ok(())
+}
+
+/// D-my-023
+#[tokio::test]
+async fn ten_slow_tasks_never_use_more_than_three_connections() {
+    let db = shop(3).await;
+    let tasks: Vec<_> = (0..10)
+        .map(|_| {
+            let db = db.clone();
+            cenote::spawn(async move { db.query("SELECT SLEEP(0.05)", ()).await.map(drop) })
+        })
+        .collect();
+    let all_done = async {
+        for task in tasks {
+            soon("the task ends", task).await.unwrap().unwrap();
+        }
+    };
+    let mut all_done = std::pin::pin!(all_done);
+    let mut most = 0;
+    loop {
+        tokio::select! {
+            () = &mut all_done => break,
+            () = tokio::task::yield_now() => most = most.max(db.status().total),
+        }
+    }
+    assert_eq!((most, db.status().total), (3, 3));
+}
+
+/// D-my-010a, D-my-010b
+#[tokio::test]
+async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Result<()> {
+    let admin = Db::open(&dsn()).await?;
+    let tasks: Vec<_> = (0..5)
+        .map(|n| {
+            cenote::spawn(async move {
+                let db = Db::builder(&dsn()).unpooled().open().await?;
+                db.exec("CREATE TEMPORARY TABLE own (n INT)", ()).await?;
+                db.exec("INSERT INTO own VALUES (1), (2), (3)", ()).await?;
+                let count: i64 = db.query_as_one("SELECT COUNT(*) FROM own", ()).await?;
+                assert_eq!(count, 3);
+                let id = thread(&db).await;
+                if n % 2 == 0 {
+                    db.close().await?;
+                }
+                Ok::<_, Error>(id)
+            })
+        })
+        .collect();
+    for task in tasks {
+        let id = soon("the task ends", task).await.unwrap()?;
+        is_gone(&admin, id).await;
+    }
+    Ok(())
+}
+
+/// D-my-003, D-my-006a, D-my-013
+#[tokio::test]
+async fn tasks_with_handles_of_their_own_have_connections_of_their_own() -> Result<()> {
+    let all = Arc::new(Barrier::new(3));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let all = Arc::clone(&all);
+            cenote::spawn(async move {
+                let db = Db::builder(&dsn()).unpooled().open().await?;
+                let id = thread(&db).await;
+                all.wait().await;
+                Ok::<_, Error>(id)
+            })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for task in tasks {
+        ids.push(soon("the task ends", task).await.unwrap()?);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    Ok(())
+}
+
+/// D-my-011
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_insert_and_one_that_counts_do_not_disturb_each_other() -> Result<()> {
+    let db = shop(3).await;
+    db.exec_many("INSERT INTO t (n) VALUES (?)", (1..=5_i64).map(|n| (n,)))
+        .await?;
+    let writes = |n: i64| {
+        let db = db.clone();
+        cenote::spawn(async move { insert(&db, n).await.map(drop) })
+    };
+    let inner = db.clone();
+    let counts = cenote::spawn(async move { Ok::<_, Error>(numbers(&inner).await.len()) });
+    let tasks = [writes(6), writes(7)];
+    let seen = soon("the task ends", counts).await.unwrap()?;
+    assert!((5..=7).contains(&seen));
+    for task in tasks {
+        soon("the task ends", task).await.unwrap()?;
+    }
+    assert_eq!(numbers(&db).await, [1, 2, 3, 4, 5, 6, 7]);
+    Ok(())
+}
+
+/// Not a row of the list: what a closed handle leaves on the server.
+#[tokio::test]
+async fn a_closed_handle_leaves_no_connection_on_the_server() -> Result<()> {
+    let admin = Db::open(&dsn()).await?;
+    let db = shop(4).await;
+    let name: String = db.query_as_one("SELECT DATABASE()", ()).await?;
+    let held = [db.connection().await?, db.connection().await?];
+    for connection in &held {
+        connection.query("SELECT 1", ()).await?;
+    }
+    drop(held);
+    soon("it closes", db.close()).await?;
+    until("they are gone", async || {
+        threads_where(&admin, &format!("DB = '{name}'")).await == 0
+    })
+    .await;
+    Ok(())
+}
