@@ -9,6 +9,7 @@ use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
+use super::execute::Keep;
 use super::param;
 use super::session::{Facts, Session};
 use super::settle::Kill;
@@ -117,7 +118,15 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
 
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(self.execute(request))
+        let kept = match request.script {
+            true => None,
+            false => self.cache.get(request.sql),
+        };
+        match kept {
+            // What runs again and again has a future of its own, which is small.
+            Some(statement) => Box::pin(self.exchange(request, statement, Keep::Known)),
+            None => Box::pin(self.execute_new(request)),
+        }
     }
 
     fn run_batch<'c>(

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use mysql_async::prelude::{Protocol, Queryable};
-use mysql_async::{Params, QueryResult};
+use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, TextProtocol};
 
 use super::connection::MysqlConnection;
 use super::error;
@@ -27,6 +27,13 @@ struct Gathered {
     layout: Option<Arc<Layout>>,
     /// Rows could not be kept. They were read all the same.
     wrong: Option<Error>,
+}
+
+/// Whether a statement was known before it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    Known,
+    New,
 }
 
 /// How an answer is read.
@@ -51,100 +58,128 @@ impl MysqlConnection {
             true => None,
             false => self.cache.get(request.sql),
         };
-        let outcome = match kept {
-            None if request.params.is_empty() => self.execute_text(&request).await?,
-            kept => self.execute_prepared(&request, kept).await?,
-        };
-        self.warnings = outcome.warnings;
-        if outcome.warnings > 0 && tracing::enabled!(tracing::Level::WARN) {
-            self.log_warnings().await?;
+        match kept {
+            Some(statement) => self.exchange(request, statement, Keep::Known).await,
+            None => Box::pin(self.execute_new(request)).await,
         }
-        Ok(outcome)
+    }
+
+    /// A kept statement that the server does not know any more, or wants prepared again, is run once more
+    /// where nothing depends on it.
+    #[cold]
+    async fn execute_stale(
+        &mut self,
+        request: Request<'_>,
+        was_idle: bool,
+        wrong: Error,
+    ) -> Result<Outcome> {
+        if let Some(statement) = self.cache.remove(request.sql) {
+            self.close_statement(statement).await?;
+        }
+        match was_idle {
+            true => self.execute_once(request).await,
+            false => Err(wrong),
+        }
+    }
+
+    /// Runs what is not kept so far.
+    pub(super) async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
+        match request.params.is_empty() {
+            true => self.execute_text(&request).await,
+            false => self.execute_once(request).await,
+        }
     }
 
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
         let reading = self.reading(request, None);
         self.depart().await?;
-        let answer = match self.wire()?.query_iter(request.sql).await {
-            Ok(result) => gather(result, reading).await,
+        let wire = self.wire()?;
+        let begun = wire.query_iter(request.sql).await.map(drop);
+        let mut gathered = Gathered::default();
+        let answer = match begun {
+            Ok(()) => gather::<TextProtocol>(wire, &reading, &mut gathered).await,
             Err(wrong) => Err(wrong),
         };
-        let gathered = self.land(answer).await?;
-        self.outcome(request.sql, gathered)
-    }
-
-    /// A kept statement that the server does not know any more, or wants prepared again, is run once more
-    /// where nothing depends on it.
-    async fn execute_prepared(
-        &mut self,
-        request: &Request<'_>,
-        kept: Option<Statement>,
-    ) -> Result<Outcome> {
-        let was_idle = self.status == Status::Idle;
-        let was_kept = kept.is_some();
-        let done = self.run_prepared(request, kept).await;
-        match done {
-            Err(wrong) if was_kept && is_stale(&wrong) => {
-                self.forget(request.sql).await?;
-                match was_idle {
-                    true => self.run_prepared(request, None).await,
-                    false => Err(wrong),
-                }
-            }
-            done => done,
+        self.land(answer).await?;
+        let outcome = self.outcome(request.sql, gathered)?;
+        if outcome.warnings > 0 {
+            self.note_warnings(outcome.warnings).await?;
         }
+        Ok(outcome)
     }
 
-    async fn run_prepared(
-        &mut self,
-        request: &Request<'_>,
-        kept: Option<Statement>,
-    ) -> Result<Outcome> {
-        let params = param::to_raw(request.params, self.session.is_utc)?;
-        self.check_size(request.sql.len(), param::size_of(&params))?;
-        let is_one_shot = !request.cache || !self.cache.is_on();
-        let is_new = kept.is_none();
-        let statement = match kept {
-            Some(statement) => statement,
-            None => self.make_statement(request.sql, !is_one_shot).await?,
-        };
-        let wanted = usize::from(statement.handle.num_params());
-        let outcome = match wanted == params.len() {
-            true => self.exchange(request, &statement, params).await,
-            // The client library would hang up over it.
-            false => Err(error::wrong_count(wanted, params.len())),
-        };
-        if is_new && is_one_shot && !self.is_broken {
-            self.close_statement(statement).await?;
+    /// Prepares a statement and runs it; keeps it if it is worth that.
+    async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
+        let keeps = request.cache && self.cache.is_on();
+        // What cannot be sent is found before anything is prepared for it.
+        param::to_raw(request.params, self.session.is_utc)?;
+        self.check_size(request.sql.len(), 0)?;
+        let statement = self.make_statement(request.sql, keeps).await?;
+        let (new, handle) = (Keep::New, statement.clone());
+        let outcome = self.exchange(request, statement, new).await;
+        if !keeps && !self.is_broken {
+            self.close_statement(handle).await?;
         }
         outcome
     }
 
     /// Runs a statement that the server knows.
-    async fn exchange(
+    ///
+    /// Its future is what every call of a kept statement allocates: what is rare in it is boxed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has to be settled, which gives it up.
+    pub(super) async fn exchange(
         &mut self,
-        request: &Request<'_>,
-        statement: &Statement,
-        params: Vec<mysql_async::Value>,
+        request: Request<'_>,
+        statement: Statement,
+        keep: Keep,
     ) -> Result<Outcome> {
-        let reading = self.reading(request, Some(&statement.layout));
-        self.depart().await?;
+        let Statement { handle, layout } = statement;
+        let params = param::to_raw(request.params, self.session.is_utc)?;
+        let wanted = usize::from(handle.num_params());
+        if wanted != params.len() {
+            // The client library would hang up over it.
+            return Err(error::wrong_count(wanted, params.len()));
+        }
+        self.check_size(0, param::size_of(&params))?;
+        let reading = self.reading(&request, Some(&layout));
+        let was_idle = self.status == Status::Idle;
+        self.take_off()?;
+        if self.is_unproven {
+            Box::pin(self.prove()).await?;
+        }
         let params = match params.is_empty() {
             true => Params::Empty,
             false => Params::Positional(params),
         };
-        let answer = match self.wire()?.exec_iter(&statement.handle, params).await {
-            Ok(result) => gather(result, reading).await,
+        let wire = self.wire()?;
+        let begun = wire.exec_iter(handle, params).await.map(drop);
+        let mut gathered = Gathered::default();
+        let answer = match begun {
+            Ok(()) => gather::<BinaryProtocol>(wire, &reading, &mut gathered).await,
             Err(wrong) => Err(wrong),
         };
-        let gathered = self.land(answer).await?;
-        if let Some(layout) = &gathered.layout
-            && !Arc::ptr_eq(layout, &statement.layout)
-        {
-            self.cache.set_layout(request.sql, layout);
+        if answer.is_err() || !self.has_landed() {
+            match Box::pin(self.land(answer)).await {
+                Err(wrong) if keep == Keep::Known && is_stale(&wrong) => {
+                    return Box::pin(self.execute_stale(request, was_idle, wrong)).await;
+                }
+                landed => landed?,
+            }
         }
-        self.outcome(request.sql, gathered)
+        if let Some(now) = &gathered.layout
+            && !Arc::ptr_eq(now, &layout)
+        {
+            self.cache.set_layout(request.sql, now);
+        }
+        let outcome = self.outcome(request.sql, gathered)?;
+        if outcome.warnings > 0 {
+            Box::pin(self.note_warnings(outcome.warnings)).await?;
+        }
+        Ok(outcome)
     }
 
     /// Runs a statement with one set of parameters after the other.
@@ -228,13 +263,6 @@ impl MysqlConnection {
         }
     }
 
-    async fn forget(&mut self, sql: &str) -> Result<()> {
-        match self.cache.remove(sql) {
-            Some(statement) => self.close_statement(statement).await,
-            None => Ok(()),
-        }
-    }
-
     /// Refuses what the server would hang up over.
     pub(super) fn check_size(&self, text: usize, params: u64) -> Result<()> {
         // A few bytes are the protocol's.
@@ -276,6 +304,14 @@ impl MysqlConnection {
         })
     }
 
+    async fn note_warnings(&mut self, count: u64) -> Result<()> {
+        self.warnings = count;
+        match tracing::enabled!(tracing::Level::WARN) {
+            true => self.log_warnings().await,
+            false => Ok(()),
+        }
+    }
+
     /// Warnings of the last statement, for whoever reads the log.
     #[cold]
     async fn log_warnings(&mut self) -> Result<()> {
@@ -302,45 +338,73 @@ pub(super) fn is_stale(error: &Error) -> bool {
 
 /// It begins with a word that writes.
 fn writes(sql: &str) -> bool {
-    let word = sql.trim_start().get(..6);
-    let word = word.map(str::to_ascii_uppercase);
-    matches!(
-        word.as_deref(),
-        Some("INSERT" | "DELETE" | "UPDATE" | "REPLAC")
-    )
+    const WORDS: [&str; 4] = ["INSERT", "DELETE", "UPDATE", "REPLAC"];
+    let word = sql.trim_start().get(..6).unwrap_or_default();
+    WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
 /// Reads an answer to its end.
 async fn gather<P: Protocol>(
-    mut result: QueryResult<'_, '_, P>,
-    reading: Reading<'_>,
-) -> mysql_async::Result<Gathered> {
-    let mut gathered = Gathered::default();
-    while let Some(described) = result.columns() {
+    conn: &mut Conn,
+    reading: &Reading<'_>,
+    gathered: &mut Gathered,
+) -> mysql_async::Result<()> {
+    let mut result = QueryResult::<'_, '_, P>::new(&mut *conn);
+    let mut is_open = false;
+    loop {
+        if !is_open {
+            let Some(described) = result.columns() else {
+                break;
+            };
+            gathered.open(described, reading);
+            is_open = true;
+        }
+        // One call for all of them, so that the future stays small.
+        match result.next().await? {
+            Some(row) => gathered.take(&row, reading),
+            None => is_open = false,
+        }
+    }
+    drop(result);
+    if conn.last_ok_packet().is_none() {
+        // The error of a later statement is given to whoever asks for more.
+        let mut result = QueryResult::<'_, '_, P>::new(conn);
+        Box::pin(result.next()).await?;
+    }
+    Ok(())
+}
+
+impl Gathered {
+    /// The next result begins.
+    fn open(&mut self, described: Arc<[mysql_async::Column]>, reading: &Reading<'_>) {
         if described.is_empty() {
             // CALL ends with one such; a script may have any number.
             if reading.script {
-                gathered.rows = None;
+                self.rows = None;
             }
-            result.next().await?;
-            continue;
+            return;
         }
         let layout = match reading.known {
-            Some(known) if known.is_of(&described) => Arc::clone(known),
-            _ => Layout::new(described, reading.is_utc),
+            Some(known) => known.now(described, reading.is_utc),
+            None => Layout::new(described, reading.is_utc),
         };
-        let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
-        gathered.count = 0;
-        while let Some(row) = result.next().await? {
-            gathered.count += 1;
-            if reading.rows && gathered.wrong.is_none() {
-                gathered.wrong = layout.push(&mut rows, &row).err();
-            }
-        }
-        gathered.rows = reading.rows.then_some(rows);
-        gathered.layout = Some(layout);
+        self.count = 0;
+        self.rows = reading
+            .rows
+            .then(|| BatchBuilder::with_capacity(Arc::clone(&layout.columns), 1, FIRST_BYTES));
+        self.layout = Some(layout);
     }
-    // An error of a later statement is given to whoever asks for more.
-    result.next().await?;
-    Ok(gathered)
+
+    fn take(&mut self, row: &mysql_async::Row, reading: &Reading<'_>) {
+        self.count += 1;
+        if reading.rows
+            && self.wrong.is_none()
+            && let (Some(rows), Some(layout)) = (&mut self.rows, &self.layout)
+        {
+            self.wrong = layout.push(rows, row).err();
+        }
+    }
 }
+
+/// Room for the values of a short row.
+const FIRST_BYTES: usize = 64;

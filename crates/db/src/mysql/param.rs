@@ -13,7 +13,8 @@ use crate::{Error, Kind, Result};
 /// [`Kind::Type`] for the first that the server has no place for. `is_utc`: the session's clock is
 /// in UTC, so that a moment can be told.
 pub(super) fn to_raw(params: &[Param<'_>], is_utc: bool) -> Result<Vec<Raw>> {
-    let convert = |(n, param): (usize, &Param<'_>)| {
+    let mut raw = Vec::with_capacity(params.len());
+    for (n, param) in params.iter().enumerate() {
         let converted = match param {
             Param::Value(value) => value_to_raw(value, is_utc),
             Param::Native(native) => match native.value.downcast_ref::<Raw>() {
@@ -21,9 +22,15 @@ pub(super) fn to_raw(params: &[Param<'_>], is_utc: bool) -> Result<Vec<Raw>> {
                 None => Err(format!("MySQL does not know the type {}", native.type_name)),
             },
         };
-        converted.map_err(|wrong| Error::new(Kind::Type, format!("parameter {}: {wrong}", n + 1)))
-    };
-    params.iter().enumerate().map(convert).collect()
+        match converted {
+            Ok(value) => raw.push(value),
+            Err(wrong) => {
+                let message = format!("parameter {}: {wrong}", n + 1);
+                return Err(Error::new(Kind::Type, message));
+            }
+        }
+    }
+    Ok(raw)
 }
 
 /// How many bytes they take on the way, and a few more.

@@ -28,6 +28,16 @@ impl MysqlConnection {
     ///
     /// It cannot be used, or not now. Then nothing has been sent of the call.
     pub(super) async fn depart(&mut self) -> Result<()> {
+        self.take_off()?;
+        match self.is_unproven {
+            true => Box::pin(self.prove()).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The same but for the ping of one that [may have gone](MysqlConnection::prove).
+    #[inline]
+    pub(super) fn take_off(&mut self) -> Result<()> {
         if self.is_broken {
             return Err(error::broken());
         }
@@ -41,14 +51,11 @@ impl MysqlConnection {
         }
         self.warnings = 0;
         self.in_flight = true;
-        if self.is_unproven {
-            self.prove().await?;
-        }
         Ok(())
     }
 
     /// Asks whether the other side is still there.
-    async fn prove(&mut self) -> Result<()> {
+    pub(super) async fn prove(&mut self) -> Result<()> {
         if let Err(wrong) = self.wire()?.ping().await {
             self.lose();
             return Err(error::lost_idle(wrong));
@@ -66,18 +73,21 @@ impl MysqlConnection {
     /// it says nothing, and is asked.
     pub(super) async fn land<T>(&mut self, answer: mysql_async::Result<T>) -> Result<T> {
         match answer {
-            Ok(done) => {
-                match self.wire.as_deref().and_then(status_of) {
-                    Some(status) => {
-                        self.status = status;
-                        self.in_flight = false;
-                    }
-                    None => self.ask().await?,
-                }
-                Ok(done)
-            }
-            Err(wrong) => Err(self.land_badly(wrong).await),
+            Ok(done) if self.has_landed() => Ok(done),
+            Ok(done) => Box::pin(self.ask()).await.map(|()| done),
+            Err(wrong) => Err(Box::pin(self.land_badly(wrong)).await),
         }
+    }
+
+    /// The call has been answered with an OK, which has the status in it.
+    #[inline]
+    pub(super) fn has_landed(&mut self) -> bool {
+        let Some(status) = self.wire.as_deref().and_then(status_of) else {
+            return false;
+        };
+        self.status = status;
+        self.in_flight = false;
+        true
     }
 
     #[cold]

@@ -116,9 +116,10 @@ impl MysqlConnection {
             Ok(described) => described.unwrap_or_default(),
             Err(wrong) => return self.land(Err(wrong)).await,
         };
+        let is_utc = self.session.is_utc;
         let layout = match &statement {
-            Some(statement) if statement.layout.is_of(&described) => Arc::clone(&statement.layout),
-            _ => Layout::new(described, self.session.is_utc),
+            Some(statement) => statement.layout.now(described, is_utc),
+            None => Layout::new(described, is_utc),
         };
         let columns = Arc::clone(&layout.columns);
         self.stream = Some(Stream {

@@ -18,7 +18,7 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) columns: Arc<Columns>,
-    shapes: Box<[Shape]>,
+    shapes: Arc<[Shape]>,
     /// What the server said of them.
     described: Arc<[mysql_async::Column]>,
 }
@@ -63,9 +63,24 @@ impl Layout {
         })
     }
 
-    /// Whether this is what the server says of rows that come now.
-    pub(super) fn is_of(&self, described: &Arc<[mysql_async::Column]>) -> bool {
-        Arc::ptr_eq(&self.described, described) || self.described == *described
+    /// The layout of rows that come now, of which the server says this: mostly the same as last time.
+    pub(super) fn now(
+        self: &Arc<Self>,
+        said: Arc<[mysql_async::Column]>,
+        is_utc: bool,
+    ) -> Arc<Self> {
+        if Arc::ptr_eq(&self.described, &said) {
+            return Arc::clone(self);
+        }
+        if self.described != said {
+            return Layout::new(said, is_utc);
+        }
+        // So that it need not be compared word for word the next time.
+        Arc::new(Layout {
+            columns: Arc::clone(&self.columns),
+            shapes: Arc::clone(&self.shapes),
+            described: said,
+        })
     }
 
     /// Adds a row to the others.
