@@ -6,6 +6,7 @@
 
 mod fake;
 pub mod poll;
+pub mod proxy;
 mod runtime;
 pub mod suite;
 
