@@ -6,6 +6,7 @@ use std::time::Duration;
 use cenote::Secret;
 use lexopt::prelude::*;
 
+use crate::chaos::{FAULTS, Fault};
 use crate::failure::Failure;
 use crate::guess;
 
@@ -21,14 +22,23 @@ checks that not a cent was lost and that the pool is whole.
 Usage:
   cenote [options]       on a temporary SQLite file, or on --dsn
   cenote run [options]   the same, and CENOTE_DSN is looked at, too
+  cenote chaos [options] the same while sessions are killed, the network is cut,
+                         slow or silent, the server restarted, killed or frozen,
+                         and the pool exhausted, resized, closed and opened; at
+                         quiet moments every single transfer is looked for
 
 Options:
   --dsn DSN      the database, such as sqlite:/path/bank.db
   --tasks N      how many tasks share the Db (300)
   --max N        how many connections it may have (5)
-  --seconds N    for how long; 0.5 is fine (5)
+  --seconds N    for how long; 0.5 is fine (5; chaos: 60)
   --accounts N   how many accounts there are, with 1,000.00 each (100)
   --seed N       plans every task in the same way again (by chance)
+  --server CMD   for chaos: a shell command that becomes the server of --dsn, in
+                 the foreground; it is started, killed and started again.
+                 Without it the server's process is left alone
+  --only KINDS   for chaos: only these faults, with commas between them; a wrong
+                 one gives the list
   --json         no live view: the summary as one JSON object
   --keep         leave the tables in the database
   --force        drop tables of the same names that are in the way
@@ -42,9 +52,9 @@ Environment:
   CENOTE_PASSWORD  the password, before the one in the DSN
   NO_COLOR         no colours
 
-The tables are cenote_bank_account and cenote_bank_run. One connection more
-than --max is used, to look at the books from outside. If the check fails the
-tables stay.
+The tables are cenote_bank_account and cenote_bank_run, for chaos also
+cenote_bank_ledger. One connection more than --max is used, to look at the books
+from outside. If the check fails the tables stay.
 
 Ctrl-C stops the tasks, checks and prints the summary; a second one ends at
 once.
@@ -69,13 +79,21 @@ Fields of --json (times in milliseconds, money in cents):
                 destroyed  total  idle  active  creating  waiting
   money         before  after  lowest  audits
   checks        a list of  name  ok  says
+  chaos         only there with chaos:
+                faults (a list of  kind  count  recovery_mean_ms
+                recovery_max_ms)  sessions_killed  left_out  quiet_moments
+                transfers (acknowledged  rolled_back  unknown
+                unknown_committed)  looks  marks  visit_ms (mean  p99  max)
   kept          where the tables were left, or null
 ";
 
-const FLAGS: [&str; 11] = [
-    "dsn", "tasks", "max", "seconds", "accounts", "seed", "json", "keep", "force", "help",
-    "version",
+const FLAGS: [&str; 13] = [
+    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "json", "keep",
+    "force", "help", "version",
 ];
+
+/// How long chaos reigns by default.
+const CHAOS: Duration = Duration::from_secs(60);
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -94,6 +112,12 @@ pub(crate) struct Options {
     pub(crate) length: Duration,
     pub(crate) accounts: usize,
     pub(crate) seed: u64,
+    /// Things go wrong on purpose.
+    pub(crate) chaos: bool,
+    /// The command that becomes the server, for chaos.
+    pub(crate) server: Option<String>,
+    /// The only faults there are to be, for chaos; all, if it is empty.
+    pub(crate) only: Vec<Fault>,
     pub(crate) json: bool,
     pub(crate) keep: bool,
     pub(crate) force: bool,
@@ -125,6 +149,9 @@ pub(crate) fn parse(
         accounts: 100,
         // Short enough to be typed again.
         seed: u64::from(fastrand::u32(..)),
+        chaos: false,
+        server: None,
+        only: Vec::new(),
         json: false,
         keep: false,
         force: false,
@@ -136,6 +163,12 @@ pub(crate) fn parse(
     while let Some(arg) = parser.next().map_err(wrong)? {
         match arg {
             Value(word) if first && word == "run" => run = true,
+            Value(word) if first && word == "chaos" => {
+                (run, options.chaos) = (true, true);
+                options.length = CHAOS;
+            }
+            Long("only") => options.only = faults(&mut parser)?,
+            Long("server") => options.server = Some(text(&mut parser, "--server")?),
             Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
             Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
             Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
@@ -153,6 +186,10 @@ pub(crate) fn parse(
         }
         first = false;
     }
+    if !options.chaos && (options.server.is_some() || !options.only.is_empty()) {
+        let what = "--server and --only are for cenote chaos";
+        return Err(Failure::usage(what));
+    }
     let variable = |name: &str| -> Result<Option<String>, Failure> {
         let value = environment(name).filter(|value| !value.is_empty());
         let value = value.map(OsString::into_string).transpose();
@@ -167,6 +204,8 @@ pub(crate) fn parse(
             user: variable("CENOTE_USER")?,
             password: variable("CENOTE_PASSWORD")?.map(Secret::from),
         };
+    } else if options.server.is_some() {
+        return Err(needs_dsn("--server"));
     } else if options.keep {
         return Err(needs_dsn("--keep"));
     } else if options.force {
@@ -196,7 +235,7 @@ fn unknown_flag(name: &str) -> Failure {
 fn unknown_word(word: &OsString) -> Failure {
     let word = word.display();
     Failure::usage(format!(
-        "there is no command '{word}'; there is only run, as the first word"
+        "there is no command '{word}'; there are run and chaos, as the first word"
     ))
 }
 
@@ -226,6 +265,18 @@ fn number(
                 "{name} takes a whole number from {least} to {most}, not '{value}'"
             ))
         })
+}
+
+fn faults(parser: &mut lexopt::Parser) -> Result<Vec<Fault>, Failure> {
+    let names = text(parser, "--only")?;
+    let find = |name: &str| {
+        let found = FAULTS.into_iter().find(|fault| fault.key() == name);
+        found.ok_or_else(|| {
+            let known = FAULTS.map(Fault::key).join(", ");
+            Failure::usage(format!("--only takes some of {known}; not '{name}'"))
+        })
+    };
+    names.split(',').map(find).collect()
 }
 
 fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, Failure> {
@@ -325,6 +376,20 @@ mod tests {
     }
 
     #[test]
+    fn chaos_lasts_longer_and_may_have_a_server_of_its_own() {
+        let chaos = options("chaos --server ci/own --dsn pgsql:host=localhost", &[]);
+        assert!(chaos.chaos);
+        assert_eq!(chaos.length, CHAOS);
+        assert_eq!(chaos.server.as_deref(), Some("ci/own"));
+        let short = options("chaos --seconds 1", &[("CENOTE_DSN", "sqlite:x.db")]);
+        assert_eq!(short.length, Duration::from_secs(1));
+        assert_eq!(dsn(&short), Some("sqlite:x.db"));
+        assert!(!options("run", &[]).chaos);
+        let some = options("chaos --only crash,cut", &[]);
+        assert_eq!(some.only, [Fault::Crash, Fault::Cut]);
+    }
+
+    #[test]
     fn a_wrong_argument_is_named_in_one_line() {
         for (line, named) in [
             ("--tasks", "--tasks"),
@@ -344,6 +409,12 @@ mod tests {
             ("run run", "'run'"),
             ("--keep", "--keep"),
             ("run --force", "--force"),
+            ("chaos --server x", "--server"),
+            ("run --dsn sqlite:x.db --server x", "cenote chaos"),
+            ("run --only cut", "cenote chaos"),
+            ("chaos --only cut,cat", "'cat'"),
+            ("chaos --only cat", "single_bytes, black_hole"),
+            ("chaos run", "'run'"),
         ] {
             let error = read_with(line, &[]).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");

@@ -8,6 +8,8 @@ use std::fmt;
 
 use cenote::{Db, Error, Isolation, Result, TransactionOptions};
 
+use crate::ledger;
+
 /// What every account begins with.
 pub(crate) const STARTING_CENTS: i64 = 100_000;
 
@@ -34,20 +36,36 @@ impl std::error::Error for Refusal {}
 /// One order: so much from this account to that one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
+    /// Under which it is written down, if it is.
+    pub(crate) number: Option<i64>,
     pub(crate) from: i64,
     pub(crate) to: i64,
     pub(crate) cents: i64,
 }
 
-/// Moves money: two statements, which only a transaction around them makes one.
+/// Moves money: two statements, or three, which only a transaction around them makes one.
 pub(crate) async fn transfer(db: &Db, order: Order) -> Result<()> {
     // The lower account first, so that two orders that cross do not wait for each other.
     if order.from < order.to {
         withdraw(db, order.from, order.cents).await?;
-        deposit(db, order.to, order.cents).await
+        deposit(db, order.to, order.cents).await?;
     } else {
         deposit(db, order.to, order.cents).await?;
-        withdraw(db, order.from, order.cents).await
+        withdraw(db, order.from, order.cents).await?;
+    }
+    write_down(db, order).await
+}
+
+/// The second half of a transfer whose money has been withdrawn.
+pub(crate) async fn complete(db: &Db, order: Order) -> Result<()> {
+    deposit(db, order.to, order.cents).await?;
+    write_down(db, order).await
+}
+
+async fn write_down(db: &Db, order: Order) -> Result<()> {
+    match order.number {
+        Some(number) => ledger::write(db, number, order).await,
+        None => Ok(()),
     }
 }
 

@@ -136,6 +136,11 @@ pub(crate) fn lines(
     lines.push((Need::Gap, String::new()));
     lines.push((Need::Heart, sum(now, paint)));
     let hint = stopping.unwrap_or("Ctrl-C stops, checks and tells");
+    let hint = match now.trouble {
+        "" => hint.to_owned(),
+        trouble => format!("{trouble}; {hint}"),
+    };
+    let hint = hint.as_str();
     lines.push((Need::Gap, paint.dim(hint)));
 
     let room = size.rows.saturating_sub(1);
@@ -267,6 +272,7 @@ mod tests {
             waits: WaitTimes::default(),
             audits: Audits::default(),
             before: 10_000_000,
+            trouble: "",
         }
     }
 

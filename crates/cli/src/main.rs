@@ -2,6 +2,7 @@
 
 mod args;
 mod bank;
+mod chaos;
 mod check;
 mod clients;
 mod failure;
@@ -9,6 +10,7 @@ mod figures;
 mod frame;
 mod guess;
 mod impatience;
+mod ledger;
 mod paint;
 mod panics;
 mod run;

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use cenote::Db;
 use cenote::pool::Status;
+use tokio::sync::{RwLock, RwLockWriteGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
+use crate::args::Options;
 use crate::bank::{self, STARTING_CENTS};
+use crate::chaos::Trial;
 use crate::check::{Audits, Evidence, PoolState};
 use crate::clients::{self, Town};
-use crate::tally::{Counts, Tally};
+use crate::tally::{Counts, Outcome, Tally};
 use crate::waits::WaitTimes;
 
 /// How long clients have to finish a visit when the doors close; those who are still there
@@ -46,6 +49,10 @@ pub(crate) struct Desk {
     started: Instant,
     /// What was on all accounts together at the beginning.
     before: i64,
+    /// How many connections the clients may have.
+    max: usize,
+    /// What goes wrong at the moment.
+    trouble: Mutex<&'static str>,
 }
 
 /// The shift at one moment.
@@ -57,6 +64,8 @@ pub(crate) struct Snapshot {
     pub(crate) waits: WaitTimes,
     pub(crate) audits: Audits,
     pub(crate) before: i64,
+    /// What goes wrong at the moment, if anything does.
+    pub(crate) trouble: &'static str,
 }
 
 /// A shift that is over.
@@ -72,23 +81,34 @@ pub(crate) struct Closed {
 
 impl Shift {
     /// Opens the doors to so many clients. Needs Tokio, and the tables.
-    pub(crate) fn open(db: Db, office: Db, accounts: usize, clients: usize, seed: u64) -> Self {
+    pub(crate) fn open(db: Db, office: Db, options: &Options, trial: Option<Trial>) -> Self {
+        let Options {
+            accounts,
+            tasks,
+            seed,
+            max,
+            ..
+        } = *options;
         let desk = Arc::new(Desk {
             town: Arc::new(Town {
                 db,
                 tally: Arc::new(Tally::default()),
                 accounts,
                 closing: AtomicBool::new(false),
+                gate: RwLock::default(),
+                trial,
             }),
             office,
             audits: Mutex::default(),
             started: Instant::now(),
             before: i64::try_from(accounts).unwrap_or(i64::MAX) * STARTING_CENTS,
+            max,
+            trouble: Mutex::default(),
         });
         let mut auditor = JoinSet::new();
         auditor.spawn(audit_again_and_again(Arc::clone(&desk)));
         Shift {
-            clients: clients::send_out(&desk.town, clients, seed),
+            clients: clients::send_out(&desk.town, tasks, seed),
             auditor,
             desk,
         }
@@ -148,7 +168,57 @@ impl Desk {
             waits: self.town.tally.waits(),
             audits: self.audits().clone(),
             before: self.before,
+            trouble: *self.trouble(),
         }
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.town.db
+    }
+
+    pub(crate) fn office(&self) -> &Db {
+        &self.office
+    }
+
+    pub(crate) fn trial(&self) -> Option<&Trial> {
+        self.town.trial.as_ref()
+    }
+
+    pub(crate) fn before(&self) -> i64 {
+        self.before
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// How many visits have ended with a commit.
+    pub(crate) fn committed(&self) -> u64 {
+        self.town.tally.counts().of(Outcome::Committed)
+    }
+
+    /// How long those took.
+    pub(crate) fn served(&self) -> WaitTimes {
+        self.town.tally.served()
+    }
+
+    /// Waits until all visits have ended. No other begins while this is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, visits begin again.
+    pub(crate) async fn all_outside(&self) -> RwLockWriteGuard<'_, ()> {
+        self.town.gate.write().await
+    }
+
+    /// Tells those who watch what goes wrong at the moment.
+    pub(crate) fn tell(&self, trouble: &'static str) {
+        *self.trouble() = trouble;
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, &'static str> {
+        // Nothing that can panic runs under this lock.
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn audits(&self) -> MutexGuard<'_, Audits> {
@@ -158,7 +228,7 @@ impl Desk {
 
     /// The pool as it is when nothing is being cleaned up any more, or when that has
     /// taken too long.
-    async fn pool_at_rest(&self) -> PoolState {
+    pub(crate) async fn pool_at_rest(&self) -> PoolState {
         let db = &self.town.db;
         let look = || {
             let counters = db.pool().map(|pool| pool.counters());

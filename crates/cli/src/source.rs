@@ -63,6 +63,11 @@ impl Source {
         Builder::from_config(config).open().await
     }
 
+    /// How handles are opened, but for their size.
+    pub(crate) fn config(&self) -> &DbConfig {
+        &self.config
+    }
+
     /// What it is called, without a password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown

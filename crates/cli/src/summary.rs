@@ -1,10 +1,12 @@
 //! How it went: the summary, for people and for programs.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::args::Options;
+use crate::chaos::ChaosReport;
 use crate::check::{Finding, PoolState};
 use crate::figures::{counted, grouped, per_second};
 use crate::paint::Paint;
@@ -42,6 +44,9 @@ pub(crate) struct Summary {
     pub(crate) pool: PoolState,
     pub(crate) money: Money,
     pub(crate) checks: Vec<Finding>,
+    /// What went wrong on purpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) chaos: Option<ChaosReport>,
     /// Where the tables are left, if they are.
     pub(crate) kept: Option<String>,
 }
@@ -91,9 +96,17 @@ pub(crate) struct Circumstances {
 }
 
 impl Summary {
-    pub(crate) fn new(options: &Options, around: Circumstances, closed: Closed) -> Self {
+    pub(crate) fn new(
+        options: &Options,
+        around: Circumstances,
+        closed: Closed,
+        chaos: Option<ChaosReport>,
+    ) -> Self {
         let evidence = closed.evidence;
-        let checks = evidence.findings();
+        let mut checks = evidence.findings();
+        if let Some(chaos) = &chaos {
+            checks.extend(chaos.findings.iter().cloned());
+        }
         let counts = evidence.counts;
         let committed = counts.of(Outcome::Committed);
         Summary {
@@ -126,6 +139,7 @@ impl Summary {
                 audits: evidence.audits.done,
             },
             checks,
+            chaos,
             kept: None,
         }
     }
@@ -186,10 +200,10 @@ impl Summary {
             line(format!("{}  {complaint}", paint.yellow("complaint  ")));
         }
         line(String::new());
-        let WaitMillis { mean, p99, max } = self.wait_ms;
-        line(format!(
-            "waits        {mean:.1} ms mean, {p99:.1} ms p99, {max:.1} ms longest",
-        ));
+        if let Some(chaos) = &self.chaos {
+            chaos.lines().into_iter().for_each(&mut line);
+        }
+        line(format!("waits        {}", self.wait_ms));
         line(format!(
             "connections  {} opened, {} closed; lent {} times, waited for {} times",
             grouped(self.pool.created),
@@ -204,6 +218,9 @@ impl Summary {
                 true => format!("{}  {name:<13} {says}", paint.green("ok  ")),
                 false => format!("{}  {name:<13} {}", paint.red("FAIL"), paint.red(says)),
             });
+        }
+        if self.chaos.is_some() && !self.ok {
+            line(format!("\nThe same again: --seed {}", self.seed));
         }
         if let Some(place) = &self.kept {
             line(format!("\nThe tables are left in {place}"));
@@ -269,8 +286,18 @@ impl NotBegun {
     }
 }
 
+impl fmt::Display for WaitMillis {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WaitMillis { mean, p99, max } = self;
+        write!(
+            out,
+            "{mean:.1} ms mean, {p99:.1} ms p99, {max:.1} ms longest"
+        )
+    }
+}
+
 impl WaitMillis {
-    fn new(times: WaitTimes) -> Self {
+    pub(crate) fn new(times: WaitTimes) -> Self {
         let millis = |time: Duration| rounded(time.as_secs_f64() * 1_000.0);
         WaitMillis {
             mean: millis(times.mean),
@@ -281,6 +308,6 @@ impl WaitMillis {
 }
 
 /// To three decimals.
-fn rounded(number: f64) -> f64 {
+pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }

@@ -5,6 +5,7 @@ use cenote::{Db, Error, Kind, Result, Violation};
 use crate::bank::STARTING_CENTS;
 
 const ACCOUNTS: &str = "cenote_bank_account";
+const LEDGER: &str = "cenote_bank_ledger";
 /// Says whose the accounts are, and whether somebody is at work on them.
 const MARK: &str = "cenote_bank_run";
 
@@ -42,7 +43,7 @@ pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> 
         }
         Found::Foreign => {
             return Err(refused(&format!(
-                "this database has a table {ACCOUNTS} or {MARK} that cenote did not make; --force \
+                "this database has a table {ACCOUNTS}, {LEDGER} or {MARK} that cenote did not make; --force \
                  drops it and runs"
             )));
         }
@@ -66,15 +67,27 @@ pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> 
     Ok(())
 }
 
+/// Makes the table that transfers are written down in.
+pub(crate) async fn create_ledger(db: &Db) -> Result<()> {
+    db.exec(
+        "CREATE TABLE cenote_bank_ledger (number BIGINT NOT NULL PRIMARY KEY, \
+         payer BIGINT NOT NULL, payee BIGINT NOT NULL, cents BIGINT NOT NULL)",
+        (),
+    )
+    .await?;
+    Ok(())
+}
+
 fn refused(why: &str) -> Error {
     Error::new(Kind::Other, why)
 }
 
 async fn find(db: &Db) -> Result<Found> {
     let has_accounts = is_there(db, "SELECT 1 FROM cenote_bank_account WHERE 1 = 0").await?;
+    let has_ledger = is_there(db, "SELECT 1 FROM cenote_bank_ledger WHERE 1 = 0").await?;
     let has_mark = is_there(db, "SELECT 1 FROM cenote_bank_run WHERE 1 = 0").await?;
     if !has_mark {
-        return Ok(match has_accounts {
+        return Ok(match has_accounts || has_ledger {
             true => Found::Foreign,
             false => Found::Nothing,
         });
@@ -115,6 +128,7 @@ pub(crate) async fn keep(db: &Db) -> Result<()> {
 pub(crate) async fn drop_all(db: &Db) -> Result<()> {
     // The mark goes last: while it is there, what is left is known to be ours.
     for sql in [
+        "DROP TABLE cenote_bank_ledger",
         "DROP TABLE cenote_bank_account",
         "DROP TABLE cenote_bank_run",
     ] {

@@ -1,11 +1,13 @@
 //! What became of the clients' visits, counted.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cenote::{Error, Kind, Result};
 use tokio::time::Instant;
 
+use crate::bank::Order;
+use crate::ledger::{Fate, Ledger};
 use crate::waits::{WaitTimes, Waits};
 
 /// How a visit can end.
@@ -50,6 +52,7 @@ pub(crate) struct Tally {
     unknown_transfers: AtomicU64,
     savepoints: AtomicU64,
     waits: Waits,
+    served: Waits,
     complaint: Mutex<Option<String>>,
 }
 
@@ -91,6 +94,11 @@ impl Tally {
         self.waits.times()
     }
 
+    /// How long visits took that ended with a commit, from the door to the door.
+    pub(crate) fn served(&self) -> WaitTimes {
+        self.served.times()
+    }
+
     /// What the database, or the pool, last complained of though nobody had planned it.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.complaint
@@ -128,6 +136,36 @@ pub(crate) struct Attempt {
     came: Instant,
     stage: AtomicU8,
     transfers: AtomicU64,
+    memory: Option<Memory>,
+}
+
+/// The orders of a visit that are written down.
+#[derive(Debug)]
+struct Memory {
+    ledger: Arc<Ledger>,
+    /// All that it may make.
+    entered: Vec<i64>,
+    /// Those that are made in the transaction that is open.
+    made: Mutex<Vec<i64>>,
+}
+
+impl Memory {
+    fn made(&self) -> MutexGuard<'_, Vec<i64>> {
+        // Nothing that can panic runs under this lock.
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, outcome: Outcome) {
+        let made = self.made();
+        for number in &self.entered {
+            let fate = match outcome {
+                Outcome::Committed if made.contains(number) => Fate::Acknowledged,
+                Outcome::Unknown if made.contains(number) => Fate::Unknown,
+                _ => Fate::RolledBack,
+            };
+            self.ledger.close(*number, fate);
+        }
+    }
 }
 
 impl Attempt {
@@ -137,20 +175,45 @@ impl Attempt {
             came: Instant::now(),
             stage: AtomicU8::new(WAITING),
             transfers: AtomicU64::new(0),
+            memory: None,
         }
+    }
+
+    /// One whose orders are written down: each gets its number.
+    pub(crate) fn remembered(
+        tally: &Arc<Tally>,
+        ledger: &Arc<Ledger>,
+        orders: &mut [Order],
+    ) -> Self {
+        for order in &mut *orders {
+            ledger.enter(order);
+        }
+        let mut attempt = Attempt::new(tally);
+        attempt.memory = Some(Memory {
+            ledger: Arc::clone(ledger),
+            entered: orders.iter().filter_map(|order| order.number).collect(),
+            made: Mutex::default(),
+        });
+        attempt
     }
 
     /// The transaction is open; perhaps not for the first time, if it is repeated.
     pub(crate) fn begun(&self) {
         self.transfers.store(0, Relaxed);
+        if let Some(memory) = &self.memory {
+            memory.made().clear();
+        }
         if self.stage.swap(INSIDE, Relaxed) == WAITING {
             self.tally.waits.record(self.came.elapsed());
         }
     }
 
     /// One more transfer has been made in it.
-    pub(crate) fn moved(&self) {
+    pub(crate) fn moved(&self, order: Order) {
         self.transfers.fetch_add(1, Relaxed);
+        if let Some(memory) = &self.memory {
+            memory.made().extend(order.number);
+        }
     }
 
     /// A savepoint in it was rolled back alone.
@@ -205,6 +268,12 @@ impl Attempt {
         if self.stage.swap(COUNTED, Relaxed) == COUNTED {
             return;
         }
+        if let Some(memory) = &self.memory {
+            memory.close(outcome);
+        }
+        if outcome == Outcome::Committed {
+            self.tally.served.record(self.came.elapsed());
+        }
         let transfers = self.transfers.load(Relaxed);
         match outcome {
             Outcome::Committed => self.tally.transfers.fetch_add(transfers, Relaxed),
@@ -233,6 +302,13 @@ mod tests {
     use super::*;
     use crate::bank::Refusal;
 
+    const ORDER: Order = Order {
+        number: None,
+        from: 1,
+        to: 2,
+        cents: 1,
+    };
+
     fn after(visit: impl FnOnce(Attempt)) -> Counts {
         let tally = Arc::new(Tally::default());
         visit(Attempt::new(&tally));
@@ -249,7 +325,7 @@ mod tests {
         assert_eq!(inside.rolled_back(), 1);
         let committing = after(|attempt| {
             attempt.begun();
-            attempt.moved();
+            attempt.moved(ORDER);
             attempt.committing();
         });
         assert_eq!(committing.of(Outcome::Unknown), 1);
@@ -260,7 +336,7 @@ mod tests {
     fn a_visit_that_has_ended_is_counted_once() {
         let counts = after(|attempt| {
             attempt.begun();
-            attempt.moved();
+            attempt.moved(ORDER);
             attempt.committing();
             attempt.ended(&Ok(()));
         });
@@ -286,9 +362,9 @@ mod tests {
     fn what_is_begun_again_has_moved_nothing_yet() {
         let counts = after(|attempt| {
             attempt.begun();
-            attempt.moved();
+            attempt.moved(ORDER);
             attempt.begun();
-            attempt.moved();
+            attempt.moved(ORDER);
             attempt.ended(&Ok(()));
         });
         assert_eq!(counts.transfers, 1);
@@ -316,6 +392,45 @@ mod tests {
         assert_eq!(unserved.of(Outcome::Unserved), 1);
         let unknown = ended(true, Error::new(Kind::OutcomeUnknown, "lost"));
         assert_eq!(unknown.of(Outcome::Unknown), 1);
+    }
+
+    #[test]
+    fn what_a_visit_has_written_down_has_its_fate() {
+        let fate_of_two = |visit: fn(Attempt, [Order; 2])| {
+            let (tally, ledger) = (Arc::new(Tally::default()), Arc::new(Ledger::default()));
+            let mut orders = [ORDER; 2];
+            let attempt = Attempt::remembered(&tally, &ledger, &mut orders);
+            visit(attempt, orders);
+            let fates = ledger.fates();
+            (fates.acknowledged, fates.rolled_back, fates.unknown)
+        };
+        // The second one was undone by a savepoint, or never made.
+        let committed = fate_of_two(|attempt, [first, _]| {
+            attempt.begun();
+            attempt.moved(first);
+            attempt.committing();
+            attempt.ended(&Ok(()));
+        });
+        assert_eq!(committed, (1, 1, 0));
+        let unknown = fate_of_two(|attempt, [first, _]| {
+            attempt.begun();
+            attempt.moved(first);
+            attempt.committing();
+        });
+        assert_eq!(unknown, (0, 1, 1));
+        let repeated = fate_of_two(|attempt, [first, second]| {
+            attempt.begun();
+            attempt.moved(first);
+            attempt.begun();
+            attempt.moved(second);
+            attempt.ended(&Ok(()));
+        });
+        assert_eq!(repeated, (1, 1, 0));
+        let cancelled = fate_of_two(|attempt, [first, _]| {
+            attempt.begun();
+            attempt.moved(first);
+        });
+        assert_eq!(cancelled, (0, 2, 0));
     }
 
     #[test]

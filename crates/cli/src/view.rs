@@ -121,8 +121,13 @@ impl View {
             None if audits.done == 0 => "unaudited",
             None => "money ok",
         };
+        let trouble = match now.trouble {
+            "" => String::new(),
+            trouble => format!("  {trouble}"),
+        };
         format!(
-            "{:5.1} s {:>6} commits/s {:>7} commits {:>6} rollbacks {:>4} waiting  {audit}\n",
+            "{:5.1} s {:>6} commits/s {:>7} commits {:>6} rollbacks {:>4} waiting  \
+             {audit}{trouble}\n",
             now.elapsed.as_secs_f64(),
             grouped(self.history.rate(1)),
             grouped(now.counts.of(Outcome::Committed)),

@@ -41,12 +41,15 @@ fn help_names_every_flag_variable_and_exit_code() {
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
     for name in [
         "cenote run",
+        "cenote chaos",
         "--dsn",
         "--tasks",
         "--max",
         "--seconds",
         "--accounts",
         "--seed",
+        "--server",
+        "--only",
         "--json",
         "--keep",
         "--force",

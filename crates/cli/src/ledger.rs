@@ -1,0 +1,273 @@
+//! What the clients remember of every transfer, and whether the database remembers the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cenote::{Db, Result};
+use serde::Serialize;
+
+use crate::bank::{Order, STARTING_CENTS};
+
+/// How many contradictions are told; of the rest, how many there are.
+const TOLD: usize = 5;
+
+/// What became of a transfer, as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is under way.
+    Open,
+    /// The database said that it is committed.
+    Acknowledged,
+    /// It is over, and was not committed.
+    RolledBack,
+    /// Its commit was on its way when nobody could, or would, wait for the answer any more.
+    Unknown,
+    /// It was unknown, and has been found.
+    Found,
+    /// It was unknown, and is not there.
+    Missing,
+}
+
+/// A transfer as it stands in the database: its number, from where, to where, how much.
+pub(crate) type Written = (i64, i64, i64, i64);
+
+/// The memory of all clients together.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// The transfer with the number 1 comes first.
+    entries: Mutex<Vec<(Order, Fate)>>,
+}
+
+/// How many transfers came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Fates {
+    pub(crate) acknowledged: u64,
+    pub(crate) rolled_back: u64,
+    /// Of which nobody was told: all of them.
+    pub(crate) unknown: u64,
+    /// Those of the unknown ones that were committed.
+    pub(crate) unknown_committed: u64,
+}
+
+impl Ledger {
+    fn entries(&self) -> MutexGuard<'_, Vec<(Order, Fate)>> {
+        // Nothing that can panic runs under this lock.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an order its number.
+    pub(crate) fn enter(&self, order: &mut Order) {
+        let mut entries = self.entries();
+        let number = entries.len() + 1;
+        order.number = i64::try_from(number).ok();
+        entries.push((*order, Fate::Open));
+    }
+
+    /// Notes what became of one.
+    pub(crate) fn close(&self, number: i64, fate: Fate) {
+        let mut entries = self.entries();
+        let entry = usize::try_from(number - 1).map(|at| entries.get_mut(at));
+        if let Ok(Some((_, of))) = entry {
+            *of = fate;
+        }
+    }
+
+    /// How many transfers have been begun.
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    pub(crate) fn fates(&self) -> Fates {
+        let mut fates = Fates::default();
+        for (_, fate) in &*self.entries() {
+            match fate {
+                Fate::Open => {}
+                Fate::Acknowledged => fates.acknowledged += 1,
+                Fate::RolledBack => fates.rolled_back += 1,
+                Fate::Unknown | Fate::Missing => fates.unknown += 1,
+                Fate::Found => {
+                    fates.unknown += 1;
+                    fates.unknown_committed += 1;
+                }
+            }
+        }
+        fates
+    }
+
+    /// Compares what is remembered of the transfers after the first so many with what is written of
+    /// them, and tells every contradiction. All of them have to be over: an unknown one is what it
+    /// is found to be, and has to stay so.
+    pub(crate) fn compare(&self, after: usize, written: &[Written]) -> Vec<String> {
+        let mut written: BTreeMap<i64, &Written> = written.iter().map(|row| (row.0, row)).collect();
+        let mut wrong = Vec::new();
+        for (number, (order, fate)) in (1_i64..).zip(self.entries().iter_mut()).skip(after) {
+            let row = written.remove(&number);
+            if let Some((_, from, to, cents)) = row
+                && (*from, *to, *cents) != (order.from, order.to, order.cents)
+            {
+                wrong.push(format!("transfer {number} stands there as another one"));
+            }
+            match (*fate, row.is_some()) {
+                (Fate::Acknowledged | Fate::Found, true)
+                | (Fate::RolledBack | Fate::Missing, false) => {}
+                (Fate::Unknown, true) => *fate = Fate::Found,
+                (Fate::Unknown, false) => *fate = Fate::Missing,
+                (Fate::Open, _) => wrong.push(format!("transfer {number} never came to an end")),
+                (Fate::Acknowledged, false) => {
+                    wrong.push(format!(
+                        "transfer {number} was acknowledged and IS NOT THERE"
+                    ));
+                }
+                (Fate::RolledBack, true) => {
+                    wrong.push(format!("transfer {number} was rolled back and IS THERE"));
+                }
+                (Fate::Found, false) => {
+                    wrong.push(format!("transfer {number} was there and IS GONE"));
+                }
+                (Fate::Missing, true) => {
+                    wrong.push(format!("transfer {number} was not there and CAME LATER"));
+                }
+            }
+        }
+        let nobodys = written
+            .keys()
+            .map(|number| format!("transfer {number} is nobody's"));
+        wrong.extend(nobodys);
+        abridged(wrong)
+    }
+}
+
+/// Whether every account holds what the transfers come to, one by one.
+pub(crate) fn balances_agree(written: &[Written], balances: &[(i64, i64)]) -> Vec<String> {
+    let mut expected: BTreeMap<i64, i64> = balances
+        .iter()
+        .map(|(id, _)| (*id, STARTING_CENTS))
+        .collect();
+    for (_, from, to, cents) in written {
+        *expected.entry(*from).or_default() -= cents;
+        *expected.entry(*to).or_default() += cents;
+    }
+    let wrong = balances.iter().filter_map(|(id, balance)| {
+        let expected = expected.get(id).copied().unwrap_or_default();
+        (expected != *balance)
+            .then(|| format!("account {id} has {balance}, its transfers come to {expected}"))
+    });
+    abridged(wrong.collect())
+}
+
+fn abridged(mut texts: Vec<String>) -> Vec<String> {
+    if let Some(more) = texts.len().checked_sub(TOLD + 1) {
+        texts.truncate(TOLD);
+        texts.push(format!("and {} more", more + 1));
+    }
+    texts
+}
+
+/// Writes a transfer down, in the transaction that makes it.
+pub(crate) async fn write(db: &Db, number: i64, order: Order) -> Result<()> {
+    let sql = "INSERT INTO cenote_bank_ledger (number, payer, payee, cents) VALUES (?, ?, ?, ?)";
+    db.exec(sql, (number, order.from, order.to, order.cents))
+        .await?;
+    Ok(())
+}
+
+/// What is written of the transfers after the first so many.
+pub(crate) async fn read(db: &Db, after: usize) -> Result<Vec<Written>> {
+    let sql = "SELECT number, payer, payee, cents FROM cenote_bank_ledger WHERE number > ?";
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    db.query_as(sql, (after,)).await
+}
+
+/// What is on each account.
+pub(crate) async fn read_balances(db: &Db) -> Result<Vec<(i64, i64)>> {
+    db.query_as("SELECT id, balance FROM cenote_bank_account", ())
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FATES: [Fate; 3] = [Fate::Acknowledged, Fate::RolledBack, Fate::Unknown];
+
+    /// Three transfers of 1 cent from account 1 to account 2, with these ends.
+    fn ledger() -> Ledger {
+        let ledger = Ledger::default();
+        for fate in FATES {
+            let mut order = Order {
+                number: None,
+                from: 1,
+                to: 2,
+                cents: 1,
+            };
+            ledger.enter(&mut order);
+            ledger.close(order.number.unwrap(), fate);
+        }
+        ledger
+    }
+
+    fn rows(numbers: &[i64]) -> Vec<Written> {
+        numbers.iter().map(|number| (*number, 1, 2, 1)).collect()
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_there_what_was_rolled_back_is_not_and_the_unknown_are_either() {
+        for written in [&[1][..], &[1, 3]] {
+            let ledger = ledger();
+            assert_eq!(ledger.compare(0, &rows(written)), [""; 0]);
+            assert_eq!(ledger.compare(0, &rows(written)), [""; 0], "and stay so");
+            assert_eq!(ledger.fates().unknown, 1);
+            let committed = u64::from(written.len() == 2);
+            assert_eq!(ledger.fates().unknown_committed, committed);
+        }
+    }
+
+    #[test]
+    fn every_contradiction_is_found() {
+        for (written, said) in [
+            (&[][..], "transfer 1 was acknowledged and IS NOT THERE"),
+            (&[1, 2], "transfer 2 was rolled back and IS THERE"),
+            (&[1, 9], "transfer 9 is nobody's"),
+        ] {
+            assert_eq!(ledger().compare(0, &rows(written)), [said]);
+        }
+        let late = ledger();
+        assert_eq!(late.compare(0, &rows(&[1])), [""; 0]);
+        let said = late.compare(0, &rows(&[1, 3]));
+        assert_eq!(said, ["transfer 3 was not there and CAME LATER"]);
+        let gone = ledger();
+        assert_eq!(gone.compare(0, &rows(&[1, 3])), [""; 0]);
+        let said = gone.compare(0, &rows(&[1]));
+        assert_eq!(said, ["transfer 3 was there and IS GONE"]);
+        let other = ledger().compare(0, &[(1, 1, 2, 500)]);
+        assert_eq!(other, ["transfer 1 stands there as another one"]);
+        let open = ledger();
+        open.close(1, Fate::Open);
+        let said = open.compare(0, &[]);
+        assert_eq!(said, ["transfer 1 never came to an end"]);
+    }
+
+    #[test]
+    fn those_that_were_compared_before_can_be_left_out() {
+        let ledger = ledger();
+        assert_eq!(ledger.compare(1, &rows(&[3])), [""; 0]);
+        assert_eq!(ledger.len(), 3);
+    }
+
+    #[test]
+    fn an_account_that_holds_other_than_its_transfers_is_found() {
+        let books = |first: i64| [(1, STARTING_CENTS - first), (2, STARTING_CENTS + 2)];
+        assert_eq!(balances_agree(&rows(&[1, 2]), &books(2)), [""; 0]);
+        let wrong = balances_agree(&rows(&[1, 2]), &books(3));
+        assert!(wrong[0].starts_with("account 1 has"), "{wrong:?}");
+    }
+
+    #[test]
+    fn of_many_contradictions_a_few_are_told() {
+        let ledger = ledger();
+        let many: Vec<i64> = (10..30).collect();
+        let said = ledger.compare(0, &rows(&many));
+        assert_eq!(said.len(), TOLD + 1);
+        assert_eq!(said[TOLD], "and 16 more");
+    }
+}
