@@ -1,5 +1,6 @@
 //! Who may come in, which way, and what is said to the others.
 #![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "mysql_servers/mod.rs"]
 mod servers;

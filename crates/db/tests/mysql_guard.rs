@@ -1,6 +1,7 @@
 //! The guard of calls under way: whatever is dropped, nobody gets another's answer, and nothing of it
 //! goes on running on the server.
 #![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "mysql_servers/mod.rs"]
 mod servers;

@@ -1,6 +1,7 @@
 //! What stays with a session of MariaDB and how it is brought back; what the server says of a
 //! transaction; statements that are kept.
 #![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod mysql_support;
 

@@ -1,7 +1,10 @@
 //! Values of MariaDB's types: the same by both of its protocols, in text and in binary.
 #![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod mysql_support;
+
+use std::sync::{Arc, Mutex};
 
 use cenote::driver::Value;
 use cenote::mysql::RawValue;
@@ -216,7 +219,7 @@ async fn a_raw_value_of_the_client_library_goes_as_it_is() {
     let mut client = Client::new().await;
     let raw = cenote::driver::Native {
         type_name: "RawValue",
-        value: std::sync::Arc::new(RawValue::Time(true, 1, 2, 3, 4, 0)),
+        value: Arc::new(RawValue::Time(true, 1, 2, 3, 4, 0)),
     };
     let got = client
         .value(
@@ -268,6 +271,60 @@ async fn the_last_id_the_affected_rows_and_the_warnings_are_told() {
     assert_eq!(client.connection.warnings(), 2);
     client.must("SELECT 1").await;
     assert_eq!(client.connection.warnings(), 0);
+}
+
+/// What is written to the log.
+#[derive(Clone, Default)]
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _metadata: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &tracing::span::Id, _values: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &tracing::span::Id, _follows: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        let mut write = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line += &format!(" {field}={value:?}");
+        };
+        event.record(&mut write);
+        self.lines.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _span: &tracing::span::Id) {}
+
+    fn exit(&self, _span: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn warnings_are_written_to_the_log_where_somebody_reads_it() {
+    let mut client = Client::in_own_database().await;
+    client.must("SET sql_mode = ''").await;
+    client.must("CREATE TABLE t (n TINYINT)").await;
+    let log = Log::default();
+    let reading = tracing::subscriber::set_default(log.clone());
+    let done = client.run("INSERT INTO t VALUES (?)", &[value(1000)]).await;
+    assert_eq!(done.unwrap().warnings, 1);
+    assert_eq!(client.connection.warnings(), 1);
+    client.must("DROP TABLE IF EXISTS missing").await;
+    drop(reading);
+    let lines = log.lines.lock().unwrap().clone();
+    let told = |level: &str, code: &str| {
+        let fits = |line: &&String| line.starts_with(level) && line.contains(code);
+        lines.iter().filter(fits).count()
+    };
+    assert_eq!(told("WARN", "code=1264"), 1, "{lines:?}");
+    assert_eq!(told("DEBUG", "code=1051"), 1, "{lines:?}");
 }
 
 #[tokio::test]
