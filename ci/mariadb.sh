@@ -151,6 +151,8 @@ start_primary() {
             --ssl-cert="$home/tls/primary.crt" --ssl-key="$home/tls/primary.key") \
             </dev/null >"$log" 2>&1 &
         pid=$!
+        # Nobody has to be told how it ended.
+        disown "$pid"
         # It ends at once if the port is taken, and says so when it is ready.
         while kill -0 "$pid" 2>/dev/null; do
             if grep -sq "ready for connections" "$log"; then

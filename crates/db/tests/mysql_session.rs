@@ -243,11 +243,12 @@ async fn a_savepoint_can_have_any_name() {
 /// How many statements of this session the server has prepared, and how many it has closed.
 async fn counters(client: &mut Client) -> (i64, i64) {
     let mut counts = Vec::new();
-    for name in ["Com_stmt_prepare", "Com_stmt_close"] {
-        let rows = client
-            .rows(&format!("SHOW SESSION STATUS LIKE '{name}'"), &[])
-            .await;
-        counts.push(rows[0].get::<String>(1).unwrap().parse().unwrap());
+    for name in ["COM_STMT_PREPARE", "COM_STMT_CLOSE"] {
+        let sql = format!(
+            "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.SESSION_STATUS \
+             WHERE VARIABLE_NAME = '{name}'"
+        );
+        counts.push(client.get(&sql).await);
     }
     (counts[0], counts[1])
 }
@@ -291,6 +292,74 @@ async fn a_statement_that_is_not_kept_leaves_nothing_on_the_server() {
     request.cache = false;
     client.connection.run(request).await.unwrap();
     assert_eq!(counters(&mut client).await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_streamed_statement_that_is_not_kept_leaves_nothing_on_the_server_either() {
+    let mut client = Client::with_cache(&dsn(), 0).await;
+    for (sql, params, is_fine) in [
+        ("SELECT seq FROM seq_1_to_1000 WHERE seq > ?", 1, true),
+        (
+            "SELECT (SELECT seq FROM seq_1_to_2 WHERE seq > ?) + 1",
+            1,
+            true,
+        ),
+        (
+            "SELECT (SELECT seq FROM seq_1_to_2 WHERE seq > ?) + 1",
+            0,
+            false,
+        ),
+        ("SELECT seq FROM seq_1_to_1000 WHERE seq > ? + ?", 1, false),
+    ] {
+        let params = [value(params)];
+        let started = client
+            .connection
+            .start_stream(Request::new(sql, &params))
+            .await;
+        let mut done = started.map(drop);
+        while done.is_ok() {
+            match std::future::poll_fn(|cx| client.connection.poll_batch(cx)).await {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => done = Err(error),
+            }
+        }
+        assert_eq!(done.is_ok(), is_fine, "{sql}: {done:?}");
+    }
+    assert_eq!(counters(&mut client).await, (4, 4));
+}
+
+#[tokio::test]
+async fn a_kept_statement_never_outlives_the_database_or_the_mode_it_was_prepared_in() {
+    let mut client = Client::in_own_database().await;
+    client.must("CREATE TABLE t (n TINYINT)").await;
+    client.must("INSERT INTO t VALUES (1)").await;
+    let first: String = client.get("SELECT DATABASE()").await;
+    let other = mysql_support::unique("cenote_other");
+    client
+        .script(&format!(
+            "CREATE DATABASE {other}; CREATE TABLE {other}.t (n TINYINT); \
+             INSERT INTO {other}.t VALUES (2)"
+        ))
+        .await
+        .unwrap();
+    let ask = "SELECT n FROM t WHERE n > ?";
+    assert_eq!(client.value(ask, &[value(0)]).await, Value::Int(1));
+    client.must(&format!("USE {other}")).await;
+    assert_eq!(client.value(ask, &[value(0)]).await, Value::Int(2));
+    client
+        .script(&format!("SELECT 1; USE {first}"))
+        .await
+        .unwrap();
+    assert_eq!(client.value(ask, &[value(0)]).await, Value::Int(1));
+    let insert = "INSERT INTO t VALUES (?)";
+    client.run(insert, &[value(1000)]).await.unwrap_err();
+    client.run("SET sql_mode = ?", &[value("")]).await.unwrap();
+    client.run(insert, &[value(1000)]).await.unwrap();
+    let strict = Value::Text("STRICT_ALL_TABLES".into());
+    client.connection.set("sql_mode", &strict).await.unwrap();
+    client.run(insert, &[value(1000)]).await.unwrap_err();
+    assert_eq!(client.value(ask, &[value(100)]).await, Value::Int(127));
 }
 
 #[tokio::test]

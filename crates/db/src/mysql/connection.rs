@@ -215,7 +215,8 @@ impl Connection for MysqlConnection {
         Box::pin(async move {
             let name = param::setting_name(name)?;
             let sql = format!("SET SESSION {name} = {}", param::literal(name, value)?);
-            self.command(&sql).await
+            self.command(&sql).await?;
+            self.forget_kept().await
         })
     }
 

@@ -101,12 +101,34 @@ impl MysqlConnection {
             Ok(()) => gather::<TextProtocol>(wire, &reading, &mut gathered).await,
             Err(wrong) => Err(wrong),
         };
-        self.land(answer).await?;
+        let landed = self.land(answer).await;
+        if self.may_touch_session(request.sql) {
+            self.forget_kept().await?;
+        }
+        landed?;
         let outcome = self.outcome(request.sql, gathered)?;
         if outcome.warnings > 0 {
             self.note_warnings(outcome.warnings).await?;
         }
         Ok(outcome)
+    }
+
+    /// Whether the text may change the session.
+    pub(super) fn may_touch_session(&self, sql: &str) -> bool {
+        let plan = crate::sql::plan(self.facts.dialect, sql);
+        plan.is_ok_and(|plan| plan.class.touches_session)
+    }
+
+    /// Has the server forget the statements that are kept. They go on in the database and under the
+    /// `sql_mode` that they were prepared in, and what has just been run may have changed those.
+    pub(super) async fn forget_kept(&mut self) -> Result<()> {
+        for statement in self.cache.take_all() {
+            if self.is_broken {
+                break;
+            }
+            self.close_statement(statement).await?;
+        }
+        Ok(())
     }
 
     /// Prepares a statement and runs it; keeps it if it is worth that.
@@ -137,7 +159,11 @@ impl MysqlConnection {
         statement: Statement,
         keep: Keep,
     ) -> Result<Outcome> {
-        let Statement { handle, layout } = statement;
+        let Statement {
+            handle,
+            layout,
+            touches_session,
+        } = statement;
         let params = param::to_raw(request.params, self.session.is_utc)?;
         let wanted = usize::from(handle.num_params());
         if wanted != params.len() {
@@ -167,7 +193,12 @@ impl MysqlConnection {
                 Err(wrong) if keep == Keep::Known && is_stale(&wrong) => {
                     return Box::pin(self.execute_stale(request, was_idle, wrong)).await;
                 }
-                landed => landed?,
+                landed => {
+                    if touches_session && !self.is_broken {
+                        Box::pin(self.forget_kept()).await?;
+                    }
+                    landed?;
+                }
             }
         }
         if let Some(now) = &gathered.layout
@@ -176,6 +207,9 @@ impl MysqlConnection {
             self.cache.set_layout(request.sql, now);
         }
         let outcome = self.outcome(request.sql, gathered)?;
+        if touches_session {
+            Box::pin(self.forget_kept()).await?;
+        }
         if outcome.warnings > 0 {
             Box::pin(self.note_warnings(outcome.warnings)).await?;
         }
@@ -244,6 +278,7 @@ impl MysqlConnection {
         let statement = Statement {
             layout: Layout::new(handle.columns(), is_utc),
             handle,
+            touches_session: self.may_touch_session(sql),
         };
         if keeps {
             self.cache.insert(sql, statement.clone());
@@ -252,7 +287,7 @@ impl MysqlConnection {
     }
 
     /// Has the server forget a statement. It gives no answer to that.
-    async fn close_statement(&mut self, statement: Statement) -> Result<()> {
+    pub(super) async fn close_statement(&mut self, statement: Statement) -> Result<()> {
         self.depart().await?;
         match self.wire()?.close(statement.handle).await {
             Ok(()) => {

@@ -28,6 +28,8 @@ pub(super) struct Facts {
     role: Option<String>,
     /// Which server it is.
     pub(super) server: String,
+    /// How SQL is written here.
+    pub(super) dialect: &'static Dialect,
 }
 
 /// Which server it is: numbers of connections mean nothing to another one.
@@ -91,19 +93,13 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
     result.drop_result().await?;
     let (sql_mode, max_packet, database, role, server) = facts.pop().unwrap_or_default();
     Ok(Facts {
+        dialect: dialect(&sql_mode),
         sql_mode,
         max_packet,
         database,
         role,
         server,
     })
-}
-
-impl Facts {
-    /// How SQL is written in this session.
-    pub(super) fn dialect(&self) -> &'static Dialect {
-        dialect(&self.sql_mode)
-    }
 }
 
 #[cfg(test)]

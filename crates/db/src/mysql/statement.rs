@@ -11,6 +11,8 @@ pub(super) struct Statement {
     pub(super) handle: mysql_async::Statement,
     /// What its rows looked like the last time.
     pub(super) layout: Arc<Layout>,
+    /// It may change the session, and with that what other statements mean.
+    pub(super) touches_session: bool,
 }
 
 /// The statements that a connection keeps, at most so many. The one that was not used for longest
@@ -101,6 +103,13 @@ impl Cache {
             self.by_sql.insert(moved.sql.clone(), at);
         }
         Some(gone.statement)
+    }
+
+    /// All of them, which are not kept any more.
+    pub(super) fn take_all(&mut self) -> Vec<Statement> {
+        self.by_sql.clear();
+        let kept = std::mem::take(&mut self.kept);
+        kept.into_iter().map(|kept| kept.statement).collect()
     }
 
     /// The server has forgotten all of them.

@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Stream {
     layout: Arc<Layout>,
     is_binary: bool,
+    /// The statement that is not kept, for the server to forget when the stream is over.
+    one_shot: Option<mysql_async::Statement>,
     /// The batch that is being read. The wire is in it.
     reading: Option<BoxFuture<'static, Read>>,
 }
@@ -56,10 +58,15 @@ struct Ended {
 
 impl MysqlConnection {
     /// Starts a statement and waits until its columns are known.
-    pub(super) async fn open_stream(&mut self, request: Request<'_>) -> Result<Arc<Columns>> {
+    pub(super) async fn open_stream(&mut self, mut request: Request<'_>) -> Result<Arc<Columns>> {
         if request.script {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
+        }
+        if self.may_touch_session(request.sql) {
+            // Nobody knows when its rows have done so: nothing is kept meanwhile.
+            self.forget_kept().await?;
+            request.cache = false;
         }
         let was_idle = self.status == Status::Idle;
         let kept = self.cache.get(request.sql);
@@ -81,19 +88,18 @@ impl MysqlConnection {
         let params = param::to_raw(request.params, self.session.is_utc)?;
         self.check_size(request.sql.len(), param::size_of(&params))?;
         let is_binary = kept.is_some() || !params.is_empty();
-        // Its place on the server is worth less than a round trip at the end of the stream: it is kept,
-        // where statements are kept at all, and goes with the connection otherwise.
+        let is_one_shot = kept.is_none() && !(request.cache && self.cache.is_on());
         let statement = match kept {
-            None if is_binary => {
-                let keeps = request.cache && self.cache.is_on();
-                Some(self.make_statement(request.sql, keeps).await?)
-            }
+            None if is_binary => Some(self.make_statement(request.sql, !is_one_shot).await?),
             kept => kept,
         };
         let wanted = statement
             .as_ref()
             .map_or(0, |statement| usize::from(statement.handle.num_params()));
         if is_binary && wanted != params.len() {
+            if let Some(statement) = statement.filter(|_| is_one_shot) {
+                self.close_statement(statement).await?;
+            }
             return Err(error::wrong_count(wanted, params.len()));
         }
         self.depart().await?;
@@ -114,7 +120,13 @@ impl MysqlConnection {
         };
         let described = match described {
             Ok(described) => described.unwrap_or_default(),
-            Err(wrong) => return self.land(Err(wrong)).await,
+            Err(wrong) => {
+                let refused = self.land(Err(wrong)).await;
+                if let Some(statement) = statement.filter(|_| is_one_shot && !self.is_broken) {
+                    self.close_statement(statement).await?;
+                }
+                return refused;
+            }
         };
         let is_utc = self.session.is_utc;
         let layout = match &statement {
@@ -125,6 +137,9 @@ impl MysqlConnection {
         self.stream = Some(Stream {
             layout,
             is_binary,
+            one_shot: statement
+                .filter(|_| is_one_shot)
+                .map(|statement| statement.handle),
             reading: None,
         });
         // The stream itself says now that there is more to come.
@@ -142,9 +157,10 @@ impl MysqlConnection {
                 return Poll::Ready(Err(error::broken()));
             };
             let layout = Arc::clone(&stream.layout);
+            let one_shot = stream.one_shot.clone();
             stream.reading = Some(match stream.is_binary {
-                true => Box::pin(read::<BinaryProtocol>(wire, layout)),
-                false => Box::pin(read::<TextProtocol>(wire, layout)),
+                true => Box::pin(read::<BinaryProtocol>(wire, layout, one_shot)),
+                false => Box::pin(read::<TextProtocol>(wire, layout, one_shot)),
             });
         }
         let Some(reading) = &mut stream.reading else {
@@ -200,7 +216,11 @@ impl MysqlConnection {
 }
 
 /// Reads rows until there are enough for a batch, or no more.
-async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>) -> Read {
+async fn read<P: Protocol>(
+    mut wire: Wire,
+    layout: Arc<Layout>,
+    one_shot: Option<mysql_async::Statement>,
+) -> Read {
     let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
     let mut wrong = None;
     let outcome = fill::<P>(&mut wire, &layout, &mut rows, &mut wrong).await;
@@ -230,6 +250,12 @@ async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>) -> Read {
         }
         Err(wrong) => return Read::lost(error::lost(wrong)),
     };
+    if ended.is_some()
+        && let Some(statement) = one_shot
+        && let Err(wrong) = wire.close(statement).await
+    {
+        return Read::lost(error::lost(wrong));
+    }
     Read {
         wire: Some(wire),
         rows,
