@@ -5,9 +5,12 @@
 mod mysql_support;
 
 use cenote::mysql::Mysql;
-use cenote_testkit::suite::{Lack, Subject};
+use cenote_testkit::suite::{Lack, Subject, check_table};
 
 use self::mysql_support::{dsn, own_database, unix_dsn};
+
+/// What users are told of it.
+const TABLE: &str = include_str!("../docs/drivers.md");
 
 async fn subject(dsn: &str) -> Subject {
     let dsn = own_database(dsn).await;
@@ -37,6 +40,11 @@ mod by_tcp {
     }
 
     cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "MariaDB").await;
+    }
 }
 
 mod by_tls {
