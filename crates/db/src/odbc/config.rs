@@ -95,6 +95,15 @@ impl Config {
         })
     }
 
+    /// Which driver it is, as far as that can be seen: the name of one, or of a data source.
+    pub(super) fn driver(&self) -> String {
+        let named = |(name, _): &&(String, Secret)| {
+            name.eq_ignore_ascii_case("driver") || name.eq_ignore_ascii_case("dsn")
+        };
+        let found = self.attributes.iter().find(named);
+        found.map_or_else(String::new, |(_, value)| value.expose().to_lowercase())
+    }
+
     /// The whole connection string, with user and password in it.
     pub(super) fn connection_string(&self, credentials: &Credentials) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(256));

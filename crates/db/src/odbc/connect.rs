@@ -1,7 +1,8 @@
 //! The template, and opening a connection on a thread of its own.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::config::Config;
 use super::connection::OdbcConnection;
@@ -78,15 +79,29 @@ impl Template for OdbcTemplate {
     }
 }
 
+/// Connections of one driver are opened one after the other: psqlODBC changes the locale of the whole
+/// process while it connects, and reads what another has freed if two do so at once.
+fn turns_of(driver: String) -> Arc<Mutex<()>> {
+    static DRIVERS: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(drivers.entry(driver).or_default())
+}
+
 fn open(
     config: &Arc<Config>,
     credentials: &Credentials,
     control: Control,
     statement_cache: usize,
 ) -> Result<Session> {
+    let turns = turns_of(config.driver());
+    let turn = turns.lock().unwrap_or_else(PoisonError::into_inner);
+    if control.is_cancelled() {
+        // It was given up while it waited for its turn.
+        return Err(error::cancelled());
+    }
     let text = config.connection_string(credentials);
     let opened = Dbc::connect(&text, config.login_timeout);
-    drop(text);
+    drop((text, turn));
     let connection = opened.map_err(|error| {
         let password = credentials.password.as_ref();
         error::connecting(&error, &config.shown, password.map(|it| it.expose()))
