@@ -27,6 +27,7 @@ use odbc_api::sys::{
     SQLGetConnectAttr, SQLGetInfo, SqlReturn,
 };
 use odbc_api::{ConnectionOptions, Nullable, environment};
+use zeroize::Zeroizing;
 
 /// What ODBC says when it refuses.
 pub(super) type OdbcError = odbc_api::Error;
@@ -34,6 +35,22 @@ type OdbcResult<T> = Result<T, OdbcError>;
 
 /// A parameter, in a form that ODBC takes.
 pub(super) type Bound = Box<dyn InputParameter>;
+
+/// A text with a NUL behind it. Drivers are told how long it is; psqlODBC reads on until there is one.
+struct Ended(Zeroizing<String>);
+
+impl Ended {
+    fn new(text: &str) -> Self {
+        let mut ended = Zeroizing::new(String::with_capacity(text.len() + 1));
+        ended.push_str(text);
+        ended.push('\0');
+        Ended(ended)
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0[..self.0.len() - 1]
+    }
+}
 
 /// An open connection.
 pub(super) struct Dbc {
@@ -54,8 +71,8 @@ impl Dbc {
             login_timeout_sec: Some(login_seconds),
             ..ConnectionOptions::default()
         };
-        let connection =
-            environment()?.connect_with_connection_string(connection_string, options)?;
+        let text = Ended::new(connection_string);
+        let connection = environment()?.connect_with_connection_string(text.as_str(), options)?;
         let handle = Mutex::new(Some(connection.into_handle()));
         Ok(Dbc {
             open: Arc::new(Open { handle }),
@@ -242,7 +259,8 @@ impl Stmt {
     }
 
     pub(super) fn prepare(&mut self, sql: &str) -> OdbcResult<()> {
-        let prepared = self.handle.prepare(&SqlText::new(sql));
+        let text = Ended::new(sql);
+        let prepared = self.handle.prepare(&SqlText::new(text.as_str()));
         self.told(prepared)
     }
 
@@ -266,11 +284,12 @@ impl Stmt {
         params: &[Bound],
     ) -> OdbcResult<()> {
         let bound = self.bind(params);
+        let text = sql.map(Ended::new);
         let done = bound.and_then(|()| {
-            let run = cancel.around(&mut self.handle, |handle| match sql {
+            let run = cancel.around(&mut self.handle, |handle| match &text {
                 // SAFETY: what is bound is `params`, which outlive this call, and no parameter
                 // whose value comes later is among them.
-                Some(sql) => unsafe { handle.exec_direct(&SqlText::new(sql)) },
+                Some(text) => unsafe { handle.exec_direct(&SqlText::new(text.as_str())) },
                 // SAFETY: as above.
                 None => unsafe { handle.execute() },
             });
