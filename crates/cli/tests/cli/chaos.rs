@@ -94,13 +94,13 @@ fn a_server_for_a_database_that_has_none_is_refused() {
 }
 
 /// A server of a test's own, for the command to start and to kill.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 struct OwnServer {
     dsn: String,
     command: String,
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 impl OwnServer {
     /// By the script that stands in the environment, as `CENOTE_TEST_…_SCRIPT`.
     fn new(database: &str, dsn: &str, settings: &str) -> Self {
@@ -130,7 +130,7 @@ impl OwnServer {
     }
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 const OF_THE_SERVER: [&str; 13] = [
     "kill_backends",
     "cut",
@@ -148,7 +148,7 @@ const OF_THE_SERVER: [&str; 13] = [
 ];
 
 /// Faults of network and server as well; which of them is up to the time there is.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 #[track_caller]
 fn survived_with_server(run: &Ended) {
     let summary = survived(run);
@@ -168,6 +168,13 @@ const KEEPS_COMMITS: &str = "-c synchronous_commit=on -c full_page_writes=on";
 #[test]
 fn on_postgres_nothing_is_lost_under_chaos() {
     let server = OwnServer::new("POSTGRES", "pgsql", KEEPS_COMMITS);
+    survived_with_server(&server.run(&["--json", "--seconds", &seconds()]));
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn on_mariadb_nothing_is_lost_under_chaos() {
+    let server = OwnServer::new("MARIADB", "mysql", "--innodb-doublewrite=1");
     survived_with_server(&server.run(&["--json", "--seconds", &seconds()]));
 }
 
