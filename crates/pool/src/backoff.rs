@@ -47,9 +47,11 @@ impl Backoff {
     }
 
     /// A creation that began at `began` failed. Failures of creations that ran
-    /// side by side count once: they say the same thing.
+    /// side by side count once: they say the same thing. One that began within the
+    /// pause had its place before it, and came to run a little later.
     pub(crate) fn failed(&mut self, began: Instant, now: Instant, random: f64) -> u32 {
-        if self.last_failure.is_some_and(|last| began < last) && self.in_a_row > 0 {
+        let known = self.until.max(self.last_failure);
+        if known.is_some_and(|known| began < known) && self.in_a_row > 0 {
             return self.in_a_row;
         }
         self.last_failure = Some(now);
@@ -121,5 +123,19 @@ mod tests {
         let later = now + Duration::from_millis(1);
         assert_eq!(backoff.failed(now, later, 1.0), 1);
         assert_eq!(backoff.failed(now, later, 1.0), 1);
+    }
+
+    #[test]
+    fn one_that_comes_to_run_when_another_has_failed_already_counts_with_it() {
+        let mut backoff = Backoff::new(RANGE);
+        let now = start();
+        assert_eq!(backoff.failed(now, now, 1.0), 1);
+        let until = backoff.until(now).expect("it pauses");
+        // It had its place before the pause began, and fails after it is over.
+        let late = now + Duration::from_millis(1);
+        assert_eq!(backoff.failed(late, until, 1.0), 1);
+        assert_eq!(backoff.until(now), Some(until), "the pause is no longer");
+        // This one was let off by the end of the pause.
+        assert_eq!(backoff.failed(until, until, 1.0), 2);
     }
 }
