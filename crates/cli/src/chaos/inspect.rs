@@ -114,22 +114,20 @@ impl Inspector {
             held.extend(db.connection().await.ok());
         }
         for connection in &held {
-            // One that has just died keeps nothing.
-            if let Ok(Some(kept)) = self.dialect.prepared(connection).await
-                && kept > i64::try_from(STATEMENTS).unwrap_or(i64::MAX)
-            {
-                let text = format!("a connection has {kept}, and {STATEMENTS} are to be kept");
-                wrong.push(("statements", text));
+            match self.dialect.prepared(connection).await {
+                Ok(kept) => wrong.extend(too_many(kept, STATEMENTS)),
+                // One that has just died keeps nothing.
+                Err(error) if error.is_connection_lost() => {}
+                Err(error) => wrong.push(("statements", format!("it cannot be asked: {error}"))),
             }
         }
-        let office = self.desk.office();
-        let most = held.len() * STATEMENTS + OFFICE_STATEMENTS;
-        if self.alone
-            && let Ok(Some(kept)) = self.dialect.prepared_by_all(office).await
-            && kept > i64::try_from(most).unwrap_or(i64::MAX)
-        {
-            let text = format!("the server has {kept}, and at most {most} are to be kept");
-            wrong.push(("statements", text));
+        if self.alone {
+            let office = self.desk.office();
+            let most = held.len() * STATEMENTS + OFFICE_STATEMENTS;
+            match patiently(async || self.dialect.prepared_by_all(office).await).await {
+                Ok(kept) => wrong.extend(too_many(kept, most)),
+                Err(error) => wrong.push(("statements", format!("it cannot be asked: {error}"))),
+            }
         }
         wrong
     }
@@ -164,6 +162,15 @@ impl Inspector {
         }
         wrong
     }
+}
+
+fn too_many(kept: Option<i64>, most: usize) -> Option<Wrong> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let kept = kept.filter(|kept| *kept > most)?;
+    Some((
+        "statements",
+        format!("the server keeps {kept}, at most {most} are to be"),
+    ))
 }
 
 fn is_whole(pool: &PoolState) -> bool {
