@@ -22,6 +22,11 @@ fn check(rows: &[Row]) {
         let dsn = parse(text);
         assert_eq!(options(&dsn), *wanted, "{text}");
         assert_eq!(dsn.to_string(), *shown, "{text}");
+        assert_eq!(
+            options(&parse(shown)),
+            *wanted,
+            "{shown}, which is shown of {text}"
+        );
     }
 }
 
@@ -78,7 +83,7 @@ fn pairs_are_read_as_pdo_writes_them() {
         (
             "mariadb:init=SET a = 1;;SET b = 2;charset=utf8mb4",
             &[("init", "SET a = 1;SET b = 2"), ("charset", "utf8mb4")],
-            "mariadb:init=SET a = 1;SET b = 2;charset=utf8mb4",
+            "mariadb:init=SET a = 1;;SET b = 2;charset=utf8mb4",
         ),
         ("mysql:host=", &[("host", "")], "mysql:host="),
         ("other:a=1;b=2", &[("a", "1"), ("b", "2")], "other:a=1;b=2"),
@@ -105,12 +110,12 @@ fn pairs_of_pgsql_are_read_as_libpq_does_and_a_semicolon_is_a_blank() {
                 ("application_name", r"it's a \ n; shop"),
                 ("sslmode", "require"),
             ],
-            r"pgsql:host=localhost;application_name=it's a \ n; shop;sslmode=require",
+            r"pgsql:host=localhost;application_name='it\'s a \\ n; shop';sslmode=require",
         ),
         (
             r"postgresql:dbname=a\ b\;c options=''",
             &[("dbname", "a b;c"), ("options", "")],
-            "postgresql:dbname=a b;c;options=",
+            "postgresql:dbname='a b;c';options=",
         ),
         (
             "postgres:host=;dbname=x",
@@ -137,7 +142,7 @@ fn braces_keep_the_semicolons_of_an_odbc_value() {
         (
             "odbc:Driver = {a;b}}=c} ; Server = x y ;",
             &[("Driver", "a;b}=c"), ("Server", "x y")],
-            "odbc:Driver=a;b}=c;Server=x y",
+            "odbc:Driver={a;b}}=c};Server=x y",
         ),
         ("odbc:DSN=shop", &[("DSN", "shop")], "odbc:DSN=shop"),
     ]);

@@ -6,6 +6,8 @@
 //! | ODBC | `;` | `{in braces}`, with `}}` for a `}` |
 //! | PDO | `;` | `;;` for a `;` |
 //!
+//! What may be shown is written by the same rules, so that it can be read again.
+//!
 //! No error quotes text: after a password that lacks its quotes, the next word is a part of it.
 
 use super::{Parts, Syntax, is_option_name, redact};
@@ -24,11 +26,33 @@ pub(super) fn parse(syntax: Syntax, text: &str) -> Result<Parts, String> {
     let mut parts = Parts::default();
     let mut shown = Vec::new();
     read(syntax, text, |name, value| {
-        shown.push(format!("{name}={}", redact::shown(name, value.expose())));
+        let value_shown = redact::shown(name, value.expose()).replace(char::is_control, " ");
+        shown.push(format!("{name}={}", quote(syntax, value_shown)));
         parts.keep(name.to_owned(), value)
     })?;
     parts.shown = shown.join(";");
     Ok(parts)
+}
+
+/// A value as it is written, with quotes if it needs them.
+fn quote(syntax: Syntax, value: String) -> String {
+    match syntax {
+        Syntax::Libpq => {
+            let is_plain = |c: char| !(c == ';' || c == '\'' || c == '\\' || c.is_whitespace());
+            match value.chars().all(is_plain) {
+                true => value,
+                false => format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'")),
+            }
+        }
+        Syntax::Odbc => {
+            let is_plain = !value.contains(';') && !value.starts_with('{') && value.trim() == value;
+            match is_plain {
+                true => value,
+                false => format!("{{{}}}", value.replace('}', "}}")),
+            }
+        }
+        Syntax::File | Syntax::Pdo | Syntax::Free => value.replace(';', ";;"),
+    }
 }
 
 /// Hands on pair by pair.
