@@ -283,6 +283,14 @@ impl Builder {
 
     async fn build(self, dsn: &Dsn, driver: &dyn Driver) -> Result<Arc<Handle>> {
         let config = self.config;
+        if let Some((name, _)) = config
+            .options
+            .iter()
+            .find(|(_, value)| value.contains('\0'))
+        {
+            let message = format!("there is a NUL in the option {name}");
+            return Err(Error::new(Kind::Config, message));
+        }
         let template = driver.template(dsn, &config.options)?;
         if !config.unpooled {
             template.check_poolable()?;

@@ -126,6 +126,7 @@ impl Connections {
         let credentials = self.credentials.get().await?;
         // What the provider leaves open, such as the user, the DSN may say.
         let credentials = credentials.or(self.dsn_credentials.clone());
+        credentials.check()?;
         self.template.connect(credentials, &self.settings).await
     }
 

@@ -151,6 +151,20 @@ impl Credentials {
         }
     }
 
+    /// In the messages of a login a NUL ends a text, and what follows would be read as the next
+    /// field.
+    pub(crate) fn check(&self) -> Result<()> {
+        let user = self.user.as_deref();
+        let password = self.password.as_ref().map(Secret::expose);
+        for (what, text) in [("user", user), ("password", password)] {
+            if text.is_some_and(|text| text.contains('\0')) {
+                let message = format!("there is a NUL in the {what}, where no database takes one");
+                return Err(Error::new(Kind::Config, message));
+            }
+        }
+        Ok(())
+    }
+
     /// A provider that gives a copy of these to every connect.
     pub fn into_provider(self) -> CredentialProvider {
         CredentialProvider {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{Class, Dialect, Placeholders, scan};
-use crate::Result;
+use crate::{Error, Kind, Result};
 
 /// What a scan found, without the text it was found in.
 #[derive(Debug)]
@@ -40,6 +40,12 @@ impl Plan {
     }
 
     fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
+        // SQLite and some ODBC drivers read no further, and would run what stands before it.
+        if text.contains('\0') {
+            let message = "the SQL has a NUL character in it, at which some databases would take \
+                           it to end; a value with one in it can be a parameter";
+            return Err(Error::new(Kind::Database, message));
+        }
         let scanned = scan(dialect, text)?;
         Ok(Plan {
             text: text.into(),
@@ -75,7 +81,7 @@ thread_local! {
 ///
 /// # Errors
 ///
-/// As [`scan`].
+/// As [`scan`], and [`Kind::Database`] for a text with a NUL in it.
 pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
     if text.len() > LONGEST {
         return Ok(Arc::new(Plan::new(dialect, text)?));
@@ -158,6 +164,15 @@ mod tests {
         for n in 0..10 * REMEMBERED {
             let sql = format!("SELECT {n}");
             assert_eq!(plan(&SQLITE, &sql).unwrap().sql(), sql);
+        }
+    }
+
+    #[test]
+    fn a_text_with_a_nul_in_it_is_an_error_however_long_it_is() {
+        for blanks in [0, LONGEST] {
+            let sql = format!("SELECT 1\0{}", " ".repeat(blanks));
+            let error = plan(&SQLITE, &sql).unwrap_err();
+            assert_eq!(error.kind(), Kind::Database, "{error}");
         }
     }
 
