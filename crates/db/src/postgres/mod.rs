@@ -31,6 +31,9 @@ mod env;
 mod error;
 mod execute;
 mod frontend;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hosts;
 mod inbox;
 mod lookup;
