@@ -122,17 +122,26 @@ impl Config {
         }
     }
 
+    /// Who logs in.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if nobody says who the user is.
+    pub(super) fn user<'c>(&self, credentials: &'c Credentials) -> Result<&'c str> {
+        let user = credentials.user.as_deref().filter(|user| !user.is_empty());
+        user.ok_or_else(|| {
+            let message = "nobody says who the user is: not the DSN (user=…), not the builder";
+            Error::new(Kind::Config, message)
+        })
+    }
+
     /// All that the client library has to know but where the server is.
     ///
     /// # Errors
     ///
     /// [`Kind::Config`] if nobody says who the user is.
     pub(super) fn client_options(&self, credentials: &Credentials) -> Result<OptsBuilder> {
-        let user = credentials.user.as_deref().filter(|user| !user.is_empty());
-        let user = user.ok_or_else(|| {
-            let message = "nobody says who the user is: not the DSN (user=…), not the builder";
-            Error::new(Kind::Config, message)
-        })?;
+        let user = self.user(credentials)?;
         let password = credentials.password.as_ref();
         let mut options = OptsBuilder::default()
             .user(Some(user))

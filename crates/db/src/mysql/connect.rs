@@ -65,7 +65,7 @@ const ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
 ///
 /// Dropped, nothing stays open.
 async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts)> {
-    let options = config.client_options(credentials)?;
+    config.user(credentials)?;
     let mut said = Vec::new();
     let mut last = None;
     let mut places = Vec::new();
@@ -85,7 +85,7 @@ async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Fa
             None if n + 1 < count => Some(ONE_OF_SEVERAL),
             limit => limit,
         };
-        let attempt = log_in(config, options.clone(), server, address);
+        let attempt = log_in(config, credentials, server, address);
         let outcome = match limit {
             None => attempt.await,
             Some(limit) => match tokio::time::timeout(limit, attempt).await {
@@ -148,31 +148,35 @@ async fn addresses(server: &Server) -> io::Result<Vec<Option<IpAddr>>> {
 /// Logs in to a server, and sets the session up.
 async fn log_in(
     config: &Config,
-    options: OptsBuilder,
+    credentials: &Credentials,
     server: &Server,
     address: Option<IpAddr>,
 ) -> Result<(Wire, Facts)> {
-    let options = match server {
-        Server::Socket(path) => options.socket(Some(path.clone())),
-        // One address, so that whoever is to kill a query finds the same server.
-        Server::Tcp(name, port) => options
-            .ip_or_hostname(name.clone())
-            .tcp_port(*port)
-            .resolved_ips(address.map(|address| vec![address])),
+    // Made anew for each try: the client library does not wipe what it was given.
+    let options = || -> Result<OptsBuilder> {
+        let options = config.client_options(credentials)?;
+        Ok(match server {
+            Server::Socket(path) => options.socket(Some(path.clone())),
+            // One address, so that whoever is to kill a query finds the same server.
+            Server::Tcp(name, port) => options
+                .ip_or_hostname(name.clone())
+                .tcp_port(*port)
+                .resolved_ips(address.map(|address| vec![address])),
+        })
     };
     let tls = match server {
         Server::Socket(_) => None,
         Server::Tcp(..) => config.tls.options(),
     };
     let conn = match tls {
-        None => Conn::new(Opts::from(options)).await,
+        None => Conn::new(Opts::from(options()?)).await,
         Some(tls) => {
             install_crypto();
-            let encrypted = options.clone().ssl_opts(tls);
+            let encrypted = options()?.ssl_opts(tls);
             match Conn::new(Opts::from(encrypted)).await {
                 Err(wrong) if config.tls.mode == SslMode::Prefer && is_about_tls(&wrong) => {
                     tracing::debug!(%wrong, %server, "there is no TLS, which is only preferred");
-                    Conn::new(Opts::from(options)).await
+                    Conn::new(Opts::from(options()?)).await
                 }
                 done => done,
             }

@@ -4,13 +4,15 @@
 use std::future::poll_fn;
 
 use bytes::BytesMut;
-use postgres_protocol::authentication::{md5_hash, sasl};
+use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::message::frontend;
+use zeroize::Zeroizing;
 
 use super::config::{ChannelBinding, Config, Login};
 use super::error;
 use super::inbox::Frame;
 use super::message::{self, Reader, Report, lossy};
+use super::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
 use super::socket::Socket;
 use super::wire::Wire;
 use crate::driver::Status;
@@ -90,6 +92,15 @@ impl Started {
         let mut messages = BytesMut::new();
         write(&mut messages)?;
         self.wire.outbox().extend_from_slice(&messages);
+        Ok(())
+    }
+
+    /// Sends a password, or what stands for it.
+    fn send_password(&mut self, password: &[u8]) -> Result<()> {
+        if password.contains(&0) {
+            return Err(error::has_nul("the password"));
+        }
+        self.wire.send_secret(b'p', &[password, &[0]]);
         Ok(())
     }
 
@@ -221,22 +232,12 @@ async fn authenticate(started: &mut Started, login: &Login, config: &Config) -> 
     }
     match method {
         OK => return Ok(()),
-        CLEAR_TEXT => {
-            let password = password(login)?.as_bytes();
-            started.send(|out| {
-                frontend::password_message(password, out)
-                    .map_err(|_| error::has_nul("the password"))
-            })?;
-        }
+        CLEAR_TEXT => started.send_password(password(login)?.as_bytes())?,
         MD5 => {
             let salt = rest.try_into();
             let salt = salt.map_err(|_| started.wire.garbage("the salt has not four bytes"))?;
-            let password = password(login)?.as_bytes();
-            let hash = md5_hash(login.user.as_bytes(), password, salt);
-            started.send(|out| {
-                frontend::password_message(hash.as_bytes(), out)
-                    .map_err(|_| error::has_nul("the password"))
-            })?;
+            let hash = md5_hash(login.user.as_bytes(), password(login)?.as_bytes(), salt);
+            started.send_password(Zeroizing::new(hash).as_bytes())?;
         }
         SASL => scram(started, login, config, &rest).await?,
         other => {
@@ -291,18 +292,18 @@ async fn scram(
             .any(|it| it == name.as_bytes())
     };
     let end_point = started.wire.socket().tls_server_end_point();
+    let end_point = end_point.map(<[u8]>::to_vec);
     let end_point = end_point.filter(|_| config.channel_binding != ChannelBinding::Disable);
-    let (mechanism, binding) = match end_point {
-        Some(end_point) if has(sasl::SCRAM_SHA_256_PLUS) => (
-            sasl::SCRAM_SHA_256_PLUS,
-            sasl::ChannelBinding::tls_server_end_point(end_point.to_vec()),
-        ),
+    let (mechanism, binding) = match &end_point {
+        Some(end_point) if has(SCRAM_SHA_256_PLUS) => {
+            (SCRAM_SHA_256_PLUS, Binding::EndPoint(end_point))
+        }
         // It says that we could have: should someone have taken the offer away on its way,
         // the server will notice.
-        Some(_) => (sasl::SCRAM_SHA_256, sasl::ChannelBinding::unrequested()),
-        None => (sasl::SCRAM_SHA_256, sasl::ChannelBinding::unsupported()),
+        Some(_) => (SCRAM_SHA_256, Binding::Unrequested),
+        None => (SCRAM_SHA_256, Binding::Unsupported),
     };
-    if config.channel_binding == ChannelBinding::Require && mechanism != sasl::SCRAM_SHA_256_PLUS {
+    if config.channel_binding == ChannelBinding::Require && mechanism != SCRAM_SHA_256_PLUS {
         let message = "channel_binding=require, and it cannot be had: it needs TLS and a server \
                        that offers SCRAM-SHA-256-PLUS";
         return Err(Error::new(Kind::Connect, message));
@@ -319,18 +320,20 @@ async fn scram(
         );
         return Err(Error::new(Kind::Connect, message));
     }
-    let mut scram = sasl::ScramSha256::new(password(login)?.as_bytes(), binding);
+    let scram = Scram::new(binding).map_err(not_proven)?;
     started.send(|out| {
-        frontend::sasl_initial_response(mechanism, scram.message(), out)
+        frontend::sasl_initial_response(mechanism, scram.first().as_bytes(), out)
             .map_err(|_| error::has_nul("the login"))
     })?;
     let challenge = sasl_step(started, SASL_CONTINUE).await?;
-    scram.update(&challenge).map_err(not_proven)?;
+    let (message, proving) = scram
+        .answer(password(login)?, &challenge)
+        .map_err(not_proven)?;
     started.send(|out| {
-        frontend::sasl_response(scram.message(), out).map_err(|_| error::has_nul("the login"))
+        frontend::sasl_response(message.as_bytes(), out).map_err(|_| error::has_nul("the login"))
     })?;
     let proof = sasl_step(started, SASL_FINAL).await?;
-    scram.finish(&proof).map_err(not_proven)
+    proving.check(&proof).map_err(not_proven)
 }
 
 async fn sasl_step(started: &mut Started, wanted: i32) -> Result<Vec<u8>> {
@@ -342,7 +345,7 @@ async fn sasl_step(started: &mut Started, wanted: i32) -> Result<Vec<u8>> {
     }
 }
 
-fn not_proven(wrong: std::io::Error) -> Error {
-    let message = format!("the server could not prove that it knows the password: {wrong}");
-    Error::new(Kind::Connect, message).because(wrong)
+fn not_proven(wrong: Wrong) -> Error {
+    let message = format!("the server could not prove that it knows the password: it {wrong}");
+    Error::new(Kind::Connect, message)
 }

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use zeroize::Zeroize;
 
 use super::inbox::{Frame, Inbox, NoMessage};
 use super::socket::{Peek, Socket};
@@ -37,6 +38,8 @@ pub(super) struct Wire {
     outbox: Vec<u8>,
     /// So much of the outbox has been sent.
     sent_of_outbox: usize,
+    /// There is a password in the outbox, or was since it was last wiped.
+    is_secret: bool,
     /// How many ReadyForQuery are yet to come for what has been put into the outbox.
     pending: u32,
     /// There are messages after the last Sync.
@@ -67,6 +70,7 @@ impl Wire {
             inbox: Inbox::new(),
             outbox: Vec::new(),
             sent_of_outbox: 0,
+            is_secret: false,
             pending: 0,
             unsynced: false,
             is_query: false,
@@ -94,6 +98,21 @@ impl Wire {
     /// Where messages are put that belong to a batch which has its Sync.
     pub(super) fn outbox_in_batch(&mut self) -> &mut Vec<u8> {
         &mut self.outbox
+    }
+
+    /// Puts a message with a password in it into the outbox, which is wiped when all is sent.
+    pub(super) fn send_secret(&mut self, tag: u8, body: &[&[u8]]) {
+        let len = 4 + body.iter().map(|part| part.len()).sum::<usize>();
+        let len_sent = u32::try_from(len).expect("a password is shorter than four gigabytes");
+        self.is_secret = true;
+        let out = self.outbox();
+        // Room is made first: a text that moves leaves a copy behind that nobody wipes.
+        out.reserve(1 + len);
+        out.push(tag);
+        out.extend_from_slice(&len_sent.to_be_bytes());
+        for part in body {
+            out.extend_from_slice(part);
+        }
     }
 
     /// Where the outbox ends now, and whether it is in need of a Sync.
@@ -297,6 +316,7 @@ impl Wire {
             self.sent_of_outbox += sent;
         }
         self.sent_of_outbox = 0;
+        self.wipe();
         match self.outbox.capacity() > KEPT {
             true => self.outbox = Vec::new(),
             false => self.outbox.clear(),
@@ -306,6 +326,12 @@ impl Wire {
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn wipe(&mut self) {
+        if std::mem::take(&mut self.is_secret) {
+            self.outbox.zeroize();
+        }
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -363,6 +389,13 @@ impl Wire {
         self.broken = true;
         let message = format!("the server does not keep to PostgreSQL's protocol: {what}");
         Error::new(Kind::ConnectionLost, message)
+    }
+}
+
+impl Drop for Wire {
+    /// A login may end before all of it was sent.
+    fn drop(&mut self) {
+        self.wipe();
     }
 }
 
