@@ -1,12 +1,13 @@
 //! The built-in runtime: one plain thread with a queue and a list of timers.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread, ThreadId};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
@@ -47,15 +48,20 @@ impl Runtime for ThreadRuntime {
     }
 
     fn must_not_block(&self) -> bool {
-        agenda().thread.get() == Some(&thread::current().id())
+        HERE.get()
     }
+}
+
+thread_local! {
+    /// Whether this is the background thread. Can be asked even on a thread that is
+    /// about to end, whose handle is gone.
+    static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the thread has to do.
 struct Agenda {
     todo: Mutex<Todo>,
     changed: Condvar,
-    thread: OnceLock<ThreadId>,
 }
 
 #[derive(Default)]
@@ -71,7 +77,6 @@ fn agenda() -> &'static Agenda {
     AGENDA.get_or_init(|| Agenda {
         todo: Mutex::default(),
         changed: Condvar::new(),
-        thread: OnceLock::new(),
     })
 }
 
@@ -96,7 +101,7 @@ impl Agenda {
     }
 
     fn run(&self) {
-        let _ = self.thread.set(thread::current().id());
+        HERE.set(true);
         let mut todo = self.lock();
         loop {
             let now = clock::precise();
