@@ -17,7 +17,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly tests=(conformance endings handles async host guests events)
+readonly tests=(conformance endings handles reentry async host guests events)
 readonly flags=(-g -O1 -Wall -Wextra -Werror)
 readonly c99=(-std=c99 -D_XOPEN_SOURCE=700 "${flags[@]}")
 # What is reachable at the end belongs to the background thread, which runs until the process

@@ -457,7 +457,8 @@ typedef struct cenote_runtime {
     /**
      * Sees to it that run(arg) is called soon on the host's thread, from its loop.
      * Called on any thread; must not call run(arg) itself. Returns 0, or anything else
-     * if the loop takes no more: then what was to be done is cancelled.
+     * if the loop takes no more: then what was to be done is cancelled. A loop that ends
+     * has to run first what it has taken.
      */
     int (*post)(void *data, cenote_run_fn run, void *arg);
     /**
@@ -885,7 +886,8 @@ extern "C" {
 /**
  * Acquires a resource: an idle one, a new one if there is room, or the one that comes
  * back first, in the order of arrival. Blocks the calling thread only, for at most
- * `timeout_ms` milliseconds, creation included; CENOTE_FOREVER is without limit, and 0
+ * `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
+ * so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0
  * does not queue at all. On the thread that callbacks run on it never waits: what is not
  * to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
  * cenote_discard.
@@ -1006,7 +1008,8 @@ int cenote_breaker_open_at_rate(struct cenote_pool *pool,
 
 /**
  * Returns the code of the last call on this thread that failed, CENOTE_OK if none
- * did. A call that goes well leaves it as it is.
+ * did. A call that goes well leaves it as it is. A thread that is ending, and runs the
+ * destructors of its keys, has none any more: go by what the call returned there.
  */
 int cenote_last_error_code(void);
 
@@ -1055,8 +1058,8 @@ int cenote_event_add_callback(struct cenote_pool *pool,
                               uint64_t *id);
 
 /**
- * Removes a callback for events. It may still be running on another thread; its
- * `dispose` tells when it is not.
+ * Removes a callback for events: it is not called again. It may still be running on
+ * another thread; its `dispose` tells when it is not.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT if there is no such callback,
  * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
@@ -1114,7 +1117,8 @@ int cenote_pool_ref(struct cenote_pool *pool);
 /**
  * Gives up a reference to a pool. With the last one the pool is closed: what is idle is
  * destroyed, what is out when it is released, which works as long as anything is out.
- * Then `dispose` is called, and the handle is out of date.
+ * Then `dispose` is called, and the handle is out of date. Calls that are under way, on
+ * other threads or around this one, end like those on a pool that was closed.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
  * was given up already.
@@ -1205,7 +1209,8 @@ int cenote_pool_is_closed(struct cenote_pool *pool);
 
 /**
  * Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
- * calls `on_done` exactly once, later, where callbacks run; never inside this call.
+ * calls `on_done` exactly once, later, where callbacks run; never inside this call. With
+ * a time of 0 it takes no place: `on_done` gets what is to be had when it is looked for.
  * `waiter` may be NULL; otherwise it is written before `on_done` can run, and
  * cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
  * the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
@@ -1225,7 +1230,8 @@ int cenote_acquire_async(struct cenote_pool *pool,
  * called with CENOTE_ERR_CANCELLED.
  *
  * Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
- * about to be, or there never was such a waiter; CENOTE_ERR_HANDLE.
+ * about to be, or there never was such a waiter; CENOTE_ERR_HANDLE, or
+ * CENOTE_ERR_CLOSED if the last reference was given up.
  */
 int cenote_waiter_cancel(struct cenote_pool *pool, uint64_t waiter);
 

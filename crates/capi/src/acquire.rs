@@ -3,10 +3,9 @@
 use std::ffi::c_int;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rust_pool::{AcquireError, OwnedLease, Pool, Runtime, ThreadRuntime};
@@ -24,7 +23,7 @@ use crate::loans::cenote_lease;
 pub const CENOTE_FOREVER: i64 = -1;
 
 /// What an acquire ends with.
-pub(crate) type Acquired<T> = Result<T, AcquireError<CallbackError>>;
+type Acquired<T> = Result<T, AcquireError<CallbackError>>;
 
 /// How long a call may take; `None` is for ever.
 pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
@@ -33,7 +32,8 @@ pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
 
 /// Acquires a resource: an idle one, a new one if there is room, or the one that comes
 /// back first, in the order of arrival. Blocks the calling thread only, for at most
-/// `timeout_ms` milliseconds, creation included; CENOTE_FOREVER is without limit, and 0
+/// `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
+/// so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0
 /// does not queue at all. On the thread that callbacks run on it never waits: what is not
 /// to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
 /// cenote_discard.
@@ -51,18 +51,17 @@ pub unsafe extern "C" fn cenote_acquire(
     boundary(|| {
         // SAFETY: NULL, or C's promise that it may be written.
         let lease = unsafe { emptied(lease) }?;
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let limit = limit(timeout_ms);
         let acquired = match (body.elsewhere(), limit) {
             (Some(host), _) => acquire_elsewhere(host, body.pool().clone(), limit)?,
-            (None, None) => wait(body, None, pin!(body.pool().acquire_owned())),
+            (None, None) => wait(&body, None, pin!(body.pool().acquire_owned())),
             (None, Some(Duration::ZERO)) => {
                 let at_once = at_once(body.pool().acquire_owned());
-                let acquired = wait(body, None, pin!(at_once)).flatten();
+                let acquired = wait(&body, None, pin!(at_once)).flatten();
                 Some(acquired.ok_or_else(|| nothing_at_once(body.pool()))?)
             }
-            (None, Some(time)) => wait(body, limit, pin!(body.pool().acquire_owned_within(time))),
+            (None, Some(time)) => wait(&body, limit, pin!(body.pool().acquire_owned_within(time))),
         };
         match acquired {
             Some(Ok(acquired)) => {
@@ -91,15 +90,14 @@ pub unsafe extern "C" fn cenote_try_acquire(
     boundary(|| {
         // SAFETY: NULL, or C's promise that it may be written.
         let lease = unsafe { emptied(lease) }?;
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let acquired = match body.elsewhere() {
             Some(host) => {
                 let pool = body.pool().clone();
                 let acquire = async move { pool.try_acquire_owned().await };
                 Some(elsewhere(host, None, acquire)?)
             }
-            None => wait(body, None, pin!(body.pool().try_acquire_owned())),
+            None => wait(&body, None, pin!(body.pool().try_acquire_owned())),
         };
         match acquired {
             Some(Ok(Some(acquired))) => {
@@ -197,7 +195,7 @@ fn acquire_elsewhere(
 }
 
 /// What a future gives without waiting.
-async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+pub(crate) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     // A cancel here drops the future, which passes its place on.
     poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -208,7 +206,7 @@ async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 #[cold]
-fn nothing_at_once(pool: &Pool<Callbacks>) -> Fault {
+pub(crate) fn nothing_at_once(pool: &Pool<Callbacks>) -> Fault {
     let text = format!("nothing is to be had without waiting: {}", pool.status());
     Fault::new(CENOTE_ERR_TIMEOUT, text)
 }
@@ -247,17 +245,40 @@ pub(crate) fn elsewhere<T: Send + 'static>(
 /// How much longer than the pool one waits for a host that may not answer.
 const GRACE: Duration = Duration::from_millis(100);
 
-struct Unpark(Thread);
+/// Wakes a thread that waits. Not by unparking it, and not kept for the next time: a thread
+/// that is about to end, and runs the destructors of its keys, has neither a handle nor a
+/// place to keep it.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
 
-impl Wake for Unpark {
+impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
     }
 }
 
-thread_local! {
-    /// Made once a thread, and not for every wait.
-    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+impl Bell {
+    /// Waits until it rings, at most for so long.
+    fn wait(&self, limit: Option<Duration>) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*rung {
+            rung = match limit {
+                None => self
+                    .changed
+                    .wait(rung)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(limit) => {
+                    let waited = self.changed.wait_timeout(rung, limit);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        *rung = false;
+    }
 }
 
 /// Runs a future on the present thread, which sleeps while there is nothing to do.
@@ -284,8 +305,8 @@ fn wait_on<F: Future>(
 ) -> Option<F::Output> {
     let clock = ThreadRuntime::new();
     let must_not_block = body.host().is_some() || clock.must_not_block();
-    let waker = WAKER.try_with(Waker::clone);
-    let waker = waker.unwrap_or_else(|_| Waker::from(Arc::new(Unpark(thread::current()))));
+    let bell = Arc::<Bell>::default();
+    let waker = Waker::from(Arc::clone(&bell));
     let mut left = limit;
     let mut context = Context::from_waker(&waker);
     loop {
@@ -296,10 +317,10 @@ fn wait_on<F: Future>(
             return None;
         }
         match left {
-            None => thread::park(),
+            None => bell.wait(None),
             Some(pause) => {
                 let began = clock.now();
-                thread::park_timeout(pause);
+                bell.wait(Some(pause));
                 let passed = clock.now().saturating_duration_since(began);
                 // Once it is over, look again every now and then.
                 left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));

@@ -286,31 +286,55 @@ pub unsafe extern "C" fn cenote_register_api(api: *const cenote_api) -> c_int {
 ///
 /// # Safety
 ///
-/// `api` points to as many bytes as its first field says.
+/// `api` points to as many bytes as its first field says, and so does its `events`.
 unsafe fn check(api: *const cenote_api) -> Result<(), Fault> {
-    let wrong = |text: String| Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
-    let words = api.cast::<usize>();
-    // SAFETY: a table begins with its size.
-    let size = unsafe { words.read() };
-    let ours = mem::size_of::<cenote_api>();
-    if size < ours {
-        return wrong(format!("the table has {size} bytes, but needs {ours}"));
-    }
-    let word = |at: usize| {
-        // SAFETY: there are as many words as in ours; all but the first two are pointers.
-        let word = unsafe { words.add(at) };
-        // SAFETY: as above.
-        unsafe { word.read() }
-    };
-    let version = word(1);
+    // SAFETY: the caller's promise.
+    unsafe { check_size("table", api) }?;
+    // SAFETY: it is big enough.
+    let version = unsafe { (*api).version };
     if version != CENOTE_API_VERSION as usize {
-        return wrong(format!(
-            "the table is of version {version}, not {CENOTE_API_VERSION}"
-        ));
+        let text = format!("the table is of version {version}, not {CENOTE_API_VERSION}");
+        return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
     }
-    for at in 2..ours / mem::size_of::<usize>() {
-        if word(at) == 0 {
-            return wrong(format!("the function at word {at} of the table is NULL"));
+    // SAFETY: it is big enough, and all after the first two words are pointers.
+    unsafe { check_pointers("table", api, 2) }?;
+    // SAFETY: as above.
+    let events = unsafe { (*api).events };
+    // SAFETY: not NULL, and the caller's promise.
+    unsafe { check_size("table of events", events) }?;
+    // SAFETY: it is big enough, and all after the first word are pointers.
+    unsafe { check_pointers("table of events", events, 1) }
+}
+
+/// Whether a table has as many bytes as ours.
+///
+/// # Safety
+///
+/// `table` begins with its size.
+unsafe fn check_size<T>(name: &str, table: *const T) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    let size = unsafe { table.cast::<usize>().read() };
+    let ours = mem::size_of::<T>();
+    if size >= ours {
+        return Ok(());
+    }
+    let text = format!("the {name} has {size} bytes, but needs {ours}");
+    Err(Fault::new(CENOTE_ERR_ARGUMENT, text))
+}
+
+/// Whether all pointers of a table are there, after so many words that are none.
+///
+/// # Safety
+///
+/// `table` has as many bytes as ours, and pointers after those words.
+unsafe fn check_pointers<T>(name: &str, table: *const T, first: usize) -> Result<(), Fault> {
+    for at in first..mem::size_of::<T>() / mem::size_of::<usize>() {
+        // SAFETY: within the table.
+        let word = unsafe { table.cast::<usize>().add(at) };
+        // SAFETY: as above.
+        if unsafe { word.read() } == 0 {
+            let text = format!("the function at word {at} of the {name} is NULL");
+            return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         }
     }
     Ok(())
@@ -322,8 +346,7 @@ unsafe extern "C" fn pool_object(pool: *mut cenote_pool, object: *mut *mut c_voi
         if object.is_null() {
             return Err(Fault::null("object"));
         }
-        // SAFETY: C has a reference of the pool during the call.
-        unsafe { handle::add_ref(pool) }?;
+        handle::add_ref(pool)?;
         // SAFETY: not NULL, and C's promise that it may be written.
         unsafe { object.write(pool.cast()) };
         Ok(CENOTE_OK)

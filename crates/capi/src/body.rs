@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 
 use rust_pool::Pool;
 
-use crate::callbacks::{Callbacks, Table, UserData, cenote_dispose_fn};
+use crate::callbacks::{Callbacks, Disposal, Table, cenote_dispose_fn};
 use crate::event::Listeners;
 use crate::handle::{self, Handle};
 use crate::host::Host;
@@ -24,8 +24,8 @@ pub(crate) struct Body {
     table: Table,
     loans: Loans,
     host: Option<Arc<Host>>,
-    /// There while C has references. It keeps the body alive, so it goes with the
-    /// last one of them.
+    /// There while C has references or a call is under way. It keeps the body alive, so
+    /// it goes with the last one of them.
     pool: UnsafeCell<Option<Pool<Callbacks>>>,
     waiters: Waiters,
     listeners: Arc<Listeners>,
@@ -36,8 +36,8 @@ pub(crate) struct Body {
     handed_out: AtomicBool,
 }
 
-// SAFETY: `pool` is written before the handle is given away, and when its last
-// reference is given up; in between it is only read.
+// SAFETY: `pool` is written before the handle is given away, and when nobody can get at
+// it any more; in between it is only read.
 unsafe impl Sync for Body {}
 // SAFETY: all of it may be sent; C's data by the header's contract.
 unsafe impl Send for Body {}
@@ -79,27 +79,31 @@ impl Body {
     ///
     /// # Panics
     ///
-    /// C has no references any more.
+    /// It was let go of: only for those who hold on to it by a handle.
     #[inline]
     pub(crate) fn pool(&self) -> &Pool<Callbacks> {
-        // SAFETY: written only before C has the handle and after its last reference.
+        // SAFETY: written only before C has the handle, and when nobody uses it.
         let pool = unsafe { &*self.pool.get() };
-        pool.as_ref().expect("C has a reference")
+        pool.as_ref().expect("somebody holds on to it")
     }
 
-    /// The last reference was given up: closes the pool, and lets go of it.
-    ///
-    /// # Safety
-    ///
-    /// Nobody uses the pool any more, and this is called once.
-    pub(crate) unsafe fn end(&self) {
-        // SAFETY: the caller's promise.
-        let pool = unsafe { (*self.pool.get()).take() };
-        let Some(pool) = pool else { return };
+    /// The last reference was given up: closes the pool.
+    pub(crate) fn close(&self) {
         // One poll closes it, and destroys what is idle where callbacks may run; what is
         // left then goes to where they do. Errors are told by the events.
         let mut context = Context::from_waker(Waker::noop());
-        let _ = pin!(pool.close()).poll(&mut context);
+        let _ = pin!(self.pool().close()).poll(&mut context);
+    }
+
+    /// Lets go of the pool, so that it lives only as long as what is out.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the pool any more, nor can begin to.
+    pub(crate) unsafe fn let_go(&self) {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { (*self.pool.get()).take() };
+        drop(pool);
     }
 
     #[inline]
@@ -154,40 +158,34 @@ impl Drop for Body {
         if handed_out {
             handle::retire(self.handle);
         }
-        self.listeners.dispose();
-        let dispose = self.dispose.filter(|_| handed_out);
-        let data = self.table.data;
-        end_of_data(self.host.take(), dispose, data);
-    }
-}
-
-/// Calls `dispose`, where callbacks run, and then lets go of the host.
-fn end_of_data(host: Option<Arc<Host>>, dispose: cenote_dispose_fn, data: UserData) {
-    let ended = Ended {
-        host: host.clone(),
-        dispose,
-        data,
-    };
-    match host {
-        Some(host) if !host.is_here() => host.spawn(Box::pin(async move { drop(ended) })),
-        _ => drop(ended),
+        let ended = Ended {
+            listeners: Arc::clone(&self.listeners),
+            disposal: Some(Disposal {
+                dispose: self.dispose.filter(|_| handed_out),
+                data: self.table.data,
+            }),
+            host: self.host.take(),
+        };
+        match ended.host.clone().filter(|host| !host.is_here()) {
+            // After the events that it has not told yet.
+            Some(host) => host.spawn(Box::pin(async move { drop(ended) })),
+            None => drop(ended),
+        }
     }
 }
 
 /// The very last of a pool; a guard, so that a host which takes no more work does not
 /// keep it from happening.
 struct Ended {
+    listeners: Arc<Listeners>,
+    disposal: Option<Disposal>,
     host: Option<Arc<Host>>,
-    dispose: cenote_dispose_fn,
-    data: UserData,
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        if let Some(dispose) = self.dispose {
-            // SAFETY: C's function with C's data; nothing uses the data any more.
-            unsafe { dispose(self.data.0) };
-        }
+        self.listeners.dispose();
+        drop(self.disposal.take());
         if let Some(host) = &self.host {
             host.end();
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rust_pool::{Advice, BreakerState, ConsecutiveFailures, FailureRate, Pool, Report, Strategy};
 
-use crate::callbacks::{Callbacks, UserData, cenote_dispose_fn};
+use crate::callbacks::{Callbacks, Disposal, UserData, cenote_dispose_fn};
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary, c_text};
 use crate::handle::{self, Handle, cenote_pool};
 use crate::host::Host;
@@ -59,8 +59,7 @@ pub struct cenote_strategy {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         Ok(match body.pool().breaker() {
             BreakerState::Active => 0,
             BreakerState::Inactive => 1,
@@ -74,8 +73,7 @@ pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { transition(pool, Pool::activate) }
+    transition(pool, Pool::activate)
 }
 
 /// Opens the breaker by hand: everybody who waits fails with CENOTE_ERR_UNAVAILABLE at
@@ -84,8 +82,7 @@ pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_in
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { transition(pool, Pool::deactivate) }
+    transition(pool, Pool::deactivate)
 }
 
 /// Lets probes through by hand, or everybody if there is no strategy.
@@ -93,14 +90,12 @@ pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_recover(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { transition(pool, Pool::recover) }
+    transition(pool, Pool::recover)
 }
 
-unsafe fn transition(pool: *mut cenote_pool, to: fn(&Pool<Callbacks>)) -> c_int {
+fn transition(pool: *mut cenote_pool, to: fn(&Pool<Callbacks>)) -> c_int {
     boundary(|| {
-        // SAFETY: the caller's promise.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         to(body.pool());
         Ok(CENOTE_OK)
     })
@@ -117,8 +112,7 @@ pub unsafe extern "C" fn cenote_breaker_set_strategy(
     strategy: *const cenote_strategy,
 ) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         if strategy.is_null() {
             body.set_watched(false);
             body.pool().set_strategy(None);
@@ -148,8 +142,7 @@ pub unsafe extern "C" fn cenote_breaker_open_after(
     cool_down_ms: u64,
 ) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let strategy = ConsecutiveFailures::new(positive("limit", limit)?)
             .with_cool_down(Duration::from_millis(cool_down_ms));
         body.set_watched(false);
@@ -172,8 +165,7 @@ pub unsafe extern "C" fn cenote_breaker_open_at_rate(
     cool_down_ms: u64,
 ) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         if !(rate > 0.0 && rate <= 1.0) {
             let text = format!("rate is {rate}, but it must be above 0.0 and at most 1.0");
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
@@ -275,18 +267,10 @@ impl Strategy for CStrategy {
 
 impl Drop for CStrategy {
     fn drop(&mut self) {
-        let Some(dispose) = self.table.dispose else {
-            return;
+        let disposal = Disposal {
+            dispose: self.table.dispose,
+            data: UserData(self.table.data),
         };
-        let data = UserData(self.table.data);
-        let call = move || {
-            let data = data;
-            // SAFETY: C's function with C's data, which nobody uses any more.
-            unsafe { dispose(data.0) };
-        };
-        match self.host.take().filter(|host| !host.is_here()) {
-            Some(host) => host.spawn(Box::pin(async move { call() })),
-            None => call(),
-        }
+        disposal.at(self.host.take());
     }
 }

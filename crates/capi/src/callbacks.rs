@@ -15,6 +15,7 @@ use rust_pool::{Manager, Verdict};
 
 use crate::body::Body;
 use crate::error::take_callback_text;
+use crate::host::Host;
 use crate::loans::Loan;
 
 /// Makes a resource: stores it and returns 0, or returns a code of its own.
@@ -37,6 +38,34 @@ pub(crate) struct UserData(pub(crate) *mut c_void);
 unsafe impl Send for UserData {}
 // SAFETY: as above.
 unsafe impl Sync for UserData {}
+
+/// A `dispose` that is due, once; a guard, so that a host that takes no more work does not
+/// keep it from happening.
+pub(crate) struct Disposal {
+    pub(crate) dispose: cenote_dispose_fn,
+    pub(crate) data: UserData,
+}
+
+impl Disposal {
+    /// Calls it where callbacks run.
+    pub(crate) fn at(self, host: Option<Arc<Host>>) {
+        match host.filter(|host| !host.is_here()) {
+            Some(host) if self.dispose.is_some() => {
+                host.spawn(Box::pin(async move { drop(self) }));
+            }
+            _ => drop(self),
+        }
+    }
+}
+
+impl Drop for Disposal {
+    fn drop(&mut self) {
+        if let Some(dispose) = self.dispose {
+            // SAFETY: C's function with C's data, which nothing uses any more.
+            unsafe { dispose(self.data.0) };
+        }
+    }
+}
 
 /// The five callbacks of a pool.
 #[derive(Debug)]

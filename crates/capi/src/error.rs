@@ -200,7 +200,8 @@ pub(crate) fn boundary(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
 }
 
 /// Returns the code of the last call on this thread that failed, CENOTE_OK if none
-/// did. A call that goes well leaves it as it is.
+/// did. A call that goes well leaves it as it is. A thread that is ending, and runs the
+/// destructors of its keys, has none any more: go by what the call returned there.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_last_error_code() -> c_int {
     with_last(|last| last.code).unwrap_or(CENOTE_OK)

@@ -9,7 +9,7 @@ use rust_pool::{DestroyReason, Event, Hook, Phase, Subscription};
 
 use crate::body::Body;
 use crate::breaker::number;
-use crate::callbacks::{UserData, cenote_dispose_fn};
+use crate::callbacks::{Disposal, UserData, cenote_dispose_fn};
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary, c_text};
 use crate::handle::{self, Handle, cenote_pool};
 use crate::host::Host;
@@ -125,8 +125,7 @@ pub unsafe extern "C" fn cenote_event_add_callback(
         if callback.is_none() {
             return Err(Fault::null("callback"));
         }
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let number = body.listeners().add(Listener {
             id: 0,
             callback,
@@ -143,16 +142,15 @@ pub unsafe extern "C" fn cenote_event_add_callback(
     })
 }
 
-/// Removes a callback for events. It may still be running on another thread; its
-/// `dispose` tells when it is not.
+/// Removes a callback for events: it is not called again. It may still be running on
+/// another thread; its `dispose` tells when it is not.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT if there is no such callback,
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_event_del_callback(pool: *mut cenote_pool, id: u64) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         if !body.listeners().remove(id) {
             let text = format!("there is no event callback {id}");
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
@@ -167,8 +165,7 @@ pub unsafe extern "C" fn cenote_event_del_callback(pool: *mut cenote_pool, id: u
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_event_start(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { switch(pool, true) }
+    switch(pool, true)
 }
 
 /// Holds all events back: the callbacks stay, and are not called. Costs nothing.
@@ -176,8 +173,7 @@ pub unsafe extern "C" fn cenote_event_start(pool: *mut cenote_pool) -> c_int {
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_event_stop(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { switch(pool, false) }
+    switch(pool, false)
 }
 
 /// Removes all callbacks for events. The end of a pool does so, too.
@@ -186,18 +182,16 @@ pub unsafe extern "C" fn cenote_event_stop(pool: *mut cenote_pool) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_event_dispose(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         body.listeners().dispose();
         body.listen();
         Ok(CENOTE_OK)
     })
 }
 
-unsafe fn switch(pool: *mut cenote_pool, on: bool) -> c_int {
+fn switch(pool: *mut cenote_pool, on: bool) -> c_int {
     boundary(|| {
-        // SAFETY: the caller's promise.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         body.listeners().lock().stopped = !on;
         body.listen();
         Ok(CENOTE_OK)
@@ -215,17 +209,11 @@ struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Some(dispose) = self.dispose else { return };
-        let data = self.data;
-        let call = move || {
-            let data = data;
-            // SAFETY: C's function with C's data, which nobody uses any more.
-            unsafe { dispose(data.0) };
+        let disposal = Disposal {
+            dispose: self.dispose,
+            data: self.data,
         };
-        match self.host.take().filter(|host| !host.is_here()) {
-            Some(host) => host.spawn(Box::pin(async move { call() })),
-            None => call(),
-        }
+        disposal.at(self.host.take());
     }
 }
 
@@ -297,14 +285,25 @@ impl Listeners {
     }
 
     fn tell_here(&self, told: &Told) {
-        let list = self.lock().list.clone();
         let event = told.for_c();
-        for listener in list {
+        // Those who come during this are not told, and those who go are not called any
+        // more: each is looked for when its turn has come.
+        let newest = self.lock().last;
+        let mut told = 0;
+        while let Some(listener) = self.after(told).filter(|next| next.id <= newest) {
+            told = listener.id;
             if let Some(callback) = listener.callback {
                 // SAFETY: C's function with C's data, and an event that is valid here.
                 unsafe { callback(listener.data.0, self.handle.to_c(), &raw const event) };
             }
         }
+    }
+
+    /// The next one to be told, in the order of registration.
+    fn after(&self, id: u64) -> Option<Arc<Listener>> {
+        let state = self.lock();
+        let mut list = state.list.iter().filter(|_| !state.stopped);
+        list.find(|listener| listener.id > id).cloned()
     }
 }
 

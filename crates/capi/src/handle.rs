@@ -6,12 +6,15 @@
 //!
 //! It is never dereferenced: the index finds a shell in a table that only grows, and
 //! the generation must be the shell's. So a pool that is gone, NULL and any address
-//! are told from a living pool, without a lock. What cannot be seen: a call that is
-//! under way while another thread gives up the last reference. Whoever uses a pool
-//! has to have a reference.
+//! are told from a living pool, without a lock.
+//!
+//! Each call holds on to the pool it uses, so that a callback inside of it, or another
+//! thread, may give up the last reference meanwhile: that closes the pool at once, and
+//! the last call that is under way lets go of it.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::body::Body;
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CLOSED, CENOTE_ERR_HANDLE, Fault};
@@ -37,10 +40,32 @@ const MOST: usize = 1 << INDEX_BITS;
 struct Shell {
     /// Odd while a pool lives here.
     generation: AtomicUsize,
-    /// References of C; at zero the pool is closed, and lives on until what is out
-    /// has come back.
-    refs: AtomicU32,
+    /// References of C below, calls under way above ([`CALL`]). Without the former the
+    /// pool is closed; at zero it is let go of, and lives on until what is out has come
+    /// back.
+    users: AtomicU64,
     body: AtomicPtr<Body>,
+}
+
+/// One call under way.
+const CALL: u64 = 1 << 32;
+
+/// How many references C has.
+fn refs(users: u64) -> u64 {
+    users & (CALL - 1)
+}
+
+impl Shell {
+    /// Counts one user more, or one less, as long as C has references.
+    #[inline]
+    fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, Fault> {
+        // AcqRel: whoever lets go of the pool sees all that the others did with it.
+        self.users
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| {
+                (refs(users) > 0).then(|| change(users)).flatten()
+            })
+            .map_err(|_| ended())
+    }
 }
 
 /// The table: chunks are made when needed, and stay for ever.
@@ -121,7 +146,7 @@ pub(crate) fn reserve() -> Result<Reserved, Fault> {
             if index.is_multiple_of(CHUNK) {
                 let chunk = Box::new(std::array::from_fn(|_| Shell {
                     generation: AtomicUsize::new(0),
-                    refs: AtomicU32::new(0),
+                    users: AtomicU64::new(0),
                     body: AtomicPtr::default(),
                 }));
                 CHUNKS[index / CHUNK].store(Box::into_raw(chunk), Ordering::Release);
@@ -148,8 +173,10 @@ impl Reserved {
         self.kept = true;
         let handle = self.handle();
         if let Some(shell) = handle.shell() {
-            shell.refs.store(1, Ordering::Relaxed);
             shell.body.store(body.cast_mut(), Ordering::Relaxed);
+            // Release: whoever is counted sees the body, even one who came for the pool
+            // that was here before.
+            shell.users.store(1, Ordering::Release);
             // Release: whoever sees the generation sees the rest.
             shell.generation.fetch_add(1, Ordering::Release);
         }
@@ -177,6 +204,63 @@ pub(crate) fn retire(handle: Handle) {
     free.shells.push(handle.0 >> 4 & (MOST - 1));
 }
 
+/// A pool in use by a call, with references of C's or in the middle of losing them.
+pub(crate) struct Using {
+    shell: &'static Shell,
+    body: *const Body,
+}
+
+impl Deref for Using {
+    type Target = Body;
+
+    #[inline]
+    fn deref(&self) -> &Body {
+        // SAFETY: the body stays as long as anybody uses it.
+        unsafe { &*self.body }
+    }
+}
+
+impl Drop for Using {
+    #[inline]
+    fn drop(&mut self) {
+        // AcqRel: as in `change`.
+        if self.shell.users.fetch_sub(CALL, Ordering::AcqRel) == CALL {
+            let_go(self);
+        }
+    }
+}
+
+#[cold]
+fn let_go(body: &Body) {
+    // Keeps the body until the end of this.
+    let body = Arc::clone(&body.pool().manager().body);
+    // SAFETY: C has no reference and no call any more, so nobody else uses the pool, and
+    // nobody can begin to; this was the last one, so it happens once.
+    unsafe { body.let_go() };
+}
+
+/// The pool of a handle that has references, for as long as a call takes.
+///
+/// # Errors
+///
+/// The handle is none of a living pool, or has no references any more.
+#[inline]
+pub(crate) fn open(pool: *const cenote_pool) -> Result<Using, Fault> {
+    let handle = Handle::from_c(pool);
+    let shell = find_shell(pool)?;
+    shell.change(|users| users.checked_add(CALL))?;
+    let using = Using {
+        shell,
+        // Relaxed: ordered by the count, which was read before.
+        body: shell.body.load(Ordering::Relaxed),
+    };
+    // Another pool may have moved in just before it was counted: then that is let go of.
+    match handle.is_of(shell) {
+        true => Ok(using),
+        false => Err(unknown(pool)),
+    }
+}
+
 /// The pool of a handle, even one without references whose leases are still out.
 ///
 /// # Safety
@@ -188,45 +272,18 @@ pub(crate) fn retire(handle: Handle) {
 /// The handle is none of a living pool.
 #[inline]
 pub(crate) unsafe fn find<'a>(pool: *const cenote_pool) -> Result<&'a Body, Fault> {
-    // SAFETY: the caller's promise.
-    unsafe { find_shell(pool) }.map(|(_, body)| body)
-}
-
-/// The pool of a handle that has references.
-///
-/// # Safety
-///
-/// The caller has a reference of the pool while it uses the body.
-///
-/// # Errors
-///
-/// The handle is none of a living pool, or has no references any more.
-#[inline]
-pub(crate) unsafe fn open<'a>(pool: *const cenote_pool) -> Result<&'a Body, Fault> {
-    // SAFETY: the caller's promise.
-    let (shell, body) = unsafe { find_shell(pool) }?;
-    // Relaxed: the caller's own reference keeps it above zero.
-    if shell.refs.load(Ordering::Relaxed) == 0 {
-        return Err(ended());
-    }
-    Ok(body)
-}
-
-#[inline]
-unsafe fn find_shell<'a>(pool: *const cenote_pool) -> Result<(&'a Shell, &'a Body), Fault> {
-    let handle = Handle::from_c(pool);
-    let found = handle.shell().filter(|shell| handle.is_of(shell));
-    let Some(shell) = found else {
-        return Err(unknown(pool));
-    };
     // Relaxed: ordered by the generation, which was read before.
-    let body = shell.body.load(Ordering::Relaxed);
+    let body = find_shell(pool)?.body.load(Ordering::Relaxed);
     // SAFETY: the generation is the handle's, so the body is there, and the caller
     // keeps it there.
-    match unsafe { body.as_ref() } {
-        Some(body) => Ok((shell, body)),
-        None => Err(unknown(pool)),
-    }
+    unsafe { body.as_ref() }.ok_or_else(|| unknown(pool))
+}
+
+#[inline]
+fn find_shell(pool: *const cenote_pool) -> Result<&'static Shell, Fault> {
+    let handle = Handle::from_c(pool);
+    let found = handle.shell().filter(|shell| handle.is_of(shell));
+    found.ok_or_else(|| unknown(pool))
 }
 
 #[cold]
@@ -250,46 +307,24 @@ fn ended() -> Fault {
 
 /// Adds a reference.
 ///
-/// # Safety
-///
-/// As [`open`].
-///
 /// # Errors
 ///
 /// As [`open`].
-pub(crate) unsafe fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
-    // SAFETY: the caller's promise.
-    let (shell, _) = unsafe { find_shell(pool) }?;
-    // Relaxed: as for any reference count, the caller's own one orders it.
-    shell
-        .refs
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |refs| {
-            (refs > 0).then(|| refs.checked_add(1)).flatten()
-        })
-        .map(drop)
-        .map_err(|_| ended())
+pub(crate) fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
+    let using = open(pool)?;
+    let more = |users| (refs(users) < CALL - 1).then_some(users + 1);
+    using.shell.change(more).map(drop)
 }
 
-/// Gives a reference up; the body, if that was the last one.
-///
-/// # Safety
-///
-/// As [`open`].
+/// Gives a reference up; the pool, if that was the last one.
 ///
 /// # Errors
 ///
 /// As [`open`].
-pub(crate) unsafe fn give_up<'a>(pool: *const cenote_pool) -> Result<Option<&'a Body>, Fault> {
-    // SAFETY: the caller's promise.
-    let (shell, body) = unsafe { find_shell(pool) }?;
-    // AcqRel: the last one sees all that was done through the others.
-    let before = shell
-        .refs
-        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |refs| {
-            refs.checked_sub(1)
-        })
-        .map_err(|_| ended())?;
-    Ok((before == 1).then_some(body))
+pub(crate) fn give_up(pool: *const cenote_pool) -> Result<Option<Using>, Fault> {
+    let using = open(pool)?;
+    let before = using.shell.change(|users| users.checked_sub(1))?;
+    Ok((refs(before) == 1).then_some(using))
 }
 
 #[cfg(test)]

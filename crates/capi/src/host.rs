@@ -44,7 +44,8 @@ pub struct cenote_runtime {
     >,
     /// Sees to it that run(arg) is called soon on the host's thread, from its loop.
     /// Called on any thread; must not call run(arg) itself. Returns 0, or anything else
-    /// if the loop takes no more: then what was to be done is cancelled.
+    /// if the loop takes no more: then what was to be done is cancelled. A loop that ends
+    /// has to run first what it has taken.
     pub post: Option<
         unsafe extern "C" fn(data: *mut c_void, run: cenote_run_fn, arg: *mut c_void) -> c_int,
     >,
@@ -139,9 +140,13 @@ impl Host {
         }
         self.ended.store(true, Ordering::Release);
         hosts().remove(&self.arg);
-        let left = std::mem::take(&mut *self.lock());
-        left.ready.into_iter().for_each(|job| job.give_up());
-        drop(left.timers);
+        let timers = {
+            let mut todo = self.lock();
+            todo.posted = true;
+            std::mem::take(&mut todo.timers)
+        };
+        drop(timers);
+        self.give_up_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Todo> {
@@ -159,21 +164,33 @@ impl Host {
     /// Asks the host to call soon, unless it was asked already. If it refuses, what
     /// waits to run is given up.
     fn ask_to_run(&self) {
-        {
+        let ended = {
             let mut todo = self.lock();
-            if self.has_ended() || std::mem::replace(&mut todo.posted, true) {
+            if std::mem::replace(&mut todo.posted, true) {
                 return;
             }
-        }
-        let taken = match self.table.post {
+            self.has_ended()
+        };
+        let taken = match self.table.post.filter(|_| !ended) {
             // SAFETY: C's function with C's data.
             Some(post) => unsafe { post(self.table.data, Some(run_posted), self.arg()) == 0 },
             None => false,
         };
         if !taken {
+            self.give_up_all();
+        }
+    }
+
+    /// Gives up what waits to run, and what becomes ready by that: while `posted` is set,
+    /// whoever is woken only joins the queue, so this does not call itself.
+    fn give_up_all(&self) {
+        loop {
             let refused = {
                 let mut todo = self.lock();
-                todo.posted = false;
+                if todo.ready.is_empty() {
+                    todo.posted = false;
+                    return;
+                }
                 std::mem::take(&mut todo.ready)
             };
             refused.into_iter().for_each(|job| job.give_up());
@@ -320,6 +337,7 @@ impl Host {
                 task: Some(task),
                 running: false,
                 again: false,
+                given_up: false,
             }),
         });
         job.wake();
@@ -338,6 +356,8 @@ struct JobState {
     running: bool,
     /// It was woken while it ran in a loop inside a loop.
     again: bool,
+    /// It was woken while it ran, and the host did not take that.
+    given_up: bool,
 }
 
 impl Job {
@@ -367,7 +387,8 @@ impl Job {
             let mut state = self.lock();
             state.running = false;
             let again = std::mem::take(&mut state.again);
-            if matches!(polled, Ok(Poll::Pending)) && !self.host.has_ended() {
+            let over = state.given_up || self.host.has_ended();
+            if matches!(polled, Ok(Poll::Pending)) && !over {
                 state.task = Some(task);
                 again
             } else {
@@ -383,7 +404,11 @@ impl Job {
 
     /// Drops the task: it will not be run.
     fn give_up(&self) {
-        let task = self.lock().task.take();
+        let task = {
+            let mut state = self.lock();
+            state.given_up = state.running;
+            state.task.take()
+        };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
     }
 }
@@ -391,9 +416,6 @@ impl Job {
 impl Wake for Job {
     fn wake(self: Arc<Self>) {
         let host = Arc::clone(&self.host);
-        if host.has_ended() {
-            return self.give_up();
-        }
         host.lock().ready.push_back(self);
         host.ask_to_run();
     }

@@ -117,28 +117,23 @@ fn why_not_opened(error: &OpenError<CallbackError>) -> Fault {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_ref(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        unsafe { handle::add_ref(pool) }?;
+        handle::add_ref(pool)?;
         Ok(CENOTE_OK)
     })
 }
 
 /// Gives up a reference to a pool. With the last one the pool is closed: what is idle is
 /// destroyed, what is out when it is released, which works as long as anything is out.
-/// Then `dispose` is called, and the handle is out of date.
+/// Then `dispose` is called, and the handle is out of date. Calls that are under way, on
+/// other threads or around this one, end like those on a pool that was closed.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
 /// was given up already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_unref(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let last = unsafe { handle::give_up(pool) }?;
-        if let Some(body) = last {
-            // Keeps the body until the end of this call.
-            let body = Arc::clone(&body.pool().manager().body);
-            // SAFETY: that was the last reference, and C does not use the pool any more.
-            unsafe { body.end() };
+        if let Some(body) = handle::give_up(pool)? {
+            body.close();
         }
         Ok(CENOTE_OK)
     })
@@ -155,8 +150,7 @@ pub unsafe extern "C" fn cenote_pool_unref(pool: *mut cenote_pool) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let pool = body.pool();
         let closed = match body.elsewhere() {
             Some(host) => {
@@ -164,7 +158,7 @@ pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
                 elsewhere(host, None, async move { pool.close().await })?
             }
             // Callbacks do not wait, and so neither does this.
-            None => wait(body, None, pin!(pool.close())).unwrap_or(Ok(())),
+            None => wait(&body, None, pin!(pool.close())).unwrap_or(Ok(())),
         };
         closed.map_err(|error| why_not_closed(&error))?;
         Ok(CENOTE_OK)
@@ -183,8 +177,7 @@ pub unsafe extern "C" fn cenote_pool_close_and_drain(
     timeout_ms: i64,
 ) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let pool = body.pool();
         // Ten thousand years are for ever.
         let for_ever = std::time::Duration::from_secs(60 * 60 * 24 * 3_650_000);
@@ -195,7 +188,7 @@ pub unsafe extern "C" fn cenote_pool_close_and_drain(
                 let drain = async move { pool.close_and_drain(time).await };
                 Some(elsewhere(host, None, drain)?)
             }
-            None => wait(body, limit(timeout_ms), pin!(pool.close_and_drain(time))),
+            None => wait(&body, limit(timeout_ms), pin!(pool.close_and_drain(time))),
         };
         match closed {
             Some(closed) => closed.map_err(|error| why_not_closed(&error))?,
@@ -230,8 +223,7 @@ fn why_not_closed(error: &CloseError<CallbackError>) -> Fault {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let resized = body.pool().resize(max);
         resized.map_err(|error| Fault::new(CENOTE_ERR_CONFIG, error.to_string()))?;
         Ok(CENOTE_OK)
@@ -245,8 +237,7 @@ pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_renew(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         body.pool().renew();
         Ok(CENOTE_OK)
     })
@@ -266,8 +257,7 @@ pub unsafe extern "C" fn cenote_pool_visit(
 ) -> c_int {
     boundary(|| {
         let visit = visit.ok_or_else(|| Fault::null("visit"))?;
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let resources = body.loans().not_on_loan();
         for &resource in &resources {
             // SAFETY: C's function with C's data, outside every lock.

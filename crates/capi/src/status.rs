@@ -59,8 +59,7 @@ pub unsafe extern "C" fn cenote_pool_status(
     status: *mut cenote_status,
 ) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         if status.is_null() {
             return Err(Fault::null("status"));
         }
@@ -98,43 +97,37 @@ pub unsafe extern "C" fn cenote_pool_status(
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_total(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { count(pool, |status| status.total) }
+    count(pool, |status| status.total)
 }
 
 /// Returns how many resources are idle; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_idle(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { count(pool, |status| status.idle) }
+    count(pool, |status| status.idle)
 }
 
 /// Returns how many resources are on loan, in a callback or being destroyed; or
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_active(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { count(pool, |status| status.active) }
+    count(pool, |status| status.active)
 }
 
 /// Returns how many acquires wait; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_waiting(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { count(pool, |status| status.waiting) }
+    count(pool, |status| status.waiting)
 }
 
 /// Returns 1 if the pool was closed, else 0; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_is_closed(pool: *mut cenote_pool) -> c_int {
-    // SAFETY: C has a reference of the pool during the call.
-    unsafe { count(pool, |status| usize::from(status.closed)) }
+    count(pool, |status| usize::from(status.closed))
 }
 
-unsafe fn count(pool: *mut cenote_pool, what: fn(&rust_pool::Status) -> usize) -> c_int {
+fn count(pool: *mut cenote_pool, what: fn(&rust_pool::Status) -> usize) -> c_int {
     boundary(|| {
-        // SAFETY: the caller's promise.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let count = what(&body.pool().status());
         Ok(c_int::try_from(count).unwrap_or(c_int::MAX))
     })

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rust_pool::{OwnedLease, Pool, Runtime, ThreadRuntime};
 
-use crate::acquire::{Acquired, limit};
+use crate::acquire::{at_once, limit, nothing_at_once};
 use crate::body::Body;
 use crate::callbacks::{Callbacks, UserData, deferred};
 use crate::error::{
@@ -35,7 +35,8 @@ pub type cenote_done_fn = Option<
 >;
 
 /// Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
-/// calls `on_done` exactly once, later, where callbacks run; never inside this call.
+/// calls `on_done` exactly once, later, where callbacks run; never inside this call. With
+/// a time of 0 it takes no place: `on_done` gets what is to be had when it is looked for.
 /// `waiter` may be NULL; otherwise it is written before `on_done` can run, and
 /// cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
 /// the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
@@ -52,8 +53,7 @@ pub unsafe extern "C" fn cenote_acquire_async(
 ) -> c_int {
     boundary(|| {
         let on_done = on_done.ok_or_else(|| Fault::null("on_done"))?;
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let (handle, data) = (body.handle(), UserData(data));
         let done = move |body: &Body, end: End| {
             let data = data;
@@ -71,12 +71,12 @@ pub unsafe extern "C" fn cenote_acquire_async(
             // SAFETY: C's function with C's data.
             unsafe { on_done(data.0, handle.to_c(), code, lease) };
         };
-        let (id, task) = enqueue(body, limit(timeout_ms), Box::new(done));
+        let (id, task) = enqueue(&body, limit(timeout_ms), Box::new(done));
         // SAFETY: NULL, or C's promise that it may be written.
         if let Some(waiter) = unsafe { waiter.as_mut() } {
             *waiter = id;
         }
-        hand_over(body, task);
+        hand_over(&body, task);
         Ok(CENOTE_OK)
     })
 }
@@ -86,12 +86,12 @@ pub unsafe extern "C" fn cenote_acquire_async(
 /// called with CENOTE_ERR_CANCELLED.
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
-/// about to be, or there never was such a waiter; CENOTE_ERR_HANDLE.
+/// about to be, or there never was such a waiter; CENOTE_ERR_HANDLE, or
+/// CENOTE_ERR_CLOSED if the last reference was given up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_waiter_cancel(pool: *mut cenote_pool, waiter: u64) -> c_int {
     boundary(|| {
-        // SAFETY: C has a reference of the pool during the call.
-        let body = unsafe { handle::open(pool) }?;
+        let body = handle::open(pool)?;
         let found = body.waiters().get(waiter);
         match found.is_some_and(|waiter| waiter.cancel()) {
             true => Ok(CENOTE_OK),
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn cenote_waiter_cancel(pool: *mut cenote_pool, waiter: u6
 type End = Result<OwnedLease<Callbacks>, Fault>;
 /// Whom it tells.
 type Done = Box<dyn FnOnce(&Body, End) + Send>;
-type Waiting = Pin<Box<dyn Future<Output = Acquired<OwnedLease<Callbacks>>> + Send>>;
+type Waiting = Pin<Box<dyn Future<Output = End> + Send>>;
 
 /// The waiters of a pool whose callbacks have not been called.
 #[derive(Default)]
@@ -144,7 +144,7 @@ enum Stage {
     /// As above, and somebody cancelled it meanwhile.
     PollingCancelled,
     /// It has what it waited for, and its callback is still to be called.
-    Served(Acquired<OwnedLease<Callbacks>>),
+    Served(End),
     Cancelled,
     Done,
 }
@@ -175,7 +175,7 @@ impl Waiter {
     }
 
     /// Polls once, unlocked. The end, if there is one now.
-    fn poll(&self, cx: &mut Context<'_>) -> Option<Acquired<OwnedLease<Callbacks>>> {
+    fn poll(&self, cx: &mut Context<'_>) -> Option<End> {
         let mut waiting = {
             let mut state = self.lock();
             match mem::replace(&mut state.stage, Stage::Polling) {
@@ -233,7 +233,7 @@ impl Errand {
     }
 
     /// The end of an acquire, unless somebody cancels it at the last moment.
-    fn served(&mut self, end: Acquired<OwnedLease<Callbacks>>) {
+    fn served(&mut self, end: End) {
         let cancelled = {
             let mut state = self.waiter.lock();
             let cancelled = matches!(state.stage, Stage::PollingCancelled | Stage::Cancelled);
@@ -245,7 +245,7 @@ impl Errand {
                 drop(end);
                 Err(cancelled_fault())
             }
-            false => end.map_err(|error| Fault::of_acquire(&error)),
+            false => end,
         };
         self.finish(end);
     }
@@ -307,10 +307,17 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
     let pool = body.pool().clone();
     let waiting: Waiting = {
         let pool = pool.clone();
-        match limit {
-            None => Box::pin(async move { pool.acquire_owned().await }),
-            Some(limit) => Box::pin(async move { pool.acquire_owned_within(limit).await }),
-        }
+        Box::pin(async move {
+            let acquired = match limit {
+                None => pool.acquire_owned().await,
+                Some(Duration::ZERO) => match at_once(pool.acquire_owned()).await {
+                    Some(acquired) => acquired,
+                    None => return Err(nothing_at_once(&pool)),
+                },
+                Some(limit) => pool.acquire_owned_within(limit).await,
+            };
+            acquired.map_err(|error| Fault::of_acquire(&error))
+        })
     };
     let waiter = Arc::new(Waiter {
         state: Mutex::new(State {
@@ -321,7 +328,10 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
     // Relaxed: only has to be unique. From 1, so that 0 is nobody.
     let id = body.waiters().next.fetch_add(1, Ordering::Relaxed) + 1;
     body.waiters().lock().insert(id, Arc::clone(&waiter));
-    if body.host().is_none_or(|host| host.is_here()) {
+    // Without any time there is no place to take: all of it happens where callbacks run,
+    // or one that is idle would be dropped because its callback cannot be called here.
+    let queues = limit != Some(Duration::ZERO);
+    if queues && body.host().is_none_or(|host| host.is_here()) {
         // Woken by nobody: the runtime polls it once more in any case.
         let mut context = Context::from_waker(Waker::noop());
         let mut poll = || waiter.poll(&mut context);

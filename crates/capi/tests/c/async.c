@@ -129,6 +129,27 @@ static void time_runs_out_for_an_async_waiter(void) {
     end(pool, &m);
 }
 
+/* Nothing is asked of the queue, and what is idle is not lost by that. */
+static void without_any_time_it_gets_what_is_to_be_had(void) {
+    makers m;
+    result r;
+    cenote_options options = things(&m, 0, 1);
+    options.before_acquire = thing_before_acquire;
+    cenote_pool *pool = pool_of(&options);
+    for (int round = 0; round < 3; round++) {
+        ask(pool, 0, &r, NULL);
+        check_done(&r, CENOTE_OK);
+        CHECK(number_of(&r.lease) == 1 && m.acquiring == round);
+        result none;
+        ask(pool, 0, &none, NULL);
+        check_done(&none, CENOTE_ERR_TIMEOUT);
+        CHECK(strstr(none.text, "without waiting") != NULL);
+        CHECK_OK(cenote_release(pool, &r.lease));
+    }
+    CHECK(m.destroyed == 0);
+    end(pool, &m);
+}
+
 static void a_creation_that_fails_is_told_to_its_waiter(void) {
     makers m;
     result r;
@@ -307,6 +328,7 @@ int main(void) {
     RUN(async_waiters_and_threads_share_one_queue_in_order);
     RUN(a_cancelled_waiter_hands_its_place_on);
     RUN(time_runs_out_for_an_async_waiter);
+    RUN(without_any_time_it_gets_what_is_to_be_had);
     RUN(a_creation_that_fails_is_told_to_its_waiter);
     RUN(closing_and_the_last_reference_call_back_once);
     RUN(an_async_acquire_of_a_closed_pool_calls_back_too);

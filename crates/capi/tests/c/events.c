@@ -164,6 +164,47 @@ static void a_callback_may_remove_itself(void) {
     end(pool, &m);
 }
 
+/* A callback that takes the next one away, in the middle of telling both. */
+typedef struct jealous {
+    int how;
+    uint64_t other;
+} jealous;
+
+static void take_away(void *data, cenote_pool *pool, const cenote_event *event) {
+    jealous *j = data;
+    (void)event;
+    switch (j->how) {
+    case 0:
+        CHECK_OK(cenote_event_del_callback(pool, j->other));
+        break;
+    case 1:
+        CHECK_OK(cenote_event_dispose(pool));
+        break;
+    default:
+        CHECK_OK(cenote_event_stop(pool));
+        break;
+    }
+    j->how = 2;
+}
+
+static void who_is_removed_while_an_event_is_told_is_not_called_any_more(void) {
+    for (int how = 0; how < 3; how++) {
+        makers m;
+        diary d = {0};
+        jealous j = {how, 0};
+        cenote_options options = things(&m, 1, 1);
+        cenote_pool *pool = pool_of(&options);
+        d.pool = pool;
+        CHECK_OK(cenote_event_add_callback(pool, take_away, &j, NULL, NULL));
+        CHECK_OK(cenote_event_add_callback(pool, write_down, &d, close_diary, &j.other));
+        cenote_lease lease = acquired(pool);
+        expect(&d, "");
+        CHECK(d.disposed == (how < 2));
+        CHECK_OK(cenote_release(pool, &lease));
+        end(pool, &m);
+    }
+}
+
 /* ---- the garbage collector -------------------------------------------------- */
 
 typedef struct marks {
@@ -269,6 +310,16 @@ static void a_host_can_register_a_table_of_its_own(void) {
     theirs.acquire = NULL;
     CHECK(cenote_register_api(&theirs) == CENOTE_ERR_ARGUMENT);
     CHECK_SAYS("NULL");
+    theirs = *library;
+    cenote_event_table events = *library->events;
+    theirs.events = &events;
+    events.size = 8;
+    CHECK(cenote_register_api(&theirs) == CENOTE_ERR_ARGUMENT);
+    CHECK_SAYS("table of events has 8 bytes");
+    events = *library->events;
+    events.stop = NULL;
+    CHECK(cenote_register_api(&theirs) == CENOTE_ERR_ARGUMENT);
+    CHECK_SAYS("table of events is NULL");
     CHECK(cenote_get_api(CENOTE_API_VERSION) == library);
     theirs = *library;
     theirs.acquire = counting_acquire;
@@ -294,6 +345,7 @@ int main(void) {
     RUN(everything_that_happens_is_told_in_order);
     RUN(events_stop_start_and_callbacks_go);
     RUN(a_callback_may_remove_itself);
+    RUN(who_is_removed_while_an_event_is_told_is_not_called_any_more);
     RUN(a_visit_shows_what_the_pool_alone_holds);
     RUN(the_table_has_every_function);
     RUN(the_macros_go_by_the_table);

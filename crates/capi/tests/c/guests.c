@@ -264,6 +264,115 @@ static void what_other_threads_give_back_to_a_loop_that_takes_no_more_is_destroy
     end_hosted(pool, &m);
 }
 
+/* Each of them wakes the next, who is refused as well: one after another, not inside. */
+static int told;
+
+static void count_cancelled(void *data, cenote_pool *pool, int code, const cenote_lease *lease) {
+    (void)data;
+    (void)pool;
+    CHECK(code == CENOTE_ERR_CANCELLED && lease == NULL);
+    told++;
+}
+
+static void a_loop_that_takes_no_more_tells_a_hundred_thousand_waiters(void) {
+    makers m;
+    cenote_options options = hosted(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    told = 0;
+    for (int i = 0; i < 100000; i++) {
+        CHECK_OK(cenote_acquire_async(pool, CENOTE_FOREVER, count_cancelled, NULL, NULL));
+    }
+    turn_until_quiet();
+    host.refuse = 1;
+    CHECK_OK(cenote_release(pool, &lease));
+    CHECK(told == 100000);
+    host.refuse = 0;
+    check_counts(pool, 1, 1, 0);
+    end_hosted(pool, &m);
+}
+
+static uint64_t listening;
+
+static void *stop_listening(void *arg) {
+    guest *g = arg;
+    g->code = cenote_event_del_callback(g->pool, listening);
+    return NULL;
+}
+
+static void *drop_strategy(void *arg) {
+    guest *g = arg;
+    g->code = cenote_breaker_set_strategy(g->pool, NULL);
+    return NULL;
+}
+
+static void count_disposed(void *data) {
+    ++*(int *)data;
+}
+
+/* Without a turn of the loop. */
+static void done_by(guest *g, cenote_pool *pool, void *(*what)(void *)) {
+    g->pool = pool;
+    CHECK(pthread_create(&g->thread, NULL, what, g) == 0);
+    CHECK(pthread_join(g->thread, NULL) == 0);
+    CHECK_OK(g->code);
+}
+
+static void what_another_thread_has_removed_is_disposed_of_though_the_pool_ends_first(void) {
+    makers m;
+    guest g = {0};
+    int events = 0, listeners = 0, strategies = 0;
+    cenote_strategy strategy = {0};
+    cenote_options options = hosted(&m, 0, 1);
+    strategy.size = sizeof strategy;
+    strategy.data = &strategies;
+    strategy.dispose = count_disposed;
+    options.strategy = &strategy;
+    cenote_pool *pool = pool_of(&options);
+    CHECK_OK(cenote_event_add_callback(pool, on_event, &listeners, count_disposed, &listening));
+    CHECK_OK(cenote_event_add_callback(pool, on_event, &events, NULL, NULL));
+    done_by(&g, pool, stop_listening);
+    done_by(&g, pool, drop_strategy);
+    CHECK(listeners == 0 && strategies == 0);
+    end_hosted(pool, &m);
+    CHECK(listeners == 1 && strategies == 1);
+}
+
+static void a_loop_that_takes_no_more_does_not_keep_anything_from_being_disposed_of(void) {
+    makers m;
+    guest g = {0};
+    int listeners = 0, strategies = 0;
+    cenote_strategy strategy = {0};
+    cenote_options options = hosted(&m, 0, 1);
+    options.dispose = thing_dispose;
+    strategy.size = sizeof strategy;
+    strategy.data = &strategies;
+    strategy.dispose = count_disposed;
+    options.strategy = &strategy;
+    cenote_pool *pool = pool_of(&options);
+    CHECK_OK(cenote_event_add_callback(pool, on_event, &listeners, count_disposed, NULL));
+    turn_until_quiet();
+    host.refuse = 1;
+    done_by(&g, pool, unref_it);
+    host.refuse = 0;
+    CHECK(m.disposed == 1 && listeners == 1 && strategies == 1);
+}
+
+/* The events of a pool that another thread ends are told before its listeners go. */
+static void the_end_of_a_pool_by_another_thread_is_told(void) {
+    makers m;
+    guest g = {0};
+    int events = 0;
+    cenote_options options = hosted(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    CHECK_OK(cenote_event_add_callback(pool, on_event, &events, event_dispose, NULL));
+    done_by(&g, pool, unref_it);
+    CHECK(events == 0);
+    turn_until_quiet();
+    /* It was closed, and it was drained. */
+    CHECK(events == 1002 && m.disposed == 1);
+}
+
 static int on_thread(void *data) {
     loop *l = data;
     return pthread_equal(pthread_self(), l->thread) != 0;
@@ -299,6 +408,10 @@ int main(void) {
     RUN(a_loop_that_takes_no_more_loses_nothing);
     RUN(a_waiter_that_is_woken_for_a_loop_that_takes_no_more_passes_its_place_on);
     RUN(what_other_threads_give_back_to_a_loop_that_takes_no_more_is_destroyed_there);
+    RUN(a_loop_that_takes_no_more_tells_a_hundred_thousand_waiters);
+    RUN(what_another_thread_has_removed_is_disposed_of_though_the_pool_ends_first);
+    RUN(a_loop_that_takes_no_more_does_not_keep_anything_from_being_disposed_of);
+    RUN(the_end_of_a_pool_by_another_thread_is_told);
     RUN(a_pool_may_be_made_on_another_thread_if_the_host_knows_its_own);
     end_loop();
     return 0;

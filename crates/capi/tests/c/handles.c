@@ -296,6 +296,82 @@ static void each_thread_has_its_own_last_error(void) {
     }
 }
 
+/* What a thread does at its very end, when C cleans up after it. */
+typedef struct farewell {
+    cenote_pool *pool;
+    cenote_lease lease;
+    int waited;
+} farewell;
+
+static pthread_key_t last_words;
+
+static void say_farewell(void *value) {
+    farewell *f = value;
+    cenote_lease lease, none;
+    CHECK_OK(cenote_release(f->pool, &f->lease));
+    CHECK_OK(cenote_acquire(f->pool, CENOTE_FOREVER, &lease));
+    f->waited = cenote_acquire(f->pool, 5, &none);
+    CHECK_OK(cenote_release(f->pool, &lease));
+}
+
+static void *live_and_end(void *arg) {
+    farewell *f = arg;
+    f->lease = acquired(f->pool);
+    CHECK(pthread_setspecific(last_words, f) == 0);
+    return NULL;
+}
+
+static void a_thread_that_ends_may_still_release_acquire_and_wait(void) {
+    makers m;
+    farewell f = {0};
+    pthread_t thread;
+    cenote_options options = things(&m, 0, 1);
+    f.pool = pool_of(&options);
+    CHECK(pthread_key_create(&last_words, say_farewell) == 0);
+    CHECK(pthread_create(&thread, NULL, live_and_end, &f) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(f.waited == CENOTE_ERR_TIMEOUT);
+    check_counts(f.pool, 1, 1, 0);
+    CHECK(pthread_key_delete(last_words) == 0);
+    end(f.pool, &m);
+}
+
+/* Two threads give the same lease back at the same moment. */
+typedef struct twice {
+    cenote_pool *pool;
+    cenote_lease lease;
+    atomic_int *ready;
+    int code;
+} twice;
+
+static void *release_together(void *arg) {
+    twice *t = arg;
+    atomic_fetch_add(t->ready, 1);
+    UNTIL(atomic_load(t->ready) == 2);
+    t->code = cenote_release(t->pool, &t->lease);
+    return NULL;
+}
+
+static void of_two_that_release_a_lease_at_once_one_succeeds(void) {
+    makers m;
+    cenote_options options = things(&m, 0, 2);
+    cenote_pool *pool = pool_of(&options);
+    for (int round = 0; round < 200; round++) {
+        atomic_int ready;
+        pthread_t thread;
+        atomic_init(&ready, 0);
+        twice one = {pool, acquired(pool), &ready, 1};
+        twice two = one;
+        CHECK(pthread_create(&thread, NULL, release_together, &two) == 0);
+        release_together(&one);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK((one.code == CENOTE_OK) != (two.code == CENOTE_OK));
+        CHECK(one.code + two.code == CENOTE_ERR_NOT_ACQUIRED);
+        check_counts(pool, 1, 1, 0);
+    }
+    end(pool, &m);
+}
+
 /* A callback that calls the pool it belongs to, in all the ways it can. */
 static cenote_pool *reentered;
 static int depth;
@@ -367,6 +443,8 @@ int main(void) {
     RUN(structs_may_grow);
     RUN(the_status_says_it_all);
     RUN(each_thread_has_its_own_last_error);
+    RUN(a_thread_that_ends_may_still_release_acquire_and_wait);
+    RUN(of_two_that_release_a_lease_at_once_one_succeeds);
     RUN(callbacks_may_call_their_own_pool);
     return 0;
 }
