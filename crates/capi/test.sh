@@ -18,6 +18,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly tests=(conformance endings handles reentry async host guests events)
+# Those that take a number of rounds.
+readonly crowds=(hammer crowd)
 readonly flags=(-g -O1 -Wall -Wextra -Werror)
 readonly c99=(-std=c99 -D_XOPEN_SOURCE=700 "${flags[@]}")
 # What is reachable at the end belongs to the background thread, which runs until the process
@@ -65,9 +67,11 @@ under_tsan() {
         say "$name"
         "$scratch/$name" >/dev/null
     done
-    compile_tsan hammer
-    say "hammer"
-    "$scratch/hammer" "${CENOTE_HAMMER_ROUNDS:-5000}"
+    for name in "${crowds[@]}"; do
+        compile_tsan "$name"
+        say "$name"
+        "$scratch/$name" "${CENOTE_HAMMER_ROUNDS:-5000}"
+    done
     # A race that is there is seen: otherwise all of this would mean nothing.
     compile_tsan hammer -DRACE
     "$scratch/hammer" 500 >"$scratch/log" 2>&1 || status=$?
@@ -108,10 +112,10 @@ diff "$scratch/declared" "$scratch/exported" || die "what the header declares is
 
 # ---- tests ---------------------------------------------------------------------
 
-for name in "${tests[@]}" hammer; do
+for name in "${tests[@]}" "${crowds[@]}"; do
     gcc "${c99[@]}" "tests/c/$name.c" "${cenote[@]}" -o "$scratch/$name"
 done
-for name in "${tests[@]}" hammer; do
+for name in "${tests[@]}" "${crowds[@]}"; do
     say "$name"
     "$scratch/$name"
 done
@@ -119,8 +123,10 @@ for name in "${tests[@]}"; do
     say "$name under valgrind"
     "${memcheck[@]}" "$scratch/$name" >/dev/null
 done
-say "hammer under valgrind"
-"${memcheck[@]}" "$scratch/hammer" 400
+for name in "${crowds[@]}"; do
+    say "$name under valgrind"
+    "${memcheck[@]}" "$scratch/$name" 400
+done
 
 say "conformance, linked to the static library"
 read -ra private < <(sed -n 's/^Libs.private: //p' "$prefix/lib/pkgconfig/cenote.pc")

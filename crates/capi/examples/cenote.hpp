@@ -88,7 +88,7 @@ template <class T> class pool {
         data.release();
         handle = std::shared_ptr<cenote_pool>(made, [](cenote_pool *p) { cenote_pool_unref(p); });
     }
-    lease<T> acquire(std::int64_t timeout_ms = CENOTE_FOREVER) const {
+    lease<T> acquire(int64_t timeout_ms = CENOTE_FOREVER) const {
         cenote_lease l;
         error::check(cenote_acquire(handle.get(), timeout_ms, &l));
         return lease<T>(handle.get(), l);
