@@ -12,6 +12,7 @@
 //! thread, may give up the last reference meanwhile: that closes the pool at once, and
 //! the last call that is under way lets go of it.
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +33,7 @@ impl std::fmt::Debug for cenote_pool {
 
 const INDEX_BITS: u32 = 16;
 const GENERATION_AT: u32 = INDEX_BITS + 4;
-const CHUNK: usize = 64;
+const CHUNK: usize = 16;
 /// So many pools may live at once.
 const MOST: usize = 1 << INDEX_BITS;
 
@@ -40,29 +41,64 @@ const MOST: usize = 1 << INDEX_BITS;
 struct Shell {
     /// Odd while a pool lives here.
     generation: AtomicUsize,
-    /// References of C below, calls under way above ([`CALL`]). Without the former the
-    /// pool is closed; at zero it is let go of, and lives on until what is out has come
-    /// back.
-    users: AtomicU64,
+    /// How many references C has. Without any the pool is closed; as soon as no call is
+    /// under way either, it is let go of ([`GONE`]), and lives on until what is out has
+    /// come back. The rest is the generation: what was read of another pool is seen.
+    refs: AtomicU64,
+    /// Calls under way.
+    calls: [Line; LINES],
     body: AtomicPtr<Body>,
 }
 
-/// One call under way.
-const CALL: u64 = 1 << 32;
+/// There is no pool here, or nobody uses it any more.
+const GONE: u64 = 1 << 32;
+const LINES: usize = 8;
 
-/// How many references C has.
-fn refs(users: u64) -> u64 {
-    users & (CALL - 1)
+/// Counts the calls of some threads, on a cache line of its own, because threads that have
+/// different resources should not disturb each other.
+#[repr(align(128))]
+struct Line(AtomicUsize);
+
+thread_local! {
+    /// Which line counts the calls of this thread; none yet.
+    static LINE: Cell<usize> = const { Cell::new(LINES) };
+}
+
+#[inline]
+fn line() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let mut line = LINE.get();
+    if line == LINES {
+        // Relaxed: any of them will do.
+        line = NEXT.fetch_add(1, Ordering::Relaxed) % LINES;
+        LINE.set(line);
+    }
+    line
+}
+
+/// How many references there are.
+fn count(refs: u64) -> u64 {
+    refs & (GONE - 1)
 }
 
 impl Shell {
-    /// Counts one user more, or one less, as long as C has references.
-    #[inline]
-    fn change(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, Fault> {
-        // AcqRel: whoever lets go of the pool sees all that the others did with it.
-        self.users
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| {
-                (refs(users) > 0).then(|| change(users)).flatten()
+    fn new() -> Self {
+        Shell {
+            generation: AtomicUsize::new(0),
+            refs: AtomicU64::new(GONE),
+            calls: std::array::from_fn(|_| Line(AtomicUsize::new(0))),
+            body: AtomicPtr::default(),
+        }
+    }
+
+    /// Changes the number of references, as long as there are any.
+    fn change(&self, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
+        // SeqCst: see `open`.
+        self.refs
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |refs| {
+                let changed = change(refs);
+                // The highest number is never reached, so that the rest is not touched.
+                (count(refs) > 0 && count(changed) < GONE - 1).then_some(changed)
             })
             .map_err(|_| ended())
     }
@@ -144,11 +180,7 @@ pub(crate) fn reserve() -> Result<Reserved, Fault> {
         None => {
             let index = free.used;
             if index.is_multiple_of(CHUNK) {
-                let chunk = Box::new(std::array::from_fn(|_| Shell {
-                    generation: AtomicUsize::new(0),
-                    users: AtomicU64::new(0),
-                    body: AtomicPtr::default(),
-                }));
+                let chunk = Box::new(std::array::from_fn(|_| Shell::new()));
                 CHUNKS[index / CHUNK].store(Box::into_raw(chunk), Ordering::Release);
             }
             free.used += 1;
@@ -174,9 +206,10 @@ impl Reserved {
         let handle = self.handle();
         if let Some(shell) = handle.shell() {
             shell.body.store(body.cast_mut(), Ordering::Relaxed);
-            // Release: whoever is counted sees the body, even one who came for the pool
-            // that was here before.
-            shell.users.store(1, Ordering::Release);
+            // One reference. Nobody else changes it where nobody is. (What does not fit
+            // comes again after two billion pools in the same place.)
+            let generation = u64::try_from(handle.0 >> GENERATION_AT).unwrap_or(0);
+            shell.refs.store(generation << 33 | 1, Ordering::SeqCst);
             // Release: whoever sees the generation sees the rest.
             shell.generation.fetch_add(1, Ordering::Release);
         }
@@ -204,38 +237,58 @@ pub(crate) fn retire(handle: Handle) {
     free.shells.push(handle.0 >> 4 & (MOST - 1));
 }
 
-/// A pool in use by a call, with references of C's or in the middle of losing them.
-pub(crate) struct Using {
-    shell: &'static Shell,
-    body: *const Body,
-}
+/// A pool in use by a call.
+pub(crate) struct Using(Call);
 
 impl Deref for Using {
     type Target = Body;
 
     #[inline]
     fn deref(&self) -> &Body {
-        // SAFETY: the body stays as long as anybody uses it.
-        unsafe { &*self.body }
+        // SAFETY: there were references when the call was counted, so the body stays
+        // until that is over. Relaxed: ordered by the generation.
+        unsafe { &*self.0.0.body.load(Ordering::Relaxed) }
     }
 }
 
-impl Drop for Using {
+/// A call that is counted, on whatever is in the shell.
+struct Call(&'static Shell, usize);
+
+impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
-        // AcqRel: as in `change`.
-        if self.shell.users.fetch_sub(CALL, Ordering::AcqRel) == CALL {
-            let_go(self);
+        let Call(shell, line) = *self;
+        // SeqCst: see `open`.
+        shell.calls[line].0.fetch_sub(1, Ordering::SeqCst);
+        let refs = shell.refs.load(Ordering::SeqCst);
+        if count(refs) == 0 && refs & GONE == 0 {
+            let_go(shell, refs);
         }
     }
 }
 
+/// C has no references: if no call is under way either, lets go of the pool.
 #[cold]
-fn let_go(body: &Body) {
+fn let_go(shell: &Shell, refs: u64) {
+    // The last one of them comes here, too.
+    let busy = |line: &Line| line.0.load(Ordering::SeqCst) != 0;
+    if shell.calls.iter().any(busy) {
+        return;
+    }
+    // Several may find that out, and even late, when another pool has moved in: one of
+    // them does it, for the pool that it is about.
+    let gone = shell
+        .refs
+        .compare_exchange(refs, refs | GONE, Ordering::SeqCst, Ordering::Relaxed);
+    if gone.is_err() {
+        return;
+    }
+    // SAFETY: the body stays until it is let go of, which is only here.
+    let body = unsafe { &*shell.body.load(Ordering::Relaxed) };
     // Keeps the body until the end of this.
     let body = Arc::clone(&body.pool().manager().body);
-    // SAFETY: C has no reference and no call any more, so nobody else uses the pool, and
-    // nobody can begin to; this was the last one, so it happens once.
+    // SAFETY: there is neither a reference nor a call, and who comes now is turned away
+    // by `open`; by the exchange this happens once.
     unsafe { body.let_go() };
 }
 
@@ -246,17 +299,18 @@ fn let_go(body: &Body) {
 /// The handle is none of a living pool, or has no references any more.
 #[inline]
 pub(crate) fn open(pool: *const cenote_pool) -> Result<Using, Fault> {
-    let handle = Handle::from_c(pool);
     let shell = find_shell(pool)?;
-    shell.change(|users| users.checked_add(CALL))?;
-    let using = Using {
-        shell,
-        // Relaxed: ordered by the count, which was read before.
-        body: shell.body.load(Ordering::Relaxed),
-    };
-    // Another pool may have moved in just before it was counted: then that is let go of.
-    match handle.is_of(shell) {
-        true => Ok(using),
+    let line = line();
+    // SeqCst, here and with the references: either we see that the last one is gone, or
+    // whoever gave it up sees that we are counted.
+    shell.calls[line].0.fetch_add(1, Ordering::SeqCst);
+    let call = Call(shell, line);
+    if count(shell.refs.load(Ordering::SeqCst)) == 0 {
+        return Err(ended());
+    }
+    // Another pool may have moved in before it was counted.
+    match Handle::from_c(pool).is_of(shell) {
+        true => Ok(Using(call)),
         false => Err(unknown(pool)),
     }
 }
@@ -311,9 +365,8 @@ fn ended() -> Fault {
 ///
 /// As [`open`].
 pub(crate) fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
-    let using = open(pool)?;
-    let more = |users| (refs(users) < CALL - 1).then_some(users + 1);
-    using.shell.change(more).map(drop)
+    let Using(call) = open(pool)?;
+    call.0.change(|refs| refs + 1).map(drop)
 }
 
 /// Gives a reference up; the pool, if that was the last one.
@@ -323,8 +376,8 @@ pub(crate) fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
 /// As [`open`].
 pub(crate) fn give_up(pool: *const cenote_pool) -> Result<Option<Using>, Fault> {
     let using = open(pool)?;
-    let before = using.shell.change(|users| users.checked_sub(1))?;
-    Ok((refs(before) == 1).then_some(using))
+    let before = using.0.0.change(|refs| refs - 1)?;
+    Ok((count(before) == 1).then_some(using))
 }
 
 #[cfg(test)]
