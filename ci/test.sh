@@ -215,6 +215,7 @@ export CENOTE_TEST_REDIS_SERVER
 
 step "format" cargo fmt --all --check
 step "words" check_pool_words
+step "dependencies" ci/deny.sh
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
 step "pool without features" cargo check -p cenote-pool --no-default-features
 step "database layer without drivers" cargo check -p cenote --no-default-features
