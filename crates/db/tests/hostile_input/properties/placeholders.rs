@@ -136,7 +136,7 @@ fn built(dialect: &Dialect, mut choices: Choices<'_>) {
     let mut names: Vec<&str> = Vec::new();
     let mut count = 0;
     while !choices.is_empty() {
-        if choices.byte() % 4 > 0 {
+        if !choices.byte().is_multiple_of(4) {
             let piece = opaque(dialect, &mut choices);
             written += &piece;
             sent += &piece;
