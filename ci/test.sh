@@ -10,6 +10,7 @@
 #   longer loom models     LOOM_MAX_PREEMPTIONS=3 ci/test.sh
 #   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh
 #   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh
+#   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh
 #   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
 #
 # Nothing outlives the run: servers listen on loopback, on ports of their own,
@@ -78,7 +79,8 @@ stop_everything() {
     if ((status == 0)); then
         printf '\n== [%4d s] all checks passed\n' "$SECONDS"
         echo "Left out: longer loom models (LOOM_MAX_PREEMPTIONS=3), property tests" \
-            "(CENOTE_PROPERTY_CASES=100000) and stress (CENOTE_STRESS_SECONDS=30); set these and run ci/test.sh." \
+            "(CENOTE_PROPERTY_CASES=100000), stress (CENOTE_STRESS_SECONDS=30), chaos (CENOTE_CHAOS_SECONDS=60)" \
+            "and load (CENOTE_LOAD_SECONDS=60); set these and run ci/test.sh." \
             "And ThreadSanitizer: CENOTE_TSAN=1 crates/capi/test.sh."
     else
         printf '\n== [%4d s] FAILED, exit code %d\n' "$SECONDS" "$status" >&2

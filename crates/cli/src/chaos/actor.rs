@@ -106,22 +106,26 @@ impl Work {
     /// Dropped, the server ends and the network is gone.
     async fn perform(mut self) -> Self {
         let mut since_quiet = 0;
+        // Not before the bank has got going.
+        self.wait_for_commits().await;
         // What is wrong is not made worse: it is to be looked into.
         while !self.log.is_wrong()
             && self.calm(CALM).await
             && let Some(fault) = self.deck.draw(&mut self.rng)
         {
-            self.desk.tell(fault.name());
-            if let Err(error) = self.inflict(fault).await
-                && !is_own_doing(&error)
+            self.suffer(fault).await;
+            // Bad weather is nothing to wait for: something else may well happen in it.
+            let mut last = fault;
+            if fault.is_weather()
+                && self.rng.bool()
+                && let Some(another) = self.deck.draw(&mut self.rng)
             {
-                self.log
-                    .wrong("actor", format!("{}: {error}", fault.name()));
+                self.suffer(another).await;
+                last = another;
             }
             self.heal().await;
-            self.log.count(fault);
             self.desk.tell("");
-            self.recover(fault).await;
+            self.recover(last).await;
             since_quiet += 1;
             if since_quiet == BETWEEN {
                 since_quiet = 0;
@@ -156,6 +160,17 @@ impl Work {
             _ = self.stopped.wait_for(|stopped| *stopped) => {}
         }
         !*self.stopped.borrow()
+    }
+
+    async fn suffer(&mut self, fault: Fault) {
+        self.desk.tell(fault.name());
+        self.log.count(fault);
+        if let Err(error) = self.inflict(fault).await
+            && !is_own_doing(&error)
+        {
+            let text = format!("{}: {error}", fault.name());
+            self.log.wrong("actor", text);
+        }
     }
 
     async fn inflict(&mut self, fault: Fault) -> Result<()> {
@@ -339,25 +354,31 @@ impl Work {
     /// Waits until there are commits again, and notes how long that took.
     async fn recover(&mut self, fault: Fault) {
         let begun = Instant::now();
+        if self.wait_for_commits().await {
+            self.log.recovered(fault, begun.elapsed());
+        }
+    }
+
+    /// Waits for some commits; `false` if there are none, or it is all over.
+    async fn wait_for_commits(&mut self) -> bool {
         let before = self.desk.committed();
         let desk = Arc::clone(&self.desk);
         let mut looks = interval(Duration::from_millis(2));
-        let recovered = async move {
+        let commits = async move {
             while desk.committed() < before + RECOVERED {
                 looks.tick().await;
             }
         };
-        tokio::select! {
-            done = timeout(RECOVERY, recovered) => match done {
-                Ok(()) => self.log.recovered(fault, begun.elapsed()),
-                Err(_) => self.log.wrong(
-                    "recovery",
-                    format!("no {RECOVERED} commits in {RECOVERY:?}, though all is well again"),
-                ),
-            },
-            // What is over need not recover.
-            _ = self.stopped.wait_for(|stopped| *stopped) => {}
+        let come = tokio::select! {
+            come = timeout(RECOVERY, commits) => come.is_ok(),
+            // What is over need not go on.
+            _ = self.stopped.wait_for(|stopped| *stopped) => return false,
+        };
+        if !come {
+            let text = format!("no {RECOVERED} commits in {RECOVERY:?}, though all is well");
+            self.log.wrong("recovery", text);
         }
+        come
     }
 
     /// Waits until nobody is at work, and looks at everything.

@@ -137,6 +137,20 @@ impl Serialize for Fault {
     }
 }
 
+impl Fault {
+    /// It lasts until it is healed, and stops nobody but the clients.
+    pub(crate) fn is_weather(self) -> bool {
+        matches!(
+            self,
+            Fault::CutAtByte
+                | Fault::Delay
+                | Fault::Throttle
+                | Fault::SingleBytes
+                | Fault::BlackHole
+        )
+    }
+}
+
 /// Faults in an order that follows from a seed: every kind once, then every kind once more.
 #[derive(Debug)]
 pub(crate) struct Deck {

@@ -3,12 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
+use tokio::sync::{Mutex, MutexGuard};
+
 /// For how long, unless the environment says otherwise.
 pub(crate) fn length(default: Duration) -> Duration {
     match std::env::var("CENOTE_LOAD_SECONDS") {
         Ok(seconds) => Duration::from_secs_f64(seconds.parse().unwrap()),
         Err(_) => default,
     }
+}
+
+/// Has the machine to itself, as far as this program goes: what is measured is not to be the other
+/// tests.
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
 }
 
 /// How long things took.

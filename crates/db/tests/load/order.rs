@@ -8,7 +8,7 @@ use cenote::Db;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use crate::figures::{Latencies, MEGABYTE, growth, length, memory};
+use crate::figures::{Latencies, MEGABYTE, alone, growth, length, memory};
 use crate::servers::dsn;
 
 const TASKS: usize = 10_000;
@@ -46,6 +46,7 @@ impl Queue {
 
 #[tokio::test]
 async fn ten_thousand_tasks_on_ten_connections_are_served_in_the_order_in_which_they_came() {
+    let _alone = alone().await;
     let length = length(Duration::from_secs(6));
     let db = Db::builder(&dsn())
         .max(CONNECTIONS)
