@@ -178,7 +178,9 @@ fn timestamp(text: &str) -> Option<i64> {
     let hours: i64 = parts.next()?.parse().ok()?;
     let minutes: i64 = parts.next().map_or(Ok(0), str::parse).ok()?;
     let seconds: i64 = parts.next().map_or(Ok(0), str::parse).ok()?;
-    let ahead = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000;
+    let ahead = hours.checked_mul(60)?.checked_add(minutes)?;
+    let ahead = ahead.checked_mul(60)?.checked_add(seconds)?;
+    let ahead = ahead.checked_mul(1_000_000)?;
     let local = match era {
         "" => moment(local)?,
         era => moment(&format!("{local}{era}"))?,

@@ -1,10 +1,14 @@
 //! The columns of a result.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::value::Value;
 use crate::{Error, Kind, Result};
+
+/// So many columns are compared with each other; more are looked up.
+const FEW: usize = 64;
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +67,15 @@ impl Columns {
             let earlier = &columns[..at];
             earlier.iter().any(|other| other.name == column.name)
         };
-        let repeated = columns.iter().enumerate().map(is_repeated).collect();
+        let repeated = match columns.len() {
+            ..=FEW => columns.iter().enumerate().map(is_repeated).collect(),
+            // A server may send 65,535 of them.
+            _ => {
+                let mut names = HashSet::with_capacity(columns.len());
+                let all = columns.iter().map(|column| column.name.as_str());
+                all.map(|name| !names.insert(name)).collect()
+            }
+        };
         Arc::new(Columns {
             columns,
             repeated,
@@ -158,5 +170,32 @@ impl Columns {
 impl fmt::Debug for Columns {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_list().entries(&self.columns).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Decode for Nothing {
+        fn value<'r>(&self, _: &Column, _: u8, _: &'r [u8]) -> Result<Value<'r>> {
+            Ok(Value::Null)
+        }
+    }
+
+    #[test]
+    fn a_name_that_comes_again_is_known_as_that_among_few_columns_and_among_many() {
+        for many in [FEW, FEW + 1, 65_535] {
+            let mut columns: Vec<_> = (0..many - 2)
+                .map(|n| Column::new(format!("c{n}")))
+                .collect();
+            columns.extend([Column::new("C0"), Column::new("c0")]);
+            let columns = Columns::new(columns, &Nothing);
+            assert!(columns.repeated[many - 1]);
+            assert_eq!(columns.repeated.iter().filter(|it| **it).count(), 1);
+            assert_eq!(columns.position("c0").unwrap(), 0);
+        }
     }
 }
