@@ -39,7 +39,7 @@ fn plain_statements_leave_every_session_alone() {
                 "SELECT temp, temporary FROM weather",
                 "SELECT 'SET x = 1', \"lock\", 'get_lock(1)'",
                 "SELECT 1 /* SET x = 1; */ -- PRAGMA x",
-                "SELECT nextval('s'), last_insert_id(), count(*)",
+                "SELECT last_insert_id(), count(*)",
                 "SELECT a FROM set_of_things, pragma_like, listen",
                 "",
                 "  ",

@@ -190,7 +190,8 @@ impl MysqlConnection {
         };
         if answer.is_err() || !self.has_landed() {
             match Box::pin(self.land(answer)).await {
-                Err(wrong) if keep == Keep::Known && is_stale(&wrong) => {
+                // A procedure can say the same of a statement of its own, when it has done half its work.
+                Err(wrong) if keep == Keep::Known && !touches_session && is_stale(&wrong) => {
                     return Box::pin(self.execute_stale(request, was_idle, wrong)).await;
                 }
                 landed => {

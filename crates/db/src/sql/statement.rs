@@ -3,8 +3,8 @@
 //! What that comes to is decided in [`verdict`](super::verdict).
 
 use super::dialect::Dialect;
-use super::harmless::is_harmless_in_mysql;
-use super::lexer::{Kind, Token};
+use super::harmless::{is_harmless_in_mysql, must_touch_parenthesis};
+use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
 use super::words::{Keyword, keyword};
 
@@ -34,6 +34,10 @@ pub(super) struct Notes {
     name: Noted,
     /// Nothing has come after it yet.
     name_is_last: bool,
+    /// What that name stands behind.
+    name_behind: Behind,
+    /// What the next token stands behind.
+    behind: Behind,
     /// The last two words, if they are keywords.
     last_word: Option<Keyword>,
     word_before: Option<Keyword>,
@@ -47,8 +51,8 @@ pub(super) struct Notes {
     pub(super) temporary: bool,
     /// INTO.
     pub(super) into: bool,
-    /// SELECT, anywhere.
-    selects: bool,
+    /// SELECT or VALUES, anywhere: what follows is evaluated.
+    evaluates: bool,
     /// INTO a temporary table.
     pub(super) into_temporary: bool,
     /// A word that makes a SELECT more than a read.
@@ -64,6 +68,18 @@ pub(super) struct Notes {
     /// A call is open whose last argument tells whether it is a side door.
     pub(super) open_setting: Option<OpenSetting>,
     pub(super) alone: Alone,
+}
+
+/// What a token stands behind, as far as that tells what a name with a parenthesis is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// INTO or WITH, and a schema perhaps: a table, whose columns follow in parentheses.
+    TableIsNext,
+    /// The name of such a table, or of its schema.
+    Table,
+    /// The point behind a schema.
+    Schema,
+    Other,
 }
 
 /// Whether a SELECT is of nothing but a function that is all about the session.
@@ -157,6 +173,8 @@ impl Notes {
         depth: 0,
         name: Noted::NONE,
         name_is_last: false,
+        name_behind: Behind::Other,
+        behind: Behind::Other,
         last_word: None,
         word_before: None,
         after_semicolon: false,
@@ -164,7 +182,7 @@ impl Notes {
         side_door: false,
         temporary: false,
         into: false,
-        selects: false,
+        evaluates: false,
         into_temporary: false,
         writes: false,
         global: false,
@@ -193,20 +211,6 @@ const EXPLAIN_OPTIONS: &[&str] = &[
 
 pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
-}
-
-fn is_name_letter(letter: char) -> bool {
-    letter.is_alphanumeric() || matches!(letter, '_' | '$')
-}
-
-/// The text before its last name.
-fn without_last_name(text: &str) -> &str {
-    let text = text.trim_end();
-    let rest = match text.strip_suffix('`') {
-        Some(quoted) => quoted.rsplit_once('`').map_or("", |(before, _)| before),
-        None => text.trim_end_matches(is_name_letter),
-    };
-    rest.trim_end()
 }
 
 fn is_temporary_schema(name: &[u8]) -> bool {
@@ -263,7 +267,10 @@ impl<'a> Statement<'a> {
             Kind::Word => keyword = self.word(token),
             Kind::Quoted | Kind::Text => self.quoted(token),
             Kind::Symbol => self.symbol(token),
-            _ => self.notes.name_is_last = false,
+            _ => {
+                self.notes.name_is_last = false;
+                self.notes.behind = Behind::Other;
+            }
         }
         self.notes.after_semicolon = token.is_symbol(b';');
         if self.notes.watching {
@@ -300,7 +307,7 @@ impl<'a> Statement<'a> {
                 | Keyword::Lock,
             ) => notes.writes = true,
             Some(Keyword::Into) => notes.into = true,
-            Some(Keyword::Select) => notes.selects = true,
+            Some(Keyword::Select | Keyword::Values) => notes.evaluates = true,
             Some(Keyword::Temp | Keyword::Temporary) => {
                 notes.temporary = true;
                 notes.into_temporary |= match notes.last_word {
@@ -331,6 +338,15 @@ impl<'a> Statement<'a> {
         notes.last_word = keyword;
         notes.name = Noted::new(token, keyword);
         notes.name_is_last = true;
+        notes.name_behind = notes.behind;
+        notes.behind = match (notes.behind, keyword) {
+            (Behind::Other, Some(Keyword::Into | Keyword::With)) => Behind::TableIsNext,
+            (Behind::TableIsNext, None) if word.eq_ignore_ascii_case(b"recursive") => {
+                Behind::TableIsNext
+            }
+            (Behind::TableIsNext, _) => Behind::Table,
+            _ => Behind::Other,
+        };
         keyword
     }
 
@@ -351,6 +367,11 @@ impl<'a> Statement<'a> {
         }
         notes.name = noted;
         notes.name_is_last = true;
+        notes.name_behind = notes.behind;
+        notes.behind = match notes.behind {
+            Behind::TableIsNext => Behind::Table,
+            _ => Behind::Other,
+        };
     }
 
     #[inline]
@@ -358,7 +379,7 @@ impl<'a> Statement<'a> {
         match token.symbol {
             b'(' => {
                 if self.notes.name_is_last {
-                    self.call();
+                    self.call(token.start);
                 }
                 self.notes.depth = self.notes.depth.saturating_add(1);
             }
@@ -369,10 +390,15 @@ impl<'a> Statement<'a> {
             _ => {}
         }
         self.notes.name_is_last = false;
+        self.notes.behind = match (token.symbol, self.notes.behind) {
+            (b'.', Behind::Table) => Behind::TableIsNext,
+            (b'.', _) => Behind::Schema,
+            _ => Behind::Other,
+        };
     }
 
     /// A parenthesis opens behind a name.
-    fn call(&mut self) {
+    fn call(&mut self, parenthesis: usize) {
         let name = self.notes.name.name(self.sql);
         let known = self
             .dialect
@@ -381,7 +407,8 @@ impl<'a> Statement<'a> {
             .flat_map(|table| table.iter())
             .find(|function| function.is_called_by(name));
         let Some(known) = known else {
-            self.notes.side_door |= self.dialect.only_known_functions && self.is_unknown_call(name);
+            self.notes.side_door |=
+                self.dialect.only_known_functions && self.is_unknown_call(name, parenthesis);
             return;
         };
         match known.effect {
@@ -415,21 +442,24 @@ impl<'a> Statement<'a> {
 
     /// A call of what may be the application's own function. The columns of a table that follow its name
     /// are none.
-    fn is_unknown_call(&self, name: &str) -> bool {
+    fn is_unknown_call(&self, name: &str, parenthesis: usize) -> bool {
+        let notes = &self.notes;
         let defines = matches!(
             self.verb(),
             Some(Keyword::Create | Keyword::Alter | Keyword::Drop)
         );
-        if defines && !self.notes.selects || is_harmless_in_mysql(name) {
+        if defines && !notes.evaluates || notes.name_behind == Behind::TableIsNext {
             return false;
         }
-        let before = self.sql[..self.notes.name.start].trim_end();
-        let before = match before.strip_suffix('.') {
-            Some(qualified) => without_last_name(qualified),
-            None => before,
-        };
-        let word = before.rsplit(|c: char| !is_name_letter(c)).next();
-        !word.is_some_and(|word| is_one_of(word, &["into", "with"]))
+        // The application can have a function of any name in quotes or behind a schema. `$abs` and `1abs` are
+        // names, too.
+        let start = notes.name.start;
+        let before = self.sql.as_bytes().get(start.wrapping_sub(1)).copied();
+        let is_plain = notes.name.kind == Kind::Word
+            && notes.name_behind != Behind::Schema
+            && !before.is_some_and(continues_word);
+        let is_apart = start + notes.name.len != parenthesis;
+        !is_plain || is_apart && must_touch_parenthesis(name) || !is_harmless_in_mysql(name)
     }
 
     fn close(&mut self) {

@@ -1,0 +1,114 @@
+//! Attacks on the driver of MySQL and MariaDB: texts that hide what they do to the session, statements that
+//! must not run twice, numbers that must stay exact, and a server that is not the one it was.
+#![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "mysql_servers/mod.rs"]
+mod servers;
+
+use cenote::Db;
+
+use self::servers::own_database;
+
+/// Makes a function of the application's own that leaves a variable behind.
+async fn make_leaky(db: &Db, name: &str) {
+    let sql =
+        format!("CREATE FUNCTION {name} (x INT) RETURNS INT BEGIN SET @leak = x; RETURN x; END");
+    db.exec(&sql, ()).await.unwrap();
+}
+
+/// The one connection goes back between any two of these texts: whatever the first has left in the session,
+/// the second must not find.
+#[tokio::test]
+async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written() {
+    let db = own_database(|builder| builder.max(1)).await;
+    let schema: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
+    let names = ["own", "`count`", "`now`", "`in`", "`format`", "`$abs`"];
+    for name in names.into_iter().chain(["`1abs`", "any_value"]) {
+        make_leaky(&db, name).await;
+    }
+    db.exec("CREATE TABLE t (a INT)", ()).await.unwrap();
+    for text in [
+        "SELECT own(1)",
+        "SELECT own /* with */ (1)",
+        "SELECT -- with\n own(1)",
+        "SELECT # all that goes into\n own(1)",
+        "SELECT SCHEMA.count(1)",
+        "SELECT SCHEMA . count (1)",
+        "SELECT SCHEMA.format(1)",
+        "SELECT `count`(1)",
+        "SELECT `in`(1)",
+        "SELECT count (1)",
+        "SELECT now (1)",
+        "SELECT $abs(1)",
+        "SELECT 1abs(1)",
+        "SELECT any_value(1)",
+        "CREATE TABLE made AS VALUES (own(1))",
+        "CREATE TABLE made_otherwise (a INT) AS (VALUES (own(1)))",
+        "INSERT INTO t (a) WITH w (a) AS (VALUES (own(1))) SELECT a FROM w",
+        "INSERT INTO t (a) VALUES (1) RETURNING own(a)",
+        "DELETE FROM t WHERE own(a) = 1",
+        "SELECT 1 INTO /* */ @`leak`",
+        "SELECT @leak /* */ := 1",
+        "SELECT 1 /*M!100000, own(1) */",
+        "SELECT 1 /*!50000 INTO @leak */",
+        "SELECT '\\';', own(1) -- '",
+        "SET STATEMENT max_statement_time = 5 FOR SELECT own(1)",
+        "BEGIN NOT ATOMIC SET @leak = 1; END",
+        "SELECT (SELECT(own(1)))",
+    ] {
+        let text = text.replace("SCHEMA", &schema);
+        let ran = db.exec(&text, ()).await;
+        ran.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+        assert_eq!(left, None, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_procedure_that_fails_as_a_stale_statement_does_is_not_run_again() {
+    let db = own_database(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE paid (n INT)", ()).await.unwrap();
+    // The server knows no such statement, and says so with the number of one that was forgotten: 1243.
+    let sql = "CREATE PROCEDURE pay (n INT) BEGIN INSERT INTO paid VALUES (n); EXECUTE nobody; END";
+    db.exec(sql, ()).await.unwrap();
+    cenote::scope(async {
+        let pay = db.prepare("CALL pay(?)").await.unwrap();
+        let error = pay.exec((7,)).await.unwrap_err();
+        assert_eq!(error.code(), Some(1243), "{error}");
+    })
+    .await;
+    let paid: Vec<i64> = db.query_as("SELECT n FROM paid", ()).await.unwrap();
+    assert_eq!(paid, [7]);
+}
+
+#[tokio::test]
+async fn a_global_transaction_that_was_left_open_reaches_nobody_else() {
+    let db = own_database(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (a INT)", ()).await.unwrap();
+    let xid = db
+        .query_as_one::<String>("SELECT DATABASE()", ())
+        .await
+        .unwrap();
+    let (start, end) = (format!("XA START '{xid}'"), format!("XA END '{xid}'"));
+    let prepare = format!("XA PREPARE '{xid}'");
+    let insert = "INSERT INTO t VALUES (1)";
+    let mut expected = Vec::new();
+    for steps in [
+        &[&*start, insert][..],
+        &[&*start, insert, &*end],
+        &[&*start, insert, &*end, &*prepare],
+    ] {
+        cenote::scope(async {
+            for step in steps {
+                db.exec(step, ()).await.unwrap();
+            }
+        })
+        .await;
+        db.exec("INSERT INTO t VALUES (2)", ()).await.unwrap();
+        let seen: Vec<i64> = db.query_as("SELECT a FROM t", ()).await.unwrap();
+        expected.push(2);
+        assert_eq!(seen, expected, "{steps:?}");
+    }
+    db.exec(&format!("XA ROLLBACK '{xid}'"), ()).await.unwrap();
+}
