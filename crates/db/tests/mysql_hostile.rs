@@ -6,8 +6,12 @@
 #[path = "mysql_servers/mod.rs"]
 mod servers;
 
-use cenote::Db;
+mod mysql_support;
 
+use cenote::Db;
+use cenote::driver::{Param, Request, Value};
+
+use self::mysql_support::Client;
 use self::servers::own_database;
 
 /// Makes a function of the application's own that leaves a variable behind.
@@ -111,4 +115,50 @@ async fn a_global_transaction_that_was_left_open_reaches_nobody_else() {
         assert_eq!(seen, expected, "{steps:?}");
     }
     db.exec(&format!("XA ROLLBACK '{xid}'"), ()).await.unwrap();
+}
+
+fn decimal(text: &'static str) -> Param<'static> {
+    Param::Value(Value::Decimal(text.into()))
+}
+
+#[tokio::test]
+async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
+    let mut client = Client::in_own_database().await;
+    let sql = "CREATE TABLE account (id INT, balance DECIMAL(30, 2))";
+    client.must(sql).await;
+    let sql = "INSERT INTO account VALUES (1, ?)";
+    let added = client.run(sql, &[decimal("12345678901234567.89")]).await;
+    assert_eq!(added.unwrap().affected, 1);
+    let sql = "UPDATE account SET balance = balance - ? WHERE balance >= ?";
+    let enough = [decimal("0.01"), decimal("12345678901234567.89")];
+    assert_eq!(client.run(sql, &enough).await.unwrap().affected, 1);
+    let balance = Value::Decimal("12345678901234567.88".into());
+    assert_eq!(
+        client.value("SELECT balance FROM account", &[]).await,
+        balance
+    );
+    // A cent is missing now.
+    assert_eq!(client.run(sql, &enough).await.unwrap().affected, 0);
+    assert_eq!(client.own().prepared_statements(), 2);
+    let parts = [decimal("0.1"), decimal("0.2")];
+    assert_eq!(
+        client.value("SELECT ? + ?", &parts).await,
+        Value::Decimal("0.3".into())
+    );
+
+    let params = [decimal("12345678901234567.87")];
+    let sql = "SELECT balance - ? FROM account";
+    let request = Request::new(sql, &params);
+    client.connection.start_stream(request).await.unwrap();
+    let batch = std::future::poll_fn(|cx| client.connection.poll_batch(cx)).await;
+    let row = batch.unwrap().unwrap().into_rows().next().unwrap();
+    assert_eq!(row.value(0).unwrap(), Value::Decimal("0.01".into()));
+    client.connection.end_stream().await.unwrap();
+    let sets = [vec![decimal("1.00")], vec![decimal("2.00")]];
+    let sql = "UPDATE account SET balance = balance - ?";
+    client.connection.run_batch(sql, &sets).await.unwrap();
+    assert_eq!(
+        client.value("SELECT balance FROM account", &[]).await,
+        Value::Decimal("12345678901234564.88".into())
+    );
 }

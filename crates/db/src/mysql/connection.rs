@@ -9,6 +9,7 @@ use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
+use super::decimal;
 use super::execute::Keep;
 use super::param;
 use super::session::{Facts, Session};
@@ -118,6 +119,9 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
 
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
+        if decimal::is_among(request.params) {
+            return Box::pin(self.execute_with_casts(request));
+        }
         let kept = match request.script {
             true => None,
             false => self.cache.get(request.sql),

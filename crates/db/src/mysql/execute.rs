@@ -10,6 +10,7 @@ use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, TextProtocol};
 
 use super::connection::MysqlConnection;
+use super::decimal;
 use super::error;
 use super::param;
 use super::statement::Statement;
@@ -54,6 +55,23 @@ impl MysqlConnection {
     ///
     /// Dropped, the connection has to be settled, which gives it up.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
+        match decimal::is_among(request.params) {
+            true => Box::pin(self.execute_with_casts(request)).await,
+            false => self.execute_as_it_is(request).await,
+        }
+    }
+
+    /// Runs a statement that is given decimals.
+    pub(super) async fn execute_with_casts(&mut self, request: Request<'_>) -> Result<Outcome> {
+        let sql = decimal::with_casts(self.facts.dialect, request.sql, request.params);
+        let request = Request {
+            sql: &sql,
+            ..request
+        };
+        self.execute_as_it_is(request).await
+    }
+
+    async fn execute_as_it_is(&mut self, request: Request<'_>) -> Result<Outcome> {
         let kept = match request.script {
             true => None,
             false => self.cache.get(request.sql),

@@ -12,13 +12,14 @@
 //! | `settle`, `wire` | the guard of calls under way: what is done after a dropped one |
 //! | `execute`, `statement`, `stream` | running statements; those that are kept; rows batch by batch |
 //! | `transaction`, `reset` | as they say |
-//! | `param`, `types` | values on their way there and back |
+//! | `param`, `decimal`, `types` | values on their way there and back |
 //! | `infile` | files of this machine that a server may ask for |
 //! | `error` | what the server says, as errors of this crate |
 
 mod config;
 mod connect;
 mod connection;
+mod decimal;
 mod error;
 mod execute;
 mod infile;

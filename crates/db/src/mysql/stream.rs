@@ -4,6 +4,7 @@
 //! more has to be read: within a transaction to the end, outside of one for a moment, after which the
 //! connection is given up.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,6 +14,7 @@ use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{BinaryProtocol, Error as ClientError, Params, QueryResult, TextProtocol};
 
 use super::connection::{MysqlConnection, status_of};
+use super::decimal;
 use super::error;
 use super::execute::is_stale;
 use super::param;
@@ -63,6 +65,11 @@ impl MysqlConnection {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
         }
+        let sql = match decimal::is_among(request.params) {
+            true => decimal::with_casts(self.facts.dialect, request.sql, request.params),
+            false => Cow::Borrowed(request.sql),
+        };
+        request.sql = &sql;
         if self.may_touch_session(request.sql) {
             // Nobody knows when its rows have done so: nothing is kept meanwhile.
             self.forget_kept().await?;

@@ -35,6 +35,8 @@ mod class;
 mod dialect;
 mod harmless;
 mod lexer;
+#[cfg(feature = "mysql")]
+mod marks;
 mod placeholders;
 mod plan;
 mod scan;
@@ -47,6 +49,8 @@ mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+#[cfg(feature = "mysql")]
+pub(crate) use marks::question_marks;
 pub use placeholders::Placeholders;
 pub(crate) use plan::{Plan, plan};
 pub use scan::{Scanned, scan};
