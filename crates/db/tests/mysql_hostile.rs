@@ -11,7 +11,10 @@ mod mysql_support;
 use cenote::Db;
 use cenote::driver::{Param, Request, Value};
 
+use cenote_testkit::poll::Hand;
+
 use self::mysql_support::Client;
+use self::servers::own::OwnServer;
 use self::servers::own_database;
 
 /// Makes a function of the application's own that leaves a variable behind.
@@ -161,4 +164,35 @@ async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
         client.value("SELECT balance FROM account", &[]).await,
         Value::Decimal("12345678901234564.88".into())
     );
+}
+
+/// Numbers of connections begin anew with every start of a server.
+#[tokio::test]
+async fn a_call_that_is_dropped_over_a_restart_kills_nobody_who_has_its_number_now() {
+    let mut server = OwnServer::start(&[]).await;
+    let mut client = Client::open(&server.dsn()).await;
+    // A start is told from the next to a second or two: servers that fall over faster have other troubles.
+    let sql = "SELECT SLEEP(0.1) + CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
+               WHERE VARIABLE_NAME = 'UPTIME'";
+    while client.get::<i64>(sql).await < 3 {}
+    let number = client.id();
+    let mut call = Hand::new(client.connection.run(Request::new("DO SLEEP(100)", &[])));
+    assert!(call.poll().is_pending());
+    server.crash().await;
+    server.start_again().await;
+    let mut others = Vec::new();
+    loop {
+        let mut other = Client::open(&server.dsn()).await;
+        let its = other.id();
+        assert!(its <= number, "the numbers did not begin anew");
+        others.push(other);
+        if its == number {
+            break;
+        }
+    }
+    drop(call);
+    client.connection.settle().await.unwrap_err();
+    for other in &mut others {
+        assert_eq!(other.get::<i64>("SELECT 7").await, 7);
+    }
 }

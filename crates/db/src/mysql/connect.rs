@@ -11,7 +11,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use super::config::{Config, Server, SslMode};
 use super::connection::MysqlConnection;
 use super::error;
-use super::session::Facts;
+use super::session::{Facts, Running};
 use super::wire::Wire;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::{Error, Kind, Result};
@@ -43,9 +43,10 @@ impl Template for MysqlTemplate {
         settings: &'t ConnectSettings,
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            let (wire, facts) = connect(&self.config, &credentials).await?;
+            let (wire, facts, running) = connect(&self.config, &credentials).await?;
             let session = &self.config.session;
-            let connection = MysqlConnection::new(wire, facts, session, settings.statement_cache);
+            let connection =
+                MysqlConnection::new(wire, facts, running, session, settings.statement_cache);
             Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }
@@ -64,7 +65,7 @@ const ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
 /// # Cancel safety
 ///
 /// Dropped, nothing stays open.
-async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts)> {
+async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts, Running)> {
     config.user(credentials)?;
     let mut said = Vec::new();
     let mut last = None;
@@ -151,7 +152,7 @@ async fn log_in(
     credentials: &Credentials,
     server: &Server,
     address: Option<IpAddr>,
-) -> Result<(Wire, Facts)> {
+) -> Result<(Wire, Facts, Running)> {
     // Made anew for each try: the client library does not wipe what it was given.
     let options = || -> Result<OptsBuilder> {
         let options = config.client_options(credentials)?;
@@ -192,7 +193,8 @@ async fn log_in(
         );
         return Err(Error::new(Kind::Config, message));
     }
-    Ok((wire, facts))
+    let running = Running::ask(&mut wire).await.map_err(refused)?;
+    Ok((wire, facts, running))
 }
 
 /// The client library takes the process's default, and panics where it cannot tell which of

@@ -12,7 +12,7 @@ use mysql_async::{Conn, Opts};
 use super::decimal;
 use super::execute::Keep;
 use super::param;
-use super::session::{Facts, Session};
+use super::session::{Facts, Running, Session};
 use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
@@ -48,6 +48,8 @@ pub struct MysqlConnection {
     pub(super) session: Arc<Session>,
     /// What the session was when it was new.
     pub(super) facts: Facts,
+    /// Where its number means something.
+    pub(super) running: Running,
     pub(super) warnings: u64,
     /// How many statements were prepared so far.
     pub(super) prepared: u64,
@@ -57,6 +59,7 @@ impl MysqlConnection {
     pub(super) fn new(
         wire: Wire,
         facts: Facts,
+        running: Running,
         session: &Arc<Session>,
         statement_cache: usize,
     ) -> Self {
@@ -73,6 +76,7 @@ impl MysqlConnection {
             cache: Cache::new(statement_cache),
             session: Arc::clone(session),
             facts,
+            running,
             warnings: 0,
             prepared: 0,
         }

@@ -27,13 +27,46 @@ pub(super) struct Facts {
     database: Option<String>,
     role: Option<String>,
     /// Which server it is.
-    pub(super) server: String,
+    server: String,
     /// How SQL is written here.
     pub(super) dialect: &'static Dialect,
 }
 
-/// Which server it is: numbers of connections mean nothing to another one.
-pub(super) const SERVER: &str = "CONCAT_WS(':', @@hostname, @@port, @@server_id)";
+/// Which server it is.
+const SERVER: &str = "CONCAT_WS(':', @@hostname, @@port, @@server_id)";
+
+/// A server from one start to the next: numbers of connections mean nothing to another one, and begin anew
+/// with every start.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    server: String,
+    /// In seconds, by its own clock.
+    started: i64,
+}
+
+impl Running {
+    /// Asks the server.
+    pub(super) async fn ask(conn: &mut Conn) -> mysql_async::Result<Self> {
+        // There is a table of this in either kind of server, of another name.
+        let uptime: Option<(String, i64)> =
+            conn.query_first("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+        let now: Option<(String, i64)> = conn
+            .query_first(format!("SELECT {SERVER}, UNIX_TIMESTAMP()"))
+            .await?;
+        let (server, now) = now.unwrap_or_default();
+        let (_, uptime) = uptime.unwrap_or_default();
+        Ok(Running {
+            server,
+            started: now.saturating_sub(uptime),
+        })
+    }
+
+    /// It is the same server, and has not been started since. Its two clocks tick one after the other, which
+    /// makes a second.
+    pub(super) fn is_still(&self, now: &Running) -> bool {
+        self.server == now.server && self.started.abs_diff(now.started) <= 1
+    }
+}
 
 type Row = (String, u64, Option<String>, Option<String>, String);
 

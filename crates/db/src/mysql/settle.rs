@@ -16,7 +16,7 @@ use mysql_async::{Conn, Error as ClientError, Opts, OptsBuilder};
 
 use super::connection::{MysqlConnection, status_of};
 use super::error;
-use super::session::SERVER;
+use super::session::Running;
 use super::wire::Wire;
 use crate::driver::Status;
 use crate::{Error, Kind, Result};
@@ -164,7 +164,7 @@ impl MysqlConnection {
     pub(super) async fn give_up(&mut self) {
         if !self.is_broken {
             self.lose();
-            self.kill = Some(Kill::new(&self.options, self.id, &self.facts.server));
+            self.kill = Some(Kill::new(&self.options, self.id, &self.running));
         }
         if let Some(kill) = &mut self.kill {
             kill.await;
@@ -189,7 +189,7 @@ impl Drop for MysqlConnection {
     fn drop(&mut self) {
         let left_behind = self.in_flight || self.stream.is_some();
         let kill = match self.kill.take() {
-            None if left_behind => Some(Kill::new(&self.options, self.id, &self.facts.server)),
+            None if left_behind => Some(Kill::new(&self.options, self.id, &self.running)),
             kill => kill,
         };
         if let Some(kill) = kill
@@ -226,11 +226,11 @@ const NO_SUCH_THREAD: u16 = 1094;
 const TOO_MANY: [u16; 3] = [1040, 1203, 1226];
 
 impl Kill {
-    fn new(options: &Opts, id: u32, server: &str) -> Self {
+    fn new(options: &Opts, id: u32, running: &Running) -> Self {
         let options = OptsBuilder::from_opts(options.clone()).db_name(None::<String>);
-        let server = server.to_owned();
+        let running = running.clone();
         let killing = async move {
-            let killed = kill(options.into(), id, &server);
+            let killed = kill(options.into(), id, &running);
             match tokio::time::timeout(LIMIT, killed).await {
                 Ok(Ok(())) => tracing::debug!(id, "what a dropped call ran was killed"),
                 Ok(Err(error)) => {
@@ -253,7 +253,7 @@ impl Future for Kill {
     }
 }
 
-async fn kill(options: Opts, id: u32, server: &str) -> mysql_async::Result<()> {
+async fn kill(options: Opts, id: u32, running: &Running) -> mysql_async::Result<()> {
     let mut wire = loop {
         match Conn::new(options.clone()).await {
             Ok(conn) => break Wire::new(conn),
@@ -263,12 +263,12 @@ async fn kill(options: Opts, id: u32, server: &str) -> mysql_async::Result<()> {
             Err(wrong) => return Err(wrong),
         }
     };
-    let here: Option<String> = wire.query_first(format!("SELECT {SERVER}")).await?;
-    if here.as_deref() != Some(server) {
-        // Somebody in between has led us elsewhere, where that number is another's.
+    if !running.is_still(&Running::ask(&mut wire).await?) {
+        // Somebody in between has led us elsewhere, where that number is another's; or it is another's since
+        // the server was started again, and what it ran is gone.
         tracing::warn!(
             id,
-            "another server answers: what a dropped call runs goes on"
+            "another server answers, or it was restarted: nothing is killed there"
         );
         return Ok(());
     }
