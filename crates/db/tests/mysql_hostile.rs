@@ -8,8 +8,8 @@ mod servers;
 
 mod mysql_support;
 
-use cenote::Db;
-use cenote::driver::{Param, Request, Value};
+use cenote::driver::{Param, Request, Reset, Value};
+use cenote::{DateTime, Db, Kind};
 
 use cenote_testkit::poll::Hand;
 
@@ -195,4 +195,35 @@ async fn a_call_that_is_dropped_over_a_restart_kills_nobody_who_has_its_number_n
     for other in &mut others {
         assert_eq!(other.get::<i64>("SELECT 7").await, 7);
     }
+}
+
+#[tokio::test]
+async fn a_clock_that_a_statement_has_set_makes_no_moments() {
+    let mut client = Client::in_own_database().await;
+    client.must("CREATE TABLE t (at TIMESTAMP NULL)").await;
+    let noon: DateTime = "2024-01-01T12:00:00".parse().unwrap();
+    let evening: DateTime = "2024-01-01T17:00:00".parse().unwrap();
+    let moment = [Param::Value(Value::Timestamp(noon))];
+    client
+        .run("INSERT INTO t VALUES (?)", &moment)
+        .await
+        .unwrap();
+    let (text, kept) = ("SELECT at FROM t", "SELECT at FROM t WHERE ? = 1");
+    let one = [mysql_support::value(1)];
+    for _ in 0..2 {
+        assert_eq!(client.value(text, &[]).await, Value::Timestamp(noon));
+        assert_eq!(client.value(kept, &one).await, Value::Timestamp(noon));
+        client.must("SET Time_Zone = '+05:00'").await;
+        assert_eq!(client.value(text, &[]).await, Value::DateTime(evening));
+        assert_eq!(client.value(kept, &one).await, Value::DateTime(evening));
+        let refused = client.run("INSERT INTO t VALUES (?)", &moment).await;
+        assert_eq!(refused.unwrap_err().kind(), Kind::Type);
+        assert_eq!(client.connection.reset().await.unwrap(), Reset::Done);
+    }
+    let zone = Value::Text("+05:00".into());
+    client.connection.set("time_zone", &zone).await.unwrap();
+    assert_eq!(client.value(text, &[]).await, Value::DateTime(evening));
+    let script = "SET time_zone = '+00:00'; INSERT INTO t VALUES (NULL), (NULL)";
+    let added = client.script(script).await.unwrap();
+    assert_eq!(added.affected, 2, "what is asked for is not what is told");
 }

@@ -48,6 +48,8 @@ pub struct MysqlConnection {
     pub(super) session: Arc<Session>,
     /// What the session was when it was new.
     pub(super) facts: Facts,
+    /// Its clock is in UTC: a TIMESTAMP is a moment.
+    pub(super) is_utc: bool,
     /// Where its number means something.
     pub(super) running: Running,
     pub(super) warnings: u64,
@@ -74,6 +76,7 @@ impl MysqlConnection {
             stream: None,
             kill: None,
             cache: Cache::new(statement_cache),
+            is_utc: session.is_utc,
             session: Arc::clone(session),
             facts,
             running,
@@ -224,7 +227,7 @@ impl Connection for MysqlConnection {
             let name = param::setting_name(name)?;
             let sql = format!("SET SESSION {name} = {}", param::literal(name, value)?);
             self.command(&sql).await?;
-            self.forget_kept().await
+            self.note_touch(&sql).await
         })
     }
 

@@ -13,6 +13,7 @@ use super::connection::MysqlConnection;
 use super::decimal;
 use super::error;
 use super::param;
+use super::session::is_utc;
 use super::statement::Statement;
 use super::types::Layout;
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
@@ -120,11 +121,11 @@ impl MysqlConnection {
             Err(wrong) => Err(wrong),
         };
         let landed = self.land(answer).await;
+        let outcome = landed.and_then(|()| self.outcome(request.sql, gathered));
         if self.may_touch_session(request.sql) {
-            self.forget_kept().await?;
+            self.note_touch(request.sql).await?;
         }
-        landed?;
-        let outcome = self.outcome(request.sql, gathered)?;
+        let outcome = outcome?;
         if outcome.warnings > 0 {
             self.note_warnings(outcome.warnings).await?;
         }
@@ -135,6 +136,27 @@ impl MysqlConnection {
     pub(super) fn may_touch_session(&self, sql: &str) -> bool {
         let plan = crate::sql::plan(self.facts.dialect, sql);
         plan.is_ok_and(|plan| plan.class.touches_session)
+    }
+
+    /// Does what has to be done after a text that may have changed the session.
+    pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
+        self.forget_kept().await?;
+        let names_clock = sql
+            .as_bytes()
+            .windows(CLOCK.len())
+            .any(|part| part.eq_ignore_ascii_case(CLOCK));
+        if !names_clock || self.is_broken {
+            return Ok(());
+        }
+        // What is a moment in one session's clock is none in another's.
+        self.depart().await?;
+        let asked = self
+            .wire()?
+            .query_first("SELECT CAST(@@time_zone AS CHAR)")
+            .await;
+        let zone: Option<String> = self.land(asked).await?;
+        self.is_utc = zone.is_some_and(|zone| is_utc(&zone));
+        Ok(())
     }
 
     /// Has the server forget the statements that are kept. They go on in the database and under the
@@ -153,7 +175,7 @@ impl MysqlConnection {
     async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
         let keeps = request.cache && self.cache.is_on();
         // What cannot be sent is found before anything is prepared for it.
-        param::to_raw(request.params, self.session.is_utc)?;
+        param::to_raw(request.params, self.is_utc)?;
         self.check_size(request.sql.len(), 0)?;
         let statement = self.make_statement(request.sql, keeps).await?;
         let (new, handle) = (Keep::New, statement.clone());
@@ -182,7 +204,7 @@ impl MysqlConnection {
             layout,
             touches_session,
         } = statement;
-        let params = param::to_raw(request.params, self.session.is_utc)?;
+        let params = param::to_raw(request.params, self.is_utc)?;
         let wanted = usize::from(handle.num_params());
         if wanted != params.len() {
             // The client library would hang up over it.
@@ -214,7 +236,7 @@ impl MysqlConnection {
                 }
                 landed => {
                     if touches_session && !self.is_broken {
-                        Box::pin(self.forget_kept()).await?;
+                        Box::pin(self.note_touch(request.sql)).await?;
                     }
                     landed?;
                 }
@@ -227,7 +249,7 @@ impl MysqlConnection {
         }
         let outcome = self.outcome(request.sql, gathered)?;
         if touches_session {
-            Box::pin(self.forget_kept()).await?;
+            Box::pin(self.note_touch(request.sql)).await?;
         }
         if outcome.warnings > 0 {
             Box::pin(self.note_warnings(outcome.warnings)).await?;
@@ -273,7 +295,7 @@ impl MysqlConnection {
 
     /// Has the server prepare a statement.
     pub(super) async fn make_statement(&mut self, sql: &str, keeps: bool) -> Result<Statement> {
-        let is_utc = self.session.is_utc;
+        let is_utc = self.is_utc;
         if keeps && let Some(oldest) = self.cache.make_room() {
             self.close_statement(oldest).await?;
         }
@@ -334,7 +356,7 @@ impl MysqlConnection {
             rows: request.rows,
             script: request.script,
             known,
-            is_utc: self.session.is_utc,
+            is_utc: self.is_utc,
         }
     }
 
@@ -383,6 +405,9 @@ impl MysqlConnection {
         Ok(())
     }
 }
+
+/// The setting that has a session's clock.
+const CLOCK: &[u8] = b"time_zone";
 
 /// The server does not know the statement, or wants it prepared again.
 pub(super) fn is_stale(error: &Error) -> bool {

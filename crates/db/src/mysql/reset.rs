@@ -25,6 +25,7 @@ impl MysqlConnection {
         self.depart().await?;
         let session = std::sync::Arc::clone(&self.session);
         let answer = session.restore(self.wire()?).await;
+        self.is_utc = session.is_utc;
         let facts = match self.land(answer).await {
             Ok(facts) => facts,
             Err(error) if self.is_broken => return Err(error),

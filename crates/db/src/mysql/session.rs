@@ -101,7 +101,7 @@ impl Session {
         Session {
             set_up: format!("{set}; {tell}"),
             restore: format!("{set}; {go_back}{tell}"),
-            is_utc: matches!(time_zone, "+00:00" | "-00:00" | "UTC"),
+            is_utc: is_utc(time_zone),
         }
     }
 
@@ -114,6 +114,11 @@ impl Session {
     pub(super) async fn restore(&self, conn: &mut Conn) -> mysql_async::Result<Facts> {
         run(conn, &self.restore).await
     }
+}
+
+/// Whether a clock of this name is in UTC.
+pub(super) fn is_utc(time_zone: &str) -> bool {
+    matches!(time_zone, "+00:00" | "-00:00" | "UTC")
 }
 
 /// Runs a script whose last statement tells the facts.

@@ -92,7 +92,7 @@ impl MysqlConnection {
         request: &Request<'_>,
         kept: Option<Statement>,
     ) -> Result<Arc<Columns>> {
-        let params = param::to_raw(request.params, self.session.is_utc)?;
+        let params = param::to_raw(request.params, self.is_utc)?;
         self.check_size(request.sql.len(), param::size_of(&params))?;
         let is_binary = kept.is_some() || !params.is_empty();
         let is_one_shot = kept.is_none() && !(request.cache && self.cache.is_on());
@@ -135,7 +135,7 @@ impl MysqlConnection {
                 return refused;
             }
         };
-        let is_utc = self.session.is_utc;
+        let is_utc = self.is_utc;
         let layout = match &statement {
             Some(statement) => statement.layout.now(described, is_utc),
             None => Layout::new(described, is_utc),
