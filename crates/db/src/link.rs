@@ -117,11 +117,6 @@ impl Link {
         self.touched = true;
     }
 
-    /// What was to touch it has not run.
-    pub(crate) fn set_touched(&mut self, touched: bool) {
-        self.touched = touched;
-    }
-
     pub(crate) fn is_touched(&self) -> bool {
         self.touched
     }

@@ -11,12 +11,12 @@ use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
 use crate::coroutine::{Bind, Frame};
-use crate::driver::{Outcome, Request, Status, Violation};
+use crate::driver::{Outcome, Request, Status};
 use crate::handle::Handle;
 use crate::link::Link;
 use crate::op::{self, BeginWith, Op, Run};
 use crate::shared::Shared;
-use crate::sql::{Class, Statements, TransactionVerb};
+use crate::sql::{Class, TransactionVerb};
 use crate::{Error, Kind, Result};
 
 /// A connection to make one call on.
@@ -254,10 +254,7 @@ impl Place {
     /// the call is dropped, it may have done it.
     pub(crate) fn expect(&mut self, class: &Class) -> Expected {
         let link = self.link();
-        let expected = Expected {
-            class: *class,
-            was_touched: link.is_touched(),
-        };
+        let expected = Expected { class: *class };
         if class.touches_session {
             link.touch();
         }
@@ -276,11 +273,8 @@ impl Place {
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
-        let link = self.link();
-        if expected.never_ran(&result) {
-            link.set_touched(expected.was_touched);
-        }
-        link.note_answer();
+        // One that failed may have changed the session before: a procedure, over an unknown name deep inside.
+        self.link().note_answer();
         match self {
             Place::Turn(mut turn, _pin) => {
                 turn.observe(Some(site), expected.control(&result));
@@ -298,20 +292,9 @@ impl Place {
 /// What a text was expected to do before it was sent.
 pub(crate) struct Expected {
     class: Class,
-    was_touched: bool,
 }
 
 impl Expected {
-    /// The database did not even understand it.
-    fn never_ran<T>(&self, result: &Result<T>) -> bool {
-        let Err(error) = result else { return false };
-        self.class.statements == Statements::One
-            && matches!(
-                error.violation(),
-                Some(Violation::Syntax | Violation::Undefined)
-            )
-    }
-
     /// What it did to the transaction that it ran in.
     fn control<T>(&self, result: &Result<T>) -> Option<Control> {
         match self.class.transaction {

@@ -227,3 +227,20 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
     let added = client.script(script).await.unwrap();
     assert_eq!(added.affected, 2, "what is asked for is not what is told");
 }
+
+/// That a name is unknown may come from deep inside, when the session is another one already.
+#[tokio::test]
+async fn a_procedure_that_fails_over_an_unknown_table_leaves_nothing_in_the_session() {
+    let db = own_database(|builder| builder.max(1)).await;
+    let lock: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
+    let work = format!("SET @leak = 1; DO GET_LOCK('{lock}', 0); SELECT * FROM nowhere;");
+    let sql = format!("CREATE PROCEDURE work () BEGIN {work} END");
+    db.exec(&sql, ()).await.unwrap();
+    for text in ["CALL work()", &format!("BEGIN NOT ATOMIC {work} END")] {
+        let error = db.exec(text, ()).await.unwrap_err();
+        assert_eq!(error.code(), Some(1146), "{error}");
+        let sql = format!("SELECT IF(@leak IS NULL, 0, 1) + IF(IS_FREE_LOCK('{lock}'), 0, 2)");
+        let left: i64 = db.query_as_one(&sql, ()).await.unwrap();
+        assert_eq!(left, 0, "{text}");
+    }
+}
