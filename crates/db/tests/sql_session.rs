@@ -257,6 +257,9 @@ fn a_function_that_is_none_of_mysqls_own_harmless_ones_touches_the_session() {
             "REPLACE INTO t SELECT mine(a) FROM u",
             "CREATE TABLE t AS SELECT mine(a) FROM u",
             "WITH x (a) AS (SELECT mine(1)) SELECT * FROM x",
+            "SELECT -- WITH\nmine(1)",
+            "SELECT # INTO\nshop.mine(1)",
+            "SELECT a.into, mine(1) FROM t",
         ],
     );
     leaves_the_session_alone(
@@ -265,6 +268,7 @@ fn a_function_that_is_none_of_mysqls_own_harmless_ones_touches_the_session() {
             "INSERT INTO t (a, b) VALUES (?, NOW()) ON DUPLICATE KEY UPDATE a = VALUES(a)",
             "INSERT INTO `shop`.`t` (a) SELECT a FROM u",
             "INSERT INTO shop . t(a) VALUES (1), (2) RETURNING (a)",
+            "INSERT INTO /* here */ shop -- and\n . `t` /* there */ (a) VALUES (1)",
             "REPLACE INTO t (a) VALUES (CAST(? AS DECIMAL(10, 2)))",
             "SELECT COUNT(*), sum(a), Max(b) FROM (SELECT 1) t WHERE a IN (1, 2) AND (b OR NOT (c))",
             "SELECT a FROM t LEFT JOIN u USING (id) WHERE EXISTS (SELECT 1) ORDER BY (a)",

@@ -134,6 +134,13 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
         connection.unwrap().query("SELECT 1", ()).await.unwrap();
     }
     told("connected_thrice");
+    // The password is right, and yet there will be no connection.
+    let database = if driver == "odbc" { "Database" } else { "dbname" };
+    let refused = builder(driver, user, options).option(database, "nowhere");
+    let refused = refused.open().await.unwrap();
+    refused.ping().await.unwrap_err();
+    drop(refused);
+    told("refused");
     db.close().await.unwrap();
     drop(db);
     told("dropped");
@@ -204,7 +211,7 @@ fn is_case() -> bool {
 /// What was found, beside what the template has, is no more than what a library has of each of the
 /// connections, and leaves of each.
 fn holds(found: &[(String, usize)], template: usize, of_each: usize, left_of_each: usize) {
-    let [at_first, opened, connected, thrice, dropped] = found else {
+    let [at_first, opened, connected, thrice, refused, dropped] = found else {
         panic!("a stage is missing: {found:?}");
     };
     assert_eq!(at_first.1, 0, "the test has one itself");
@@ -217,7 +224,11 @@ fn holds(found: &[(String, usize)], template: usize, of_each: usize, left_of_eac
         (template..=template + 3 * of_each).contains(&thrice.1),
         "{found:?}"
     );
-    assert!(dropped.1 <= 3 * left_of_each, "{found:?}");
+    assert!(
+        (template..=template + 4 * of_each).contains(&refused.1),
+        "{found:?}"
+    );
+    assert!(dropped.1 <= 4 * left_of_each, "{found:?}");
 }
 
 /// In the handle's configuration, and for the next connect.
