@@ -43,7 +43,7 @@ for target in "${targets[@]}"; do
     mkdir -p "found/$target" "corpus/$target"
     if [[ -n "$merge" ]]; then
         fewest="$(mktemp -d)"
-        "$program" -merge=1 -max_len=200 "$fewest" "corpus/$target" "found/$target"
+        "$program" -merge=1 -use_counters=0 -max_len=200 "$fewest" "corpus/$target" "found/$target"
         rm -rf "corpus/$target"
         mv "$fewest" "corpus/$target"
         chmod 755 "corpus/$target"
