@@ -107,7 +107,11 @@ async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
             let mut calls = calls.into_iter();
             let (_first, _second) = (calls.next(), calls.next());
             let third = calls.next().unwrap();
-            let closing = begin(db.close());
+            // It does not wait for those in use, and the idle one is soon closed.
+            let mut closing = Box::pin(db.close());
+            let _ = closing
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
             let error = third.await.unwrap_err();
             assert_eq!(error.kind(), Kind::Closed, "{error}");
             assert_eq!(db.status().waiting, 0);
@@ -124,7 +128,8 @@ async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
 async fn who_waits_to_write_for_too_long_is_told_why() {
     let folder = tempfile::tempdir().unwrap();
     let dsn = format!("sqlite:{}", folder.path().join("late.db").display());
-    let limit = Duration::from_millis(20);
+    // Also a slow machine opens a connection in that time.
+    let limit = Duration::from_secs(1);
     let builder = Db::builder(&dsn).max(2).acquire_timeout(limit);
     let db = builder.open().await.unwrap();
     db.exec("CREATE TABLE t (n)", ()).await.unwrap();

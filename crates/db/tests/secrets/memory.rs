@@ -135,7 +135,11 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
     }
     told("connected_thrice");
     // The password is right, and yet there will be no connection.
-    let database = if driver == "odbc" { "Database" } else { "dbname" };
+    let database = if driver == "odbc" {
+        "Database"
+    } else {
+        "dbname"
+    };
     let refused = builder(driver, user, options).option(database, "nowhere");
     let refused = refused.open().await.unwrap();
     refused.ping().await.unwrap_err();
