@@ -75,7 +75,10 @@ fn search() -> BTreeSet<u64> {
                 end
             };
             let wanted = usize::try_from(stop - at).unwrap().min(buffer.len());
-            let read = memory.read_at(&mut buffer[..wanted], at).unwrap();
+            // A thread that has ended since has taken its stack along.
+            let Ok(read @ 1..) = memory.read_at(&mut buffer[..wanted], at) else {
+                break;
+            };
             for n in 0..LENGTH / PIECE {
                 note_pieces(n * PIECE, &buffer[..read], at, &mut found);
             }
@@ -120,6 +123,7 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
         let found = search();
         println!("\nfound {stage} {} {found:x?}", found.len());
     };
+    let threads = threads_now();
     told("at_first");
     let db = builder(driver, user, options).open().await.unwrap();
     told("opened");
@@ -144,10 +148,31 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
     let refused = refused.open().await.unwrap();
     refused.ping().await.unwrap_err();
     drop(refused);
+    if driver == "odbc" {
+        until_threads(threads + 3);
+    }
     told("refused");
     db.close().await.unwrap();
     drop(db);
+    if driver == "odbc" {
+        until_threads(threads);
+    }
     told("dropped");
+}
+
+fn threads_now() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// A connection that is closed has a thread that ends soon after.
+fn until_threads(most: usize) {
+    for _ in 0..1_000_000 {
+        if threads_now() <= most {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("there are {} threads, and not {most}", threads_now());
 }
 
 /// The password is given to the builder, or with the option `in=dsn` written into the DSN.
