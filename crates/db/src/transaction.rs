@@ -200,7 +200,9 @@ async fn try_open(
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
             let first = None;
-            turn.fly(&BeginWith { begin, first }, site, None).await?;
+            // Late, it is as one that was cancelled.
+            let limit = turn.bound().shared().statement_timeout;
+            turn.fly(&BeginWith { begin, first }, site, limit).await?;
         }
         level.note_age(turn.bound().shared());
         if !guarded {
@@ -256,7 +258,8 @@ async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Resu
     let name = format!("cenote_{}", level.serial);
     turn.link().harmless();
     let set = AtSavepoint(Savepoint::Set(&name));
-    turn.fly(&set, level.site, None).await?;
+    let limit = turn.bound().shared().statement_timeout;
+    turn.fly(&set, level.site, limit).await?;
     level.savepoint = Some(name);
     level.begun = true;
     Ok(())
@@ -306,7 +309,12 @@ impl LevelGuard {
         if let Some(name) = savepoint {
             self.bound.set_ending(self.serial, Some(site));
             let release = AtSavepoint(Savepoint::Release(&name));
-            if let Err(error) = turn.fly(&release, site, None).await {
+            let limit = self.bound.shared().statement_timeout;
+            if let Err(error) = turn.fly(&release, site, limit).await {
+                if error.kind() == Kind::StatementTimeout {
+                    // Whether it is still set cannot be told: as one that was cancelled.
+                    return Err(error);
+                }
                 // Refused, and still set.
                 self.bound.set_ending(self.serial, None);
                 self.undo(&mut turn, site).await?;

@@ -428,7 +428,8 @@ impl Turn {
         let first = None;
         // From here on a cancel leaves it to be rolled back.
         self.bound.set_begun(true);
-        let done = self.fly(&BeginWith { begin, first }, site, None).await;
+        let limit = self.bound.shared.statement_timeout;
+        let done = self.fly(&BeginWith { begin, first }, site, limit).await;
         if done.is_err() {
             let open = self.link().status() != Status::Idle;
             self.bound.set_begun(open);

@@ -122,3 +122,33 @@ fn transactions_that_are_over_leave_no_watch_behind() {
     assert!(world.runtime.tasks() <= tasks + 1, "{:?}", world.runtime);
     world.is_whole();
 }
+
+/// BEGIN, SAVEPOINT and RELEASE were waited for without an end where the network had gone silent: only
+/// statements and COMMIT had the limit.
+#[test]
+fn what_begins_and_ends_transactions_and_savepoints_is_waited_for_no_longer_than_a_statement() {
+    for held in ["begin", "set cenote_", "release cenote_"] {
+        for lazily in [false, true] {
+            let world = World::with(|builder| builder.max(1).statement_timeout(SECOND));
+            world.lazy_begin(lazily);
+            let db = &world.db;
+            world.scope(async {
+                world.hold(held);
+                let work = db.transaction(async || {
+                    db.transaction(async || db.exec(ONE, ()).await.map(drop))
+                        .await
+                });
+                let mut work = started(work).await;
+                world.pass(2 * SECOND).await;
+                let late = ended(&mut work).await;
+                assert_eq!(late.unwrap_err().kind(), Kind::StatementTimeout, "{held}");
+                drop(work);
+                world.release();
+                world.pass(MINUTE).await;
+                db.exec(TWO, ()).await.unwrap();
+            });
+            assert_eq!(world.committed(), [2], "{held}, {lazily}");
+            world.is_whole();
+        }
+    }
+}
