@@ -8,7 +8,7 @@ use cenote::{Db, Error, Result};
 use cenote_testkit::proxy::{CutAfter, Direction, Doors, Proxy, Weather};
 use fastrand::Rng;
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
 use super::fault::{Deck, Fault};
 use super::inspect::Inspector;
@@ -31,7 +31,7 @@ const RECOVERED: u64 = 20;
 const RECOVERY: Duration = Duration::from_secs(20);
 /// How long the clients may take to finish what they do.
 const QUIET: Duration = Duration::from_secs(30);
-/// How long it is tried to take one more connection of a pool that is to be exhausted.
+/// How long it is tried to take all connections of a pool that is to be exhausted.
 const GRAB: Duration = Duration::from_secs(2);
 
 /// An actor at work. Dropped, the server that it has started ends, and the network is gone.
@@ -306,9 +306,10 @@ impl Work {
 
     /// Takes every connection there is, and sits on them.
     async fn exhaust(&mut self) {
+        let until = Instant::now() + GRAB;
         let mut held = Vec::new();
         for _ in 0..self.desk.max() {
-            if let Ok(Ok(connection)) = timeout(GRAB, self.db().connection()).await {
+            if let Ok(Ok(connection)) = timeout_at(until, self.db().connection()).await {
                 held.push(connection);
             }
         }
