@@ -244,6 +244,11 @@ impl<'a> Call<'a> {
         keeper: Option<Arc<Frame>>,
         purpose: Purpose,
     ) -> Result<Place> {
+        // Now, while it has no connection: one that others wait for would make them wait for it.
+        #[cfg(feature = "sqlite")]
+        if crate::breather::is_due() {
+            Box::pin(crate::breather::take()).await;
+        }
         let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(Place::alone(&handle.shared, lease, keeper))
     }

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use super::lane::{Joined, Pass};
-use super::pace::{self, Pace, Sort, Stopwatch};
+use super::pace::{Pace, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
 use super::types::bound;
 use super::worker::Worker;
 use crate::Result;
+use crate::breather;
 use crate::driver::{Outcome, Request};
 
 impl Session {
@@ -60,7 +61,11 @@ impl Worker {
     /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let sort = self.session()?.sort_in_place(request)?;
-        pace::make_room().await;
+        tokio::task::consume_budget().await;
+        if !request.alone && breather::is_due() {
+            // One that is alone has done so before it took its connection.
+            breather::take().await;
+        }
         let session = self.session()?;
         session.alarm.take_used();
         let was_in_transaction = session.in_transaction();
@@ -68,7 +73,7 @@ impl Worker {
         let until = (sort == Sort::Read).then(|| watch.limit());
         let (done, given_up) = self.here(until, |session| session.run_request(request))?;
         let took = watch.took();
-        pace::note_in_place(took);
+        breather::note(took);
         let session = self.session()?;
         if !given_up {
             session.in_place_runs.update(|runs| runs + 1);
@@ -114,7 +119,10 @@ impl Worker {
     pub(super) async fn join_to_begin(&mut self) -> Option<Joined> {
         self.session().filter(|session| session.begins_in_place())?;
         // Before, not in its turn: others wait then.
-        pace::make_room().await;
+        tokio::task::consume_budget().await;
+        if breather::is_due() {
+            breather::take().await;
+        }
         let watchdog = self.watchdog()?;
         let session = self.session()?;
         let lane = session.lane.as_ref()?;
@@ -136,7 +144,7 @@ impl Worker {
             }
         });
         let took = watch.took();
-        pace::note_in_place(took);
+        breather::note(took);
         if let Some(session) = self.session() {
             session.note_begin(took);
         }

@@ -5,7 +5,6 @@
 //! always go to the thread; when all of the last ones were short, the next is run in place; one
 //! that was long sends the statement back to the thread for a while.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -26,13 +25,11 @@ pub(super) const SOON: Duration = Duration::from_millis(50);
 
 /// So many short runs in a row are asked of a statement at first, and at most.
 const FIRST_PROOF: u32 = 2;
-const LONGEST_PROOF: u32 = 256;
+const LONGEST_PROOF: u32 = 64;
 
-/// After so many short runs in a row, what was is forgotten.
-const FORGOTTEN_AFTER: u32 = 1024;
-
-/// Tasks of a thread that run statements in place let others run after so much time in them.
-const YIELD_AFTER: Duration = Duration::from_micros(150);
+/// After so many short runs in a row, what was is forgotten: on a busy machine every statement is long
+/// now and then, because its thread had to wait for the processor in the middle of it.
+const FORGOTTEN_AFTER: u32 = 128;
 
 /// The time that statements really take, which no clock of a test can stand in for.
 #[allow(clippy::disallowed_methods)] // It measures SQLite, and nothing is scheduled by it.
@@ -216,37 +213,6 @@ impl Paces {
         let mut pace = Pace::new(sort);
         change(&mut pace);
         self.known.insert(sql.into(), pace);
-    }
-}
-
-thread_local! {
-    /// How long statements have run in place on this thread since it last yielded for that.
-    static RUN_IN_PLACE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
-
-/// A statement has been run in place.
-pub(super) fn note_in_place(took: Duration) {
-    // A thread that is ending yields no more.
-    let _ = RUN_IN_PLACE.try_with(|run| run.set(run.get().saturating_add(took)));
-}
-
-/// Before every run in place: takes from the task's budget, and lets others run if statements
-/// have kept this thread for long enough.
-///
-/// # Cancel safety
-///
-/// Dropped, nothing has happened.
-pub(super) async fn make_room() {
-    tokio::task::consume_budget().await;
-    let is_due = RUN_IN_PLACE.try_with(|run| {
-        let is_due = run.get() >= YIELD_AFTER;
-        if is_due {
-            run.set(Duration::ZERO);
-        }
-        is_due
-    });
-    if is_due.unwrap_or(false) {
-        tokio::task::yield_now().await;
     }
 }
 

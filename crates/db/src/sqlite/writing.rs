@@ -27,7 +27,7 @@ const WITHOUT_DISK: Duration = Duration::from_micros(100);
 const PATIENCE: u32 = 8;
 
 /// For so long one whose turn it is goes on with the writes of others before it lets go.
-const SERVING: Duration = Duration::from_millis(1);
+const SERVING: Duration = Duration::from_millis(8);
 
 /// A write that took longer as a transaction of its own is not done for others, however slow the
 /// disk is.

@@ -1,0 +1,36 @@
+//! Statements that run in place keep their thread from other tasks. This is how they let them run, now and
+//! then: between two statements, and where it can be without a connection in hand, which others may need.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Tasks of a thread that run statements in place let others run after so much time in them.
+const YIELD_AFTER: Duration = Duration::from_micros(150);
+
+thread_local! {
+    /// How long statements have run in place on this thread since it last yielded for that.
+    static RUN_IN_PLACE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// A statement has been run in place.
+pub(crate) fn note(took: Duration) {
+    // A thread that is ending yields no more.
+    let _ = RUN_IN_PLACE.try_with(|run| run.set(run.get().saturating_add(took)));
+}
+
+/// Others should run before the next statement does: statements have kept this thread for long
+/// enough, or have used up the task's budget.
+pub(crate) fn is_due() -> bool {
+    let run = RUN_IN_PLACE.try_with(Cell::get).unwrap_or_default();
+    run >= YIELD_AFTER || (!run.is_zero() && !tokio::task::coop::has_budget_remaining())
+}
+
+/// Lets others run.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has happened.
+pub(crate) async fn take() {
+    let _ = RUN_IN_PLACE.try_with(|run| run.set(Duration::ZERO));
+    tokio::task::yield_now().await;
+}
