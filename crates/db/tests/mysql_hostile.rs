@@ -244,3 +244,59 @@ async fn a_procedure_that_fails_over_an_unknown_table_leaves_nothing_in_the_sess
         assert_eq!(left, 0, "{text}");
     }
 }
+
+#[tokio::test]
+async fn a_commit_that_opens_another_transaction_is_noticed() {
+    let db = own_database(|builder| builder.max(2)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    db.exec(
+        "CREATE PROCEDURE sly () BEGIN COMMIT; START TRANSACTION; END",
+        (),
+    )
+    .await
+    .unwrap();
+    for text in [
+        "EXECUTE IMMEDIATE 'START TRANSACTION'",
+        "EXECUTE IMMEDIATE 'COMMIT AND CHAIN'",
+        "SET STATEMENT max_statement_time = 5 FOR COMMIT AND CHAIN",
+        "SET STATEMENT max_statement_time = 5 FOR START TRANSACTION",
+        "BEGIN NOT ATOMIC COMMIT AND CHAIN; END",
+        "CALL sly()",
+    ] {
+        let done = db
+            .transaction(async || {
+                db.exec("INSERT INTO t VALUES (1)", ()).await?;
+                let _ = db.exec(text, ()).await;
+                db.exec("INSERT INTO t VALUES (2)", ()).await
+            })
+            .await;
+        let error = done.expect_err(text);
+        assert_eq!(error.kind(), Kind::TransactionLost, "{text}: {error}");
+        let later: i64 = db
+            .query_as_one("SELECT COUNT(*) FROM t WHERE n = 2", ())
+            .await
+            .unwrap();
+        assert_eq!(later, 0, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_touches_the_session_leaves_its_transaction_and_savepoints_as_they_are() {
+    let db = own_database(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    db.transaction(async || {
+        db.exec("INSERT INTO t VALUES (1)", ()).await?;
+        db.exec("SET @x = 5", ()).await?;
+        db.exec("SAVEPOINT mine", ()).await?;
+        db.exec("INSERT INTO t VALUES (2)", ()).await?;
+        db.exec("DO GET_LOCK('a lock', 0)", ()).await?;
+        db.exec("ROLLBACK TO SAVEPOINT mine", ()).await?;
+        let x: i64 = db.query_as_one("SELECT @x", ()).await?;
+        assert_eq!(x, 5);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(all, [1]);
+}

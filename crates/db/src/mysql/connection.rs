@@ -127,7 +127,7 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         if decimal::is_among(request.params) {
-            return Box::pin(self.execute_with_casts(request));
+            return Box::pin(self.execute(request));
         }
         let kept = match request.script {
             true => None,
@@ -136,7 +136,7 @@ impl Connection for MysqlConnection {
         match kept {
             // What runs again and again has a future of its own, which is small.
             Some(statement) => Box::pin(self.exchange(request, statement, Keep::Known)),
-            None => Box::pin(self.execute_new(request)),
+            None => Box::pin(self.execute(request)),
         }
     }
 

@@ -19,6 +19,11 @@ use super::types::Layout;
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Result};
 
+/// Whether a transaction is still the one that it was: see `execute_before_a_witness`.
+const SET_WITNESS: &str = "SAVEPOINT `cenote witness`";
+const RELEASE_WITNESS: &str = "RELEASE SAVEPOINT `cenote witness`";
+const NO_SUCH_SAVEPOINT: i64 = 1305;
+
 /// What came of a statement, besides what the connection keeps of it.
 #[derive(Debug, Default)]
 struct Gathered {
@@ -56,14 +61,49 @@ impl MysqlConnection {
     ///
     /// Dropped, the connection has to be settled, which gives it up.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
+        if self.status == Status::InTransaction && self.may_end_unseen(request.sql) {
+            return Box::pin(self.execute_before_a_witness(request)).await;
+        }
+        self.execute_unwatched(request).await
+    }
+
+    async fn execute_unwatched(&mut self, request: Request<'_>) -> Result<Outcome> {
         match decimal::is_among(request.params) {
             true => Box::pin(self.execute_with_casts(request)).await,
             false => self.execute_as_it_is(request).await,
         }
     }
 
+    /// Runs a text that could end the transaction and open another, which the server's flags would not
+    /// tell: a savepoint is the witness. If it is gone, so is the transaction; then all is rolled back, so that
+    /// nothing goes on as if it were the same one.
+    async fn execute_before_a_witness(&mut self, request: Request<'_>) -> Result<Outcome> {
+        let witness = self.command(SET_WITNESS).await;
+        if let (Err(lost), true) = (&witness, self.is_broken) {
+            return Err(lost.clone());
+        }
+        let done = self.execute_unwatched(request).await;
+        if witness.is_err() || self.is_broken || self.status != Status::InTransaction {
+            return done;
+        }
+        match self.command(RELEASE_WITNESS).await {
+            Err(error) if error.code() == Some(NO_SUCH_SAVEPOINT) => {
+                self.command("ROLLBACK").await?;
+                done
+            }
+            // Where there can be none, as in a global transaction, it tells nothing.
+            _ => done,
+        }
+    }
+
+    /// Whether a text may end the transaction it is run in without saying so.
+    fn may_end_unseen(&self, sql: &str) -> bool {
+        let plan = crate::sql::plan(self.facts.dialect, sql);
+        plan.is_ok_and(|plan| plan.class.touches_session && plan.class.transaction.is_none())
+    }
+
     /// Runs a statement that is given decimals.
-    pub(super) async fn execute_with_casts(&mut self, request: Request<'_>) -> Result<Outcome> {
+    async fn execute_with_casts(&mut self, request: Request<'_>) -> Result<Outcome> {
         let sql = decimal::with_casts(self.facts.dialect, request.sql, request.params);
         let request = Request {
             sql: &sql,
@@ -102,7 +142,7 @@ impl MysqlConnection {
     }
 
     /// Runs what is not kept so far.
-    pub(super) async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
+    async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
         match request.params.is_empty() {
             true => self.execute_text(&request).await,
             false => self.execute_once(request).await,
