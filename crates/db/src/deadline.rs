@@ -25,6 +25,10 @@ impl Runtime for SharedRuntime {
         self.0.sleep(until)
     }
 
+    fn sleep_aside(&self, until: Instant) -> Task {
+        self.0.sleep_aside(until)
+    }
+
     fn spawn(&self, task: Task) {
         self.0.spawn(task);
     }

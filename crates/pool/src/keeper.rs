@@ -91,7 +91,7 @@ impl<M: Manager> Keeper<M> {
         let _ = poll_fn(|cx| Poll::Ready(bell.poll(&mut seen, cx))).await;
         while let Some(next) = self.look() {
             // Nothing is held here: a cancel loses only the keeper.
-            let mut sleep = next.map(|until| runtime.sleep(until));
+            let mut sleep = next.map(|until| runtime.sleep_aside(until));
             poll_fn(|cx| {
                 let slept = match &mut sleep {
                     Some(sleep) => sleep.as_mut().poll(cx),

@@ -36,6 +36,13 @@ pub trait Runtime: Send + Sync + 'static {
     /// Resolves at or after `until`.
     fn sleep(&self, until: Instant) -> Task;
 
+    /// The same for the pool's keeper, which sleeps nearly all the time, and for long.
+    /// An executor that waits for I/O at a higher price while a timer is set can
+    /// keep this one elsewhere. Default: [`sleep`](Runtime::sleep).
+    fn sleep_aside(&self, until: Instant) -> Task {
+        self.sleep(until)
+    }
+
     /// Runs a task in the background. It may be dropped instead of being run to
     /// its end, when the executor shuts down or is gone: the pool's tasks give
     /// back what they hold when dropped.

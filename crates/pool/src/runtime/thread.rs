@@ -85,10 +85,11 @@ impl Agenda {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds something to do; starts the thread if this is the first.
-    fn add(&'static self, add: impl FnOnce(&mut Todo)) {
+    /// Adds something to do, and tells whether the thread has to know of it now; starts the thread if
+    /// this is the first.
+    fn add(&'static self, add: impl FnOnce(&mut Todo) -> bool) {
         let mut todo = self.lock();
-        add(&mut todo);
+        let is_urgent = add(&mut todo);
         if !todo.started {
             // If no thread can be had now, the next addition tries again.
             todo.started = thread::Builder::new()
@@ -97,7 +98,9 @@ impl Agenda {
                 .is_ok();
         }
         drop(todo);
-        self.changed.notify_one();
+        if is_urgent {
+            self.changed.notify_one();
+        }
     }
 
     fn run(&self) {
@@ -164,7 +167,10 @@ impl Job {
 
 impl Wake for Job {
     fn wake(self: Arc<Self>) {
-        agenda().add(|todo| todo.ready.push_back(self));
+        agenda().add(|todo| {
+            todo.ready.push_back(self);
+            true
+        });
     }
 }
 
@@ -200,7 +206,9 @@ impl Future for Sleep {
             agenda().add(|todo| {
                 todo.serial += 1;
                 serial = todo.serial;
-                todo.timers.insert((self.until, serial), waker);
+                let timer = (self.until, serial);
+                todo.timers.insert(timer, waker);
+                todo.timers.first_key_value().map(|(first, _)| *first) == Some(timer)
             });
             self.set = Some((serial, cx.waker().clone()));
         }

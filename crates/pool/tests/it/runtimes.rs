@@ -208,7 +208,7 @@ mod on_tokio {
 
     #[tokio::test(start_paused = true)]
     async fn deadlines_follow_a_paused_clock() {
-        let runtime = TokioRuntime::new().exact_ages();
+        let runtime = TokioRuntime::new().follows_paused_clock();
         let pool = units().max(1).runtime(runtime).build().unwrap();
         let _lease = pool.acquire().await.unwrap();
         let began = tokio::time::Instant::now();
@@ -246,6 +246,40 @@ mod on_tokio {
             }
         }
         assert_eq!(pool.status().idle, 1);
+    }
+
+    /// Whether a keeper that went to sleep for half a minute wakes up when Tokio's clock, paused only
+    /// then, says that this time has passed.
+    async fn keeper_sleeps_by_tokio(runtime: TokioRuntime) -> bool {
+        let log = Log::default();
+        let checks = log.clone();
+        let _pool = units()
+            .min(1)
+            .healthcheck_interval(millis(30_000))
+            .healthcheck(move |(): &mut ()| checks.line("checked"))
+            .runtime(runtime)
+            .open()
+            .await
+            .unwrap();
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(millis(30_001)).await;
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        !log.lines().is_empty()
+    }
+
+    #[tokio::test]
+    async fn the_keepers_long_sleep_sets_no_timer_of_tokios() {
+        assert!(!keeper_sleeps_by_tokio(TokioRuntime::new()).await);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_paused_later_is_followed_on_request() {
+        assert!(keeper_sleeps_by_tokio(TokioRuntime::new().follows_paused_clock()).await);
     }
 
     #[test]
