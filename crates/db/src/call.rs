@@ -143,8 +143,7 @@ impl<'a> Call<'a> {
     }
 
     fn refuse_session_only(&self, class: &Class) -> Result<()> {
-        let kept = self.keeper().is_some() || self.lookup().is_some();
-        if kept || !class.only_session {
+        if !class.only_session || self.keeper().is_some() || self.lookup().is_some() {
             return Ok(());
         }
         let message = "this statement only changes the session, which outside of a coroutine \
@@ -487,25 +486,29 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
-        let site = self.site;
-        let Some(rows) = self.run(sql, params, true).await?.rows else {
-            return Ok(None);
-        };
-        if rows.len() > 1 {
-            let message = format!(
-                "at most one row was asked for, and there are {}",
-                rows.len()
-            );
-            return Err(Error::new(Kind::TooManyRows, message).at(site));
-        }
-        Ok(rows.into_rows().next())
+        let outcome = self.run(sql, params, true).await?;
+        at_most_one(outcome, self.site)
     }
 
     pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {
-        let site = self.site;
-        self.query_opt(sql, params).await?.ok_or_else(|| {
+        let outcome = self.run(sql, params, true).await?;
+        at_most_one(outcome, self.site)?.ok_or_else(|| {
             let message = "one row was asked for, and there is none";
-            Error::new(Kind::NoRows, message).at(site)
+            Error::new(Kind::NoRows, message).at(self.site)
         })
     }
+}
+
+fn at_most_one(outcome: Outcome, site: &'static Location<'static>) -> Result<Option<Row>> {
+    let Some(rows) = outcome.rows else {
+        return Ok(None);
+    };
+    if rows.len() > 1 {
+        let message = format!(
+            "at most one row was asked for, and there are {}",
+            rows.len()
+        );
+        return Err(Error::new(Kind::TooManyRows, message).at(site));
+    }
+    Ok(rows.into_rows().next())
 }

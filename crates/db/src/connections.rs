@@ -241,9 +241,12 @@ impl Manager for Connections {
         if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
             link.driver().probe();
         }
-        self.replace_if_outdated(link).await;
+        // This future lies in that of every call: what is rare is boxed.
+        if self.is_outdated(link) {
+            Box::pin(self.replace_if_outdated(link)).await;
+        }
         if link.defaults() != self.defaults.version() {
-            self.bring_up_to_date(link).await?;
+            Box::pin(self.bring_up_to_date(link)).await?;
         }
         Ok(!link.is_broken())
     }

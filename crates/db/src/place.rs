@@ -175,8 +175,9 @@ impl Place {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
         }
-        let done = op::fly(self.link(), op, site, &shared.runtime, limit).await;
-        match done {
+        // With a timer in it, its future is large.
+        let flown = Box::pin(op::fly(self.link(), op, site, &shared.runtime, limit));
+        match flown.await {
             Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
             done => done,
         }

@@ -52,9 +52,14 @@ impl Writers {
     ///
     /// Dropped, it has left the queue, or passed its place on.
     pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
-        if let Ok(writer) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(writer);
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(writer) => Ok(writer),
+            // This future lies in that of every call: what is rare is boxed.
+            Err(_) => Box::pin(self.wait(handle)).await,
         }
+    }
+
+    async fn wait(&self, handle: &Handle) -> Result<Writer> {
         let _counted = Counted::new(&self.waiting);
         let mut entering = pin!(Arc::clone(&self.places).acquire_owned());
         let mut closed = pin!(handle.pool.closed());

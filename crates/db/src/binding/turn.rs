@@ -89,7 +89,8 @@ impl Bound {
             Looked::Never(error) => return Err(error),
             Looked::Wait(holder, within) => {
                 let position = position.within(within);
-                self.wait_for_turn(&position, site, holder).await?
+                // This future lies in that of every call: what is rare is boxed.
+                Box::pin(self.wait_for_turn(&position, site, holder)).await?
             }
         };
         let mut turn = Turn {
@@ -98,7 +99,7 @@ impl Bound {
             site,
         };
         if turn.is_untidy() {
-            turn.tidy().await?;
+            Box::pin(turn.tidy()).await?;
         }
         Ok(turn)
     }

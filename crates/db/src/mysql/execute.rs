@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use mysql_async::prelude::{Protocol, Queryable};
-use mysql_async::{BinaryProtocol, Conn, Params, QueryResult, TextProtocol};
+use mysql_async::{Params, QueryResult, TextProtocol};
 
 use super::connection::MysqlConnection;
 use super::decimal;
@@ -41,6 +41,17 @@ struct Gathered {
 pub(super) enum Keep {
     Known,
     New,
+}
+
+/// What an exchange was, when it comes to its end.
+#[derive(Clone, Copy)]
+struct Was {
+    /// Of a statement that was kept, which can be stale.
+    kept: bool,
+    /// Outside of a transaction: nothing depended on it.
+    idle: bool,
+    /// Of a statement that may change the session.
+    touches_session: bool,
 }
 
 /// How an answer is read.
@@ -151,16 +162,12 @@ impl MysqlConnection {
 
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
-        let reading = self.reading(request, None);
+        let reading = Reading::of(request, None, self.is_utc);
         self.depart().await?;
-        let wire = self.wire()?;
-        let begun = wire.query_iter(request.sql).await.map(drop);
         let mut gathered = Gathered::default();
-        let answer = match begun {
-            Ok(()) => gather::<TextProtocol>(wire, &reading, &mut gathered).await,
-            Err(wrong) => Err(wrong),
-        };
-        let landed = self.land(answer).await;
+        let asked = self.wire()?.query_iter(request.sql);
+        let answer = gather(asked, reading, &mut gathered).await;
+        let landed = self.land_all(answer).await;
         let outcome = landed.and_then(|()| self.outcome(request.sql, gathered));
         if self.may_touch_session(request.sql) {
             self.note_touch(request.sql).await?;
@@ -228,73 +235,109 @@ impl MysqlConnection {
 
     /// Runs a statement that the server knows.
     ///
-    /// Its future is what every call of a kept statement allocates: what is rare in it is boxed.
+    /// Its future is what every call of a kept statement allocates: what is rare in it is boxed, and
+    /// nothing is borrowed in it that need not be, because the compiler keeps room for that.
     ///
     /// # Cancel safety
     ///
     /// Dropped, the connection has to be settled, which gives it up.
-    pub(super) async fn exchange(
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an async fn has room for its arguments twice"
+    )]
+    pub(super) fn exchange(
         &mut self,
         request: Request<'_>,
         statement: Statement,
         keep: Keep,
-    ) -> Result<Outcome> {
-        let Statement {
-            handle,
-            layout,
-            touches_session,
-        } = statement;
+    ) -> impl Future<Output = Result<Outcome>> + Send {
+        async move {
+            let was = Was {
+                kept: keep == Keep::Known,
+                idle: self.status == Status::Idle,
+                touches_session: statement.touches_session,
+            };
+            let params = self.fit(&request, &statement)?;
+            self.take_off()?;
+            if self.is_unproven {
+                Box::pin(self.prove()).await?;
+            }
+            let reading = Reading::of(&request, Some(&statement.layout), self.is_utc);
+            let mut gathered = Gathered::default();
+            let asked = self.wire()?.exec_iter(statement.handle, params);
+            match gather(asked, reading, &mut gathered).await {
+                Ok(()) if !was.touches_session && self.has_landed() => {}
+                answer => {
+                    return Box::pin(self.end_exchange(request, answer, gathered, was)).await;
+                }
+            }
+            if let Some(now) = &gathered.layout
+                && !Arc::ptr_eq(now, &statement.layout)
+            {
+                self.cache.set_layout(request.sql, now);
+            }
+            let outcome = self.outcome(request.sql, gathered)?;
+            if outcome.warnings > 0 {
+                Box::pin(self.note_warnings(outcome.warnings)).await?;
+            }
+            Ok(outcome)
+        }
+    }
+
+    /// The parameters for a statement, if they are such that the server can be given them.
+    fn fit(&self, request: &Request<'_>, statement: &Statement) -> Result<Params> {
         let params = param::to_raw(request.params, self.is_utc)?;
-        let wanted = usize::from(handle.num_params());
+        let wanted = usize::from(statement.handle.num_params());
         if wanted != params.len() {
             // The client library would hang up over it.
             return Err(error::wrong_count(wanted, params.len()));
         }
         self.check_size(0, param::size_of(&params))?;
-        let reading = self.reading(&request, Some(&layout));
-        let was_idle = self.status == Status::Idle;
-        self.take_off()?;
-        if self.is_unproven {
-            Box::pin(self.prove()).await?;
-        }
-        let params = match params.is_empty() {
+        Ok(match params.is_empty() {
             true => Params::Empty,
             false => Params::Positional(params),
-        };
-        let wire = self.wire()?;
-        let begun = wire.exec_iter(handle, params).await.map(drop);
-        let mut gathered = Gathered::default();
-        let answer = match begun {
-            Ok(()) => gather::<BinaryProtocol>(wire, &reading, &mut gathered).await,
-            Err(wrong) => Err(wrong),
-        };
-        if answer.is_err() || !self.has_landed() {
-            match Box::pin(self.land(answer)).await {
-                // A procedure can say the same of a statement of its own, when it has done half its work.
-                Err(wrong) if keep == Keep::Known && !touches_session && is_stale(&wrong) => {
-                    return Box::pin(self.execute_stale(request, was_idle, wrong)).await;
+        })
+    }
+
+    /// An exchange went wrong, or was of a statement that may change the session.
+    #[cold]
+    async fn end_exchange(
+        &mut self,
+        request: Request<'_>,
+        answer: mysql_async::Result<()>,
+        gathered: Gathered,
+        was: Was,
+    ) -> Result<Outcome> {
+        let landed = self.land_all(answer).await;
+        match landed {
+            // A procedure can say the same of a statement of its own, when it has done half its work.
+            Err(wrong) if was.kept && !was.touches_session && is_stale(&wrong) => {
+                return Box::pin(self.execute_stale(request, was.idle, wrong)).await;
+            }
+            landed => {
+                let outcome = landed.and_then(|()| self.outcome(request.sql, gathered));
+                if was.touches_session && !self.is_broken {
+                    self.note_touch(request.sql).await?;
                 }
-                landed => {
-                    if touches_session && !self.is_broken {
-                        Box::pin(self.note_touch(request.sql)).await?;
-                    }
-                    landed?;
+                let outcome = outcome?;
+                if outcome.warnings > 0 {
+                    self.note_warnings(outcome.warnings).await?;
                 }
+                Ok(outcome)
             }
         }
-        if let Some(now) = &gathered.layout
-            && !Arc::ptr_eq(now, &layout)
-        {
-            self.cache.set_layout(request.sql, now);
+    }
+
+    /// Lands a call whose results have been read.
+    async fn land_all(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
+        let wire = self.wire()?;
+        if answer.is_err() || wire.last_ok_packet().is_some() {
+            return self.land(answer).await;
         }
-        let outcome = self.outcome(request.sql, gathered)?;
-        if touches_session {
-            Box::pin(self.note_touch(request.sql)).await?;
-        }
-        if outcome.warnings > 0 {
-            Box::pin(self.note_warnings(outcome.warnings)).await?;
-        }
-        Ok(outcome)
+        // The error of a later statement is given to whoever asks for more.
+        let mut rest = QueryResult::<'_, '_, TextProtocol>::new(&mut **wire);
+        let answer = Box::pin(rest.next()).await.map(drop);
+        self.land(answer).await
     }
 
     /// Runs a statement with one set of parameters after the other.
@@ -391,15 +434,6 @@ impl MysqlConnection {
         }
     }
 
-    fn reading<'l>(&self, request: &Request<'_>, known: Option<&'l Arc<Layout>>) -> Reading<'l> {
-        Reading {
-            rows: request.rows,
-            script: request.script,
-            known,
-            is_utc: self.is_utc,
-        }
-    }
-
     fn outcome(&mut self, sql: &str, gathered: Gathered) -> Result<Outcome> {
         if let Some(wrong) = gathered.wrong {
             return Err(wrong);
@@ -462,35 +496,39 @@ fn writes(sql: &str) -> bool {
     WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// Reads an answer to its end.
-async fn gather<P: Protocol>(
-    conn: &mut Conn,
-    reading: &Reading<'_>,
+impl<'l> Reading<'l> {
+    fn of(request: &Request<'_>, known: Option<&'l Arc<Layout>>, is_utc: bool) -> Self {
+        Reading {
+            rows: request.rows,
+            script: request.script,
+            known,
+            is_utc,
+        }
+    }
+}
+
+/// Asks, and reads the answer to its end.
+async fn gather<'c, 't: 'c, P: Protocol + 'c>(
+    asked: impl Future<Output = mysql_async::Result<QueryResult<'c, 't, P>>> + Send,
+    reading: Reading<'_>,
     gathered: &mut Gathered,
 ) -> mysql_async::Result<()> {
-    let mut result = QueryResult::<'_, '_, P>::new(&mut *conn);
+    let mut result = asked.await?;
     let mut is_open = false;
     loop {
         if !is_open {
             let Some(described) = result.columns() else {
-                break;
+                return Ok(());
             };
-            gathered.open(described, reading);
+            gathered.open(described, &reading);
             is_open = true;
         }
         // One call for all of them, so that the future stays small.
         match result.next().await? {
-            Some(row) => gathered.take(&row, reading),
+            Some(row) => gathered.take(&row, &reading),
             None => is_open = false,
         }
     }
-    drop(result);
-    if conn.last_ok_packet().is_none() {
-        // The error of a later statement is given to whoever asks for more.
-        let mut result = QueryResult::<'_, '_, P>::new(conn);
-        Box::pin(result.next()).await?;
-    }
-    Ok(())
 }
 
 impl Gathered {

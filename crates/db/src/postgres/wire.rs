@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zeroize::Zeroize;
@@ -24,9 +25,8 @@ use crate::{Error, Kind, Result};
 /// An outbox that has grown beyond this goes when it is empty.
 const KEPT: usize = 256 * 1024;
 
-/// So many looks in vain for an early answer are borne; then it is looked every so many times.
-const HOPE: u8 = 4;
-const LOOKS_AGAIN_AFTER: u8 = 32;
+/// A send that took so long was interrupted: by the server's being at work, as likely as not.
+const LONG_SEND: Duration = Duration::from_micros(10);
 
 /// After so many answers in a row that were there already, the next is waited for.
 const LONGEST_LUCK: u8 = 32;
@@ -51,12 +51,8 @@ pub(super) struct Wire {
     sent: bool,
     /// TLS may still keep some of what was sent to itself.
     unflushed: bool,
-    /// So many looks in vain are borne before it is looked only now and then.
-    hope: u8,
-    /// So many looks in a row found something.
+    /// So many looks for an early answer in a row found one.
     luck: u8,
-    /// How often it was not looked.
-    despair: u8,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
@@ -77,9 +73,7 @@ impl Wire {
             broken: false,
             sent: false,
             unflushed: false,
-            hope: HOPE,
             luck: 0,
-            despair: 0,
             send_error: None,
             round_trips: 0,
         }
@@ -231,15 +225,16 @@ impl Wire {
         if self.broken {
             return Poll::Ready(Err(error::broken()));
         }
-        let has_sent = !self.outbox.is_empty();
-        if self.send_error.is_none()
-            && let Poll::Ready(Err(wrong)) = self.poll_send(cx)
-        {
-            // What the server said before it went may tell why: that is read first.
-            self.send_error = Some(wrong);
-        }
-        if has_sent && self.outbox.is_empty() && self.is_there_already() {
-            return Poll::Ready(Ok(()));
+        let is_all_sent = self.outbox.is_empty() && !self.unflushed;
+        if !is_all_sent && self.send_error.is_none() {
+            let began = now();
+            if let Poll::Ready(Err(wrong)) = self.poll_send(cx) {
+                // What the server said before it went may tell why: that is read first.
+                self.send_error = Some(wrong);
+            }
+            if self.outbox.is_empty() && self.is_there_already(now() - began) {
+                return Poll::Ready(Ok(()));
+            }
         }
         match (self.poll_receive(cx), self.send_error.take()) {
             (Poll::Ready(Ok(())), wrong) => {
@@ -252,31 +247,22 @@ impl Wire {
         }
     }
 
-    /// Looks, right after sending, whether the answer is there: a server on the same machine may
-    /// have been at work while we were in the system call. It is done for as long as it pays, since
-    /// waiting for readiness costs more than a look, and a look in vain costs something too.
-    fn is_there_already(&mut self) -> bool {
+    /// Looks, after a send that took long, whether the answer is there: a server on the same machine
+    /// may have had the processor meanwhile. Waiting for what is there costs more than a look.
+    fn is_there_already(&mut self, send_took: Duration) -> bool {
         // Now and then it is waited for all the same, so that others get their turn.
-        if self.socket.is_tls() || self.luck >= LONGEST_LUCK {
+        if send_took < LONG_SEND || self.socket.is_tls() || self.luck >= LONGEST_LUCK {
             self.luck = 0;
             return false;
         }
-        if self.hope == 0 {
-            self.despair = self.despair.wrapping_add(1);
-            if !self.despair.is_multiple_of(LOOKS_AGAIN_AFTER) {
-                return false;
-            }
-        }
         match self.socket.try_read(self.inbox.room()) {
             Ok(read @ 1..) => {
-                self.hope = HOPE;
                 self.luck += 1;
                 self.inbox.note_read(read);
                 true
             }
             // The end and errors are for the one who waits.
             Ok(0) | Err(_) => {
-                self.hope = self.hope.saturating_sub(1);
                 self.luck = 0;
                 false
             }
@@ -390,6 +376,12 @@ impl Wire {
         let message = format!("the server does not keep to PostgreSQL's protocol: {what}");
         Error::new(Kind::ConnectionLost, message)
     }
+}
+
+/// How long a system call takes is measured by the machine's own time, whatever the pool's is.
+#[allow(clippy::disallowed_methods, reason = "no deadline is reckoned by it")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 impl Drop for Wire {
