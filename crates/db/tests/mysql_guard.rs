@@ -15,7 +15,7 @@ use cenote_testkit::poll::{Hand, drop_after, yield_now};
 use self::mysql_support::{Client, dsn, value};
 use self::servers::own::OwnServer;
 use self::servers::{
-    assert_whole, is_gone, is_running, own_database, quiet, soon, thread, threads_where,
+    assert_whole, is_gone, is_running, own_tables, quiet, session_id, soon, threads_where,
 };
 
 /// What the guard is there for. Should this ever fail, the client library has learned to look after
@@ -74,7 +74,7 @@ async fn dropped_at_every_poll<T>(db: &Db, mut call: impl AsyncFnMut() -> Result
 
 #[tokio::test]
 async fn whatever_is_dropped_at_whatever_poll_the_next_answer_is_the_next_tasks_own() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let many = "SELECT seq, REPEAT('x', 1000) FROM seq_1_to_500";
     dropped_at_every_poll(&db, async || db.query("SELECT 'other', 1", ()).await).await;
@@ -114,12 +114,12 @@ async fn a_dropped_query_is_killed_on_the_server_and_its_place_is_free() {
     ] {
         let admin = Db::open(&way).await.unwrap();
         let db = Db::builder(&way).max(1).open().await.unwrap();
-        let victim = thread(&db).await;
+        let victim = session_id(&db).await;
         let caller = db.clone();
         let task = cenote::spawn(async move { caller.query("SELECT SLEEP(3600)", ()).await });
         is_running(&admin, victim, "SELECT SLEEP(3600)").await;
         task.abort();
-        let next = soon("its place is free", thread(&db)).await;
+        let next = soon("its place is free", session_id(&db)).await;
         assert_ne!(next, victim);
         is_gone(&admin, victim).await;
         assert_whole(&db).await;
@@ -128,7 +128,7 @@ async fn a_dropped_query_is_killed_on_the_server_and_its_place_is_free() {
 
 #[tokio::test]
 async fn a_transaction_whose_call_was_dropped_is_gone_with_its_locks_before_its_place_is_free() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (id INT PRIMARY KEY)", ())
         .await
         .unwrap();
@@ -138,7 +138,7 @@ async fn a_transaction_whose_call_was_dropped_is_gone_with_its_locks_before_its_
     let task = cenote::spawn(async move {
         let tx = caller.begin().await?;
         tx.exec("INSERT INTO t VALUES (1)", ()).await?;
-        tell.send(thread(&caller).await).unwrap();
+        tell.send(session_id(&caller).await).unwrap();
         tx.query("SELECT SLEEP(3600)", ()).await?;
         tx.commit().await
     });
@@ -157,7 +157,7 @@ async fn a_transaction_whose_call_was_dropped_is_gone_with_its_locks_before_its_
 
 #[tokio::test]
 async fn in_its_transaction_a_dropped_call_dooms_all_that_follows() {
-    let db = own_database(|builder| builder.max(2)).await;
+    let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let error = db
         .transaction(async || {
@@ -187,14 +187,14 @@ async fn in_its_transaction_a_dropped_call_dooms_all_that_follows() {
 async fn a_stream_without_an_end_is_killed_when_it_is_dropped() {
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     let admin = Db::open(&dsn()).await.unwrap();
-    let victim = thread(&db).await;
+    let victim = session_id(&db).await;
     let endless = "SELECT a.seq, REPEAT('x', 1000) FROM seq_1_to_1000000 a, seq_1_to_1000000 b";
     let mut rows = db.stream(endless, ()).await.unwrap();
     for _ in 0..10 {
         assert!(rows.next().await.unwrap().is_some());
     }
     drop(rows);
-    let next = soon("its place is free", thread(&db)).await;
+    let next = soon("its place is free", session_id(&db)).await;
     assert_ne!(next, victim);
     is_gone(&admin, victim).await;
     assert_whole(&db).await;
@@ -203,19 +203,19 @@ async fn a_stream_without_an_end_is_killed_when_it_is_dropped() {
 #[tokio::test]
 async fn what_is_left_of_a_short_stream_is_read_and_its_connection_stays() {
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
-    let before = thread(&db).await;
+    let before = session_id(&db).await;
     let mut rows = db
         .stream("SELECT seq FROM seq_1_to_2000", ())
         .await
         .unwrap();
     assert!(rows.next().await.unwrap().is_some());
     drop(rows);
-    assert_eq!(thread(&db).await, before);
+    assert_eq!(session_id(&db).await, before);
 }
 
 #[tokio::test]
 async fn in_a_transaction_a_stream_that_is_dropped_is_read_to_its_end_and_hurts_nobody() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.transaction(async || {
         db.exec("INSERT INTO t VALUES (1)", ()).await?;
@@ -255,7 +255,7 @@ async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
     let db = Db::builder(&server.dsn()).max(2).open().await.unwrap();
     // Everybody who may, and the one who may when nobody else may.
     let mut others = Vec::new();
-    let victim = thread(&db).await;
+    let victim = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move { caller.query("SELECT SLEEP(3600)", ()).await });
     while let Ok(other) = mysql_support::connect(&server.dsn(), 0).await {
@@ -274,7 +274,7 @@ async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
 
 #[tokio::test]
 async fn many_tasks_that_are_dropped_anywhere_never_see_each_others_rows() {
-    let db = own_database(|builder| builder.max(4)).await;
+    let db = own_tables(|builder| builder.max(4)).await;
     let mut tasks = Vec::new();
     for n in 0..60_i64 {
         let db = db.clone();

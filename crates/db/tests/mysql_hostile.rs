@@ -15,7 +15,7 @@ use cenote_testkit::poll::Hand;
 
 use self::mysql_support::Client;
 use self::servers::own::OwnServer;
-use self::servers::own_database;
+use self::servers::own_tables;
 
 /// Makes a function of the application's own that leaves a variable behind.
 async fn make_leaky(db: &Db, name: &str) {
@@ -28,7 +28,7 @@ async fn make_leaky(db: &Db, name: &str) {
 /// the second must not find.
 #[tokio::test]
 async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     let schema: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
     let names = ["own", "`count`", "`now`", "`in`", "`format`", "`$abs`"];
     for name in names.into_iter().chain(["`1abs`", "any_value"]) {
@@ -74,7 +74,7 @@ async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written()
 
 #[tokio::test]
 async fn a_procedure_that_fails_as_a_stale_statement_does_is_not_run_again() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE paid (n INT)", ()).await.unwrap();
     // The server knows no such statement, and says so with the number of one that was forgotten: 1243.
     let sql = "CREATE PROCEDURE pay (n INT) BEGIN INSERT INTO paid VALUES (n); EXECUTE nobody; END";
@@ -91,7 +91,7 @@ async fn a_procedure_that_fails_as_a_stale_statement_does_is_not_run_again() {
 
 #[tokio::test]
 async fn a_global_transaction_that_was_left_open_reaches_nobody_else() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (a INT)", ()).await.unwrap();
     let xid = db
         .query_as_one::<String>("SELECT DATABASE()", ())
@@ -231,7 +231,7 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
 /// That a name is unknown may come from deep inside, when the session is another one already.
 #[tokio::test]
 async fn a_procedure_that_fails_over_an_unknown_table_leaves_nothing_in_the_session() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     let lock: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
     let work = format!("SET @leak = 1; DO GET_LOCK('{lock}', 0); SELECT * FROM nowhere;");
     let sql = format!("CREATE PROCEDURE work () BEGIN {work} END");
@@ -247,7 +247,7 @@ async fn a_procedure_that_fails_over_an_unknown_table_leaves_nothing_in_the_sess
 
 #[tokio::test]
 async fn a_commit_that_opens_another_transaction_is_noticed() {
-    let db = own_database(|builder| builder.max(2)).await;
+    let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.exec(
         "CREATE PROCEDURE sly () BEGIN COMMIT; START TRANSACTION; END",
@@ -282,7 +282,7 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
 
 #[tokio::test]
 async fn a_text_that_touches_the_session_leaves_its_transaction_and_savepoints_as_they_are() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.transaction(async || {
         db.exec("INSERT INTO t VALUES (1)", ()).await?;

@@ -15,6 +15,8 @@ mod closing;
 mod connections;
 mod coroutines;
 mod coverage;
+#[path = "../coverage_support/mod.rs"]
+mod coverage_support;
 mod deadlocks;
 mod doomed;
 mod errors;

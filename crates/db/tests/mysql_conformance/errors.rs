@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cenote::{Db, Error, Kind, Result, Violation};
 use tokio::sync::Barrier;
 
-use crate::servers::{free_port, soon, thread};
+use crate::servers::{free_port, session_id, soon};
 use crate::{insert, shop};
 
 /// D-core-016, D-core-017a, D-core-017b, D-core-029a, D-core-029c
@@ -41,14 +41,14 @@ async fn an_error_is_seen_by_its_own_task_and_by_no_other() {
     let fails = cenote::spawn(async move {
         inner.exec("DELETE FROM missing", ()).await.unwrap_err();
         assert_eq!(inner.last_sql_state(), "42S02");
-        thread(&inner.outside()).await
+        session_id(&inner.outside()).await
     });
     let id = soon("the task ends", fails).await.unwrap();
     let inner = db.clone();
     let other = cenote::spawn(async move {
         assert_eq!(inner.last_sql_state(), "00000");
         assert!(inner.last_error().is_none());
-        let same = thread(&inner).await;
+        let same = session_id(&inner).await;
         assert_eq!(inner.last_sql_state(), "00000");
         same
     });

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Result};
+use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use crate::servers::{dsn, is_gone, quiet, soon, thread, threads_where, until};
+use crate::servers::{dsn, is_gone, quiet, session_id, soon, threads_where, until};
 use crate::{counts, insert, numbers, shop, shop_with};
 
 /// D-core-001, D-my-024a, D-my-024b
@@ -26,58 +25,11 @@ async fn the_settings_of_the_pool_can_be_read_back() {
 async fn an_unpooled_handle_has_no_pool_and_one_connection_wherever_it_is_used() -> Result<()> {
     let db = shop_with(|builder| builder.unpooled()).await;
     assert!(db.pool().is_none());
-    let outside = thread(&db).await;
+    let outside = session_id(&db).await;
     let inner = db.clone();
-    let task = cenote::spawn(async move { thread(&inner).await });
+    let task = cenote::spawn(async move { session_id(&inner).await });
     assert_eq!(soon("the task ends", task).await.unwrap(), outside);
     Ok(())
-}
-
-/// D-core-003
-#[tokio::test]
-async fn the_handle_shows_the_universal_pool() {
-    let db = shop_with(|builder| builder.min(1).max(5)).await;
-    let pool: &Pool<Connections> = db.pool().unwrap();
-    assert_eq!((pool.status().max, pool.status().idle), (5, 1));
-}
-
-/// D-core-004a, D-core-004b, D-core-004c
-#[tokio::test]
-async fn tasks_at_once_have_connections_of_their_own() -> Result<()> {
-    let db = shop(3).await;
-    assert_eq!(db.status().total, 0);
-    let both = Arc::new(Barrier::new(2));
-    let tasks: Vec<_> = (0..2)
-        .map(|_| {
-            let (db, both) = (db.clone(), Arc::clone(&both));
-            cenote::spawn(async move {
-                let _pinned = db.pin().await?;
-                let mine = thread(&db).await;
-                both.wait().await;
-                Ok::<_, Error>(mine)
-            })
-        })
-        .collect();
-    let mut threads = Vec::new();
-    for task in tasks {
-        threads.push(soon("the task ends", task).await.unwrap()?);
-    }
-    assert_ne!(threads[0], threads[1]);
-    assert_eq!(db.status().total, 2);
-    Ok(())
-}
-
-/// D-core-008
-#[tokio::test]
-async fn persistent_and_pooled_is_refused_naming_both() {
-    let refused = Db::builder(&dsn()).persistent(true).open().await;
-    let error = refused.unwrap_err();
-    assert_eq!(error.kind(), Kind::Config);
-    let message = error.message();
-    assert!(
-        message.contains("persistent") && message.contains("pool"),
-        "{message}"
-    );
 }
 
 /// D-core-018a, D-core-018b
@@ -108,7 +60,7 @@ async fn a_task_may_end_in_a_transaction_while_the_handle_goes() -> Result<()> {
     let task = cenote::spawn(async move {
         let tx = inner.begin().await?;
         insert(&inner, 1).await?;
-        tell.send(thread(&inner).await).unwrap();
+        tell.send(session_id(&inner).await).unwrap();
         std::mem::forget(tx);
         Ok::<(), Error>(())
     });
@@ -138,32 +90,6 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
     Ok(())
 }
 
-/// D-my-023
-#[tokio::test]
-async fn ten_slow_tasks_never_use_more_than_three_connections() {
-    let db = shop(3).await;
-    let tasks: Vec<_> = (0..10)
-        .map(|_| {
-            let db = db.clone();
-            cenote::spawn(async move { db.query("SELECT SLEEP(0.05)", ()).await.map(drop) })
-        })
-        .collect();
-    let all_done = async {
-        for task in tasks {
-            soon("the task ends", task).await.unwrap().unwrap();
-        }
-    };
-    let mut all_done = std::pin::pin!(all_done);
-    let mut most = 0;
-    loop {
-        tokio::select! {
-            () = &mut all_done => break,
-            () = tokio::task::yield_now() => most = most.max(db.status().total),
-        }
-    }
-    assert_eq!((most, db.status().total), (3, 3));
-}
-
 /// D-my-010a, D-my-010b
 #[tokio::test]
 async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Result<()> {
@@ -176,7 +102,7 @@ async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Resu
                 db.exec("INSERT INTO own VALUES (1), (2), (3)", ()).await?;
                 let count: i64 = db.query_as_one("SELECT COUNT(*) FROM own", ()).await?;
                 assert_eq!(count, 3);
-                let id = thread(&db).await;
+                let id = session_id(&db).await;
                 if n % 2 == 0 {
                     db.close().await?;
                 }
@@ -200,7 +126,7 @@ async fn tasks_with_handles_of_their_own_have_connections_of_their_own() -> Resu
             let all = Arc::clone(&all);
             cenote::spawn(async move {
                 let db = Db::builder(&dsn()).unpooled().open().await?;
-                let id = thread(&db).await;
+                let id = session_id(&db).await;
                 all.wait().await;
                 Ok::<_, Error>(id)
             })

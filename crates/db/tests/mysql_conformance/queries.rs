@@ -3,7 +3,7 @@
 use cenote::{Db, Error, Result, named};
 
 use crate::servers::{dsn, soon};
-use crate::{numbers, shop};
+use crate::{insert, numbers, shop};
 
 /// D-my-001
 #[tokio::test]
@@ -82,5 +82,25 @@ async fn rows_are_read_by_name_by_position_as_structs_and_as_pairs() -> Result<(
     }
     assert_eq!(column, [10, 20]);
     assert_eq!(numbers(&db).await.len(), 2);
+    Ok(())
+}
+
+/// D-core-014, D-core-015: the id is in the result of the insert, so nobody has to ask later.
+#[tokio::test]
+async fn every_insert_tells_its_id_and_nothing_else_does() -> Result<()> {
+    let db = shop(3).await;
+    cenote::scope(async {
+        let statement = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
+        let one = statement.exec((1,)).await?.last_insert_id.unwrap();
+        let other = statement.exec((2,)).await?.last_insert_id.unwrap();
+        assert!(other > one);
+        Ok::<(), Error>(())
+    })
+    .await?;
+    assert!(insert(&db, 3).await?.last_insert_id.is_some());
+    let update = db.exec("UPDATE t SET n = 9 WHERE n = 3", ()).await?;
+    assert_eq!((update.rows_affected, update.last_insert_id), (1, None));
+    let nothing = db.exec("SELECT 1", ()).await?;
+    assert_eq!(nothing.last_insert_id, None);
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use cenote::{Db, Error, Kind, Result};
 
-use crate::servers::{quiet, soon, thread};
+use crate::servers::{quiet, session_id, soon};
 use crate::{insert, numbers, shop};
 
 /// Runs these in a task of their own, one after the other.
@@ -13,7 +13,7 @@ async fn in_a_task(db: &Db, statements: &[&'static str]) -> Result<i64> {
         for sql in statements {
             db.exec(sql, ()).await?;
         }
-        Ok::<_, Error>(thread(&db).await)
+        Ok::<_, Error>(session_id(&db).await)
     });
     soon("the task ends", task).await.unwrap()
 }
@@ -29,10 +29,10 @@ async fn a_transaction_begun_by_raw_sql_pins_its_connection() -> Result<()> {
     for begin in ["BEGIN", "/* x */ START TRANSACTION", "SET autocommit = 0"] {
         cenote::scope(async {
             db.exec(begin, ()).await?;
-            let id = thread(&db).await;
+            let id = session_id(&db).await;
             insert(&db, 1).await?;
             for _ in 0..3 {
-                assert_eq!(thread(&db).await, id);
+                assert_eq!(session_id(&db).await, id);
                 assert_eq!(in_transaction(&db).await?, 1);
             }
             assert!(db.in_transaction());
@@ -99,7 +99,7 @@ async fn what_a_task_does_to_its_session_is_there_for_it_and_for_nobody_after_it
     let inner = db.clone();
     let touches = cenote::spawn(async move {
         inner.exec("SET @x = 7", ()).await?;
-        let id = thread(&inner).await;
+        let id = session_id(&inner).await;
         inner.exec("SET sql_mode = ''", ()).await?;
         inner.exec("CREATE TEMPORARY TABLE own (n INT)", ()).await?;
         inner.exec("INSERT INTO own VALUES (1)", ()).await?;
@@ -109,13 +109,17 @@ async fn what_a_task_does_to_its_session_is_there_for_it_and_for_nobody_after_it
         let lock = "SELECT GET_LOCK(CONCAT('lock ', DATABASE()), 0)";
         assert_eq!(inner.query_as_one::<i64>(lock, ()).await?, 1);
         assert_eq!(inner.query_as_one::<i64>("SELECT @x", ()).await?, 7);
-        assert_eq!(thread(&inner).await, id, "it is pinned from the first on");
+        assert_eq!(
+            session_id(&inner).await,
+            id,
+            "it is pinned from the first on"
+        );
         Ok::<_, Error>(id)
     });
     let id = soon("the task ends", touches).await.unwrap()?;
     let inner = db.clone();
     let next = cenote::spawn(async move {
-        assert_eq!(thread(&inner).await, id, "cleaned, and not replaced");
+        assert_eq!(session_id(&inner).await, id, "cleaned, and not replaced");
         let x: Option<i64> = inner.query_as_one("SELECT @x", ()).await?;
         assert_eq!(x, None);
         let now: String = inner.query_as_one("SELECT @@sql_mode", ()).await?;
@@ -138,7 +142,7 @@ async fn a_reset_gives_back_the_database_and_the_character_set_of_the_dsn() -> R
     let before: String = db.query_as_one(ask, ()).await?;
     assert!(before.contains(" utf8mb4 utf8mb4 "), "{before}");
     let id = in_a_task(&db, &["SET @x = 7", "USE mysql", "SET NAMES latin1"]).await?;
-    assert_eq!(thread(&db).await, id, "the same connection");
+    assert_eq!(session_id(&db).await, id, "the same connection");
     assert_eq!(db.query_as_one::<String>(ask, ()).await?, before);
     assert_eq!(db.query_as_one::<Option<i64>>("SELECT @x", ()).await?, None);
     Ok(())

@@ -6,7 +6,7 @@ use cenote::{Db, Error, Kind};
 use tokio::task::JoinSet;
 
 use crate::servers::own::OwnServer;
-use crate::servers::{assert_whole, dsn, own_database, quiet, soon, thread};
+use crate::servers::{assert_whole, dsn, own_tables, quiet, session_id, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_fewer_places_than_the_pool_fails_some_and_serves_the_rest() {
@@ -45,7 +45,7 @@ async fn a_server_with_fewer_places_than_the_pool_fails_some_and_serves_the_rest
     let status = db.status();
     // One more than it says, for those who may do anything.
     assert!((1..=11).contains(&status.total), "{status}");
-    assert!(thread(&db).await > 0);
+    assert!(session_id(&db).await > 0);
 }
 
 #[tokio::test]
@@ -74,9 +74,9 @@ async fn a_user_with_few_connections_is_told_so_and_goes_on_with_those() {
 
 #[tokio::test]
 async fn a_packet_that_is_too_large_is_an_error_and_the_pool_stays_whole() {
-    let db = own_database(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n LONGTEXT)", ()).await.unwrap();
-    let before = thread(&db).await;
+    let before = session_id(&db).await;
     let limit: usize = db
         .query_as_one("SELECT @@max_allowed_packet", ())
         .await
@@ -97,7 +97,7 @@ async fn a_packet_that_is_too_large_is_an_error_and_the_pool_stays_whole() {
     outcome.unwrap();
     let rows: i64 = db.query_as_one("SELECT COUNT(*) FROM t", ()).await.unwrap();
     assert_eq!(rows, 2, "the transaction went on");
-    assert_eq!(thread(&db).await, before);
+    assert_eq!(session_id(&db).await, before);
     // What the server makes by itself is another matter: it says so and gives NULL.
     let made: Option<String> = db
         .query_as_one("SELECT REPEAT('x', @@max_allowed_packet + 1)", ())

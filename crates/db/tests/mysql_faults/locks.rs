@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cenote::{Db, Error, Kind, Violation};
 use tokio::sync::Barrier;
 
-use crate::servers::{assert_whole, own_database, soon};
+use crate::servers::{assert_whole, own_tables, soon};
 
 async fn accounts(max: usize) -> Db {
     let db =
-        own_database(|builder| builder.max(max).option("set.innodb_lock_wait_timeout", "1")).await;
+        own_tables(|builder| builder.max(max).option("set.innodb_lock_wait_timeout", "1")).await;
     db.exec("CREATE TABLE a (id INT PRIMARY KEY, n INT)", ())
         .await
         .unwrap();

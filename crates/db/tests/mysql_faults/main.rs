@@ -6,7 +6,8 @@
 mod killed;
 mod limits;
 mod locks;
-mod restarts;
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
+#[path = "../server_faults/mod.rs"]
+mod shared;
 mod stale;

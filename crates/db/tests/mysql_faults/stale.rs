@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use crate::servers::{assert_whole, dsn_at, own_database_at, port};
+use crate::servers::{assert_whole, dsn_at, own_tables_at, port};
 
 /// A way to the server on which the numbers of statements can be spoilt.
 struct Spoiler {
@@ -139,7 +139,7 @@ async fn a_statement_that_the_server_has_forgotten_is_prepared_again_once_and_no
 #[tokio::test]
 async fn in_a_transaction_a_forgotten_statement_is_an_error_and_the_transaction_goes_on() {
     let spoiler = Spoiler::new().await;
-    let db = own_database_at(&dsn_at(spoiler.port), |builder| builder.max(1)).await;
+    let db = own_tables_at(&dsn_at(spoiler.port), |builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let insert = async |n: i64| db.exec("INSERT INTO t VALUES (?)", (n,)).await;
     insert(0).await.unwrap();

@@ -1,15 +1,11 @@
 //! Connections that are lost: idle, in a statement, in a transaction, in a commit; and a server that goes
 //! under load.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use cenote::{Db, Kind};
 
-use cenote::{Db, Error, Kind};
-use tokio::task::JoinSet;
-
+use crate::servers::bank::Bank;
 use crate::servers::own::OwnServer;
-use crate::servers::{assert_whole, backend, is_running, quiet, soon, terminate, until};
+use crate::servers::{MAKE, assert_whole, is_running, kill, quiet, session_id, soon};
 use crate::sources::{own_schema, postgres_at, postgres_dsn};
 
 async fn admin() -> Db {
@@ -29,13 +25,13 @@ async fn open(max: usize) -> Db {
 async fn one_that_was_ended_while_it_was_idle_costs_one_call_at_most() {
     let (admin, db) = (admin().await, open(1).await);
     for _ in 0..3 {
-        let ended = backend(&db).await;
-        terminate(&admin, ended).await;
+        let ended = session_id(&db).await;
+        kill(&admin, ended).await;
         match db.exec("SELECT 1", ()).await {
             Ok(_) => {}
             Err(error) => assert!(error.is_connection_lost(), "{error:?}"),
         }
-        assert_ne!(backend(&db).await, ended);
+        assert_ne!(session_id(&db).await, ended);
     }
     assert_whole(&db).await;
 }
@@ -43,16 +39,16 @@ async fn one_that_was_ended_while_it_was_idle_costs_one_call_at_most() {
 #[tokio::test]
 async fn one_that_is_ended_in_a_statement_is_lost_and_replaced() {
     let (admin, db) = (admin().await, open(1).await);
-    let ended = backend(&db).await;
+    let ended = session_id(&db).await;
     let statement = db.exec("SELECT pg_catalog.pg_sleep(60)", ());
     let killing = async {
         is_running(&admin, ended, "SELECT pg_catalog.pg_sleep").await;
-        terminate(&admin, ended).await;
+        kill(&admin, ended).await;
     };
     let (done, ()) = soon("it fails", async { tokio::join!(statement, killing) }).await;
     let error = done.unwrap_err();
     assert!(error.is_connection_lost(), "{error:?}");
-    assert_ne!(backend(&db).await, ended);
+    assert_ne!(session_id(&db).await, ended);
     assert_whole(&db).await;
 }
 
@@ -62,8 +58,8 @@ async fn one_that_is_ended_in_a_transaction_takes_it_along_and_nothing_runs_outs
     let lost = db
         .transaction(async || {
             db.exec("INSERT INTO t VALUES (1)", ()).await?;
-            let ended = backend(&db).await;
-            terminate(&admin, ended).await;
+            let ended = session_id(&db).await;
+            kill(&admin, ended).await;
             let first = db.exec("INSERT INTO t VALUES (2)", ()).await.unwrap_err();
             assert!(first.is_connection_lost(), "{first:?}");
             let next = db.exec("INSERT INTO t VALUES (3)", ()).await.unwrap_err();
@@ -102,96 +98,26 @@ async fn one_that_is_ended_in_a_commit_leaves_its_outcome_unknown() {
     let (told, mut ended) = tokio::sync::watch::channel(0);
     let committing = db.transaction(async || {
         db.exec("INSERT INTO t VALUES (1)", ()).await?;
-        told.send_replace(backend(&db).await);
+        told.send_replace(session_id(&db).await);
         Ok(())
     });
     let killing = async {
         let ended = *ended.wait_for(|ended| *ended != 0).await.unwrap();
         is_running(&admin, ended, "COMMIT").await;
-        terminate(&admin, ended).await;
+        kill(&admin, ended).await;
     };
     let (done, ()) = soon("it fails", async { tokio::join!(committing, killing) }).await;
     assert_eq!(done.unwrap_err().kind(), Kind::OutcomeUnknown);
     assert_whole(&db).await;
 }
 
-const ACCOUNTS: i64 = 20;
-
-async fn transfer(db: &Db, from: i64, to: i64) -> Result<(), Error> {
-    db.transaction(async || {
-        // In one order, so that no two wait for each other.
-        for id in [from.min(to), from.max(to)] {
-            let change = if id == from { -1_i64 } else { 1 };
-            let sql = "UPDATE account SET balance = balance + ? WHERE id = ?";
-            db.exec(sql, (change, id)).await?;
-        }
-        Ok(())
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_goes_under_load_and_comes_back_loses_no_cent() {
-    // What it says is committed has to be so when it is gone.
-    let mut server = OwnServer::start(&["synchronous_commit=on"]).await;
+    let mut server = OwnServer::start(MAKE.durable).await;
     let dsn = format!(
         "{};UID=cenote;PWD=cenote-secret",
         postgres_at(server.port())
     );
-    let db = Db::builder(&dsn)
-        .max(4)
-        .connect_timeout(Duration::from_secs(2))
-        .open()
-        .await
-        .unwrap();
-    db.exec("CREATE TABLE account (id INT PRIMARY KEY, balance INT)", ())
-        .await
-        .unwrap();
-    let rows = (0..ACCOUNTS).map(|id| (id, 100_i64));
-    db.exec_many("INSERT INTO account VALUES (?, ?)", rows)
-        .await
-        .unwrap();
-    let (done, over) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
-    let mut tasks = JoinSet::new();
-    for task in 0..12 {
-        let (db, done, over) = (db.clone(), Arc::clone(&done), Arc::clone(&over));
-        tasks.spawn(cenote::scope(async move {
-            let mut n = task;
-            // Relaxed: they are only looked at.
-            while !over.load(Ordering::Relaxed) {
-                n = (n * 31 + 7) % ACCOUNTS;
-                match transfer(&db, n, (n + 1 + task) % ACCOUNTS).await {
-                    Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
-                    Err(_) => tokio::task::yield_now().await,
-                }
-            }
-        }));
-    }
-    for _ in 0..2 {
-        let before = done.load(Ordering::Relaxed);
-        until("money moves", async || {
-            done.load(Ordering::Relaxed) > before + 50
-        })
-        .await;
-        server.crash().await;
-        server.start_again().await;
-    }
-    let before = done.load(Ordering::Relaxed);
-    until("money moves", async || {
-        done.load(Ordering::Relaxed) > before + 50
-    })
-    .await;
-    over.store(true, Ordering::Relaxed);
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
-    }
-    assert_whole(&db).await;
-    let sum: i64 = db
-        .query_as_one("SELECT sum(balance)::int8 FROM account", ())
-        .await
-        .unwrap();
-    assert_eq!(sum, ACCOUNTS * 100);
+    let bank = Bank::open(Db::builder(&dsn).max(4), |_| true).await;
+    bank.survives(&mut server, OwnServer::crash).await;
 }

@@ -3,64 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Result};
+use cenote::{Db, Kind, Result};
 use tokio::sync::Barrier;
 
 use crate::servers::proxy::Proxy;
-use crate::servers::{backend, dsn, port, quiet, soon, until};
-use crate::{counts, insert, numbers, shop, shop_with};
-
-/// D-pg-005
-#[tokio::test]
-async fn the_handle_shows_the_universal_pool() -> Result<()> {
-    let db = shop(5).await;
-    let pool: &Pool<Connections> = db.pool().unwrap();
-    assert_eq!((pool.status().max, pool.status().total), (5, 0));
-    Ok(())
-}
-
-/// D-pg-006
-#[tokio::test]
-async fn tasks_at_once_have_backends_of_their_own() -> Result<()> {
-    let db = shop(3).await;
-    assert_eq!(db.status().total, 0);
-    let both = Arc::new(Barrier::new(2));
-    let tasks: Vec<_> = (0..2)
-        .map(|_| {
-            let (db, both) = (db.clone(), Arc::clone(&both));
-            cenote::spawn(async move {
-                let _pinned = db.pin().await?;
-                let mine = backend(&db).await;
-                both.wait().await;
-                Ok::<_, Error>(mine)
-            })
-        })
-        .collect();
-    let mut pids = Vec::new();
-    for task in tasks {
-        pids.push(soon("the task ends", task).await.unwrap()?);
-    }
-    assert_ne!(pids[0], pids[1]);
-    assert_eq!(db.status().total, 2);
-    Ok(())
-}
-
-/// D-pg-010
-#[tokio::test]
-async fn persistent_and_pooled_is_refused_naming_both() {
-    let error = Db::builder(&dsn())
-        .persistent(true)
-        .open()
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), Kind::Config);
-    let message = error.message();
-    assert!(
-        message.contains("persistent") && message.contains("pool"),
-        "{message}"
-    );
-}
+use crate::servers::{dsn, is_gone, port, quiet, session_id, soon, until};
+use crate::{counts, insert, numbers, shop};
 
 /// D-pg-016, D-pg-026a, D-pg-026b, D-pg-s007
 #[tokio::test]
@@ -73,13 +21,13 @@ async fn an_error_is_seen_by_its_own_task_and_by_no_other() -> Result<()> {
         assert!(error.message().contains("missing"), "{error}");
         assert_eq!(inner.last_sql_state(), "42P01");
         assert_eq!(inner.last_error().unwrap().sql_state(), Some("42P01"));
-        backend(&inner.outside()).await
+        session_id(&inner.outside()).await
     });
     let pid = soon("the task ends", fails).await.unwrap();
     let inner = db.clone();
     let other = cenote::spawn(async move {
         assert_eq!(inner.last_sql_state(), "00000");
-        let same = backend(&inner).await;
+        let same = session_id(&inner).await;
         assert_eq!(inner.last_sql_state(), "00000");
         same
     });
@@ -139,14 +87,8 @@ async fn a_task_finishes_its_query_though_the_others_have_dropped_the_handle() -
     drop(db);
     go_on.send(()).unwrap();
     let pid = soon("the task ends", task).await.unwrap()?[0];
-    until(
-        "its connection is closed with the last handle",
-        async || {
-            let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
-            admin.query_as_one::<i64>(sql, (pid,)).await.unwrap() == 0
-        },
-    )
-    .await;
+    // Closed with the last handle.
+    is_gone(&admin, pid).await;
     Ok(())
 }
 
@@ -207,7 +149,7 @@ async fn healthy_connections_survive_their_checks_and_the_handle_may_go_meanwhil
         .open()
         .await?;
     assert_eq!(db.status().total, 2);
-    let first = backend(&db).await;
+    let first = session_id(&db).await;
     assert!(first > 0);
     // Nobody but the checks sends anything now.
     let before = proxy.carried();
@@ -236,32 +178,5 @@ async fn thirty_tasks_that_write_lose_no_row() -> Result<()> {
     }
     let stored = numbers(&db).await;
     assert_eq!((stored.len(), stored.iter().sum::<i64>()), (30, 465));
-    Ok(())
-}
-
-/// D-pg-032
-#[tokio::test]
-async fn ten_slow_tasks_never_use_more_than_three_connections() -> Result<()> {
-    let db = shop_with(|builder| builder.max(3)).await;
-    let tasks: Vec<_> = (0..10)
-        .map(|_| {
-            let db = db.clone();
-            cenote::spawn(async move { db.query("SELECT pg_sleep(0.05)", ()).await.map(drop) })
-        })
-        .collect();
-    let all_done = async {
-        for task in tasks {
-            soon("the task ends", task).await.unwrap().unwrap();
-        }
-    };
-    let mut all_done = std::pin::pin!(all_done);
-    let mut most = 0;
-    loop {
-        tokio::select! {
-            () = &mut all_done => break,
-            () = tokio::task::yield_now() => most = most.max(db.status().total),
-        }
-    }
-    assert_eq!((most, db.status().total), (3, 3));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use cenote::{Db, Error, Result, named};
 
-use crate::servers::{backend, dsn, soon, unique, until};
+use crate::servers::{dsn, session_id, soon, unique, until};
 use crate::{insert, numbers, shop};
 
 /// D-pg-002a, D-pg-s001
@@ -135,5 +135,5 @@ async fn three_slow_queries_run_at_the_same_time() {
         task.abort();
     }
     crate::servers::quiet(&db).await;
-    assert!(backend(&db).await > 0);
+    assert!(session_id(&db).await > 0);
 }

@@ -1,68 +1,9 @@
-//! Statements that live, and what they pin.
+//! Prepared statements.
 
 use cenote::{Error, Result};
 
-use crate::servers::{backend, soon};
-use crate::{counts, insert, numbers, shop};
-
-const PID: &str = "SELECT pg_backend_pid()::int8";
-
-/// D-pg-011
-#[tokio::test]
-async fn live_statements_of_a_task_share_one_backend() -> Result<()> {
-    let db = shop(3).await;
-    cenote::scope(async {
-        let one = db.prepare(PID).await?;
-        let two = db.prepare("SELECT pg_backend_pid()::int8 + 0").await?;
-        let pids: (Vec<i64>, Vec<i64>) = (one.query_as(()).await?, two.query_as(()).await?);
-        assert_eq!(pids.0, pids.1);
-        let insert = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
-        let select = db.prepare("SELECT n FROM t").await?;
-        insert.exec((7,)).await?;
-        assert_eq!(select.query_as::<i64>(()).await?, [7]);
-        assert_eq!(db.status().total, 1);
-        Ok(())
-    })
-    .await
-}
-
-/// D-pg-012
-#[tokio::test]
-async fn dropping_one_statement_leaves_the_other_and_its_backend() -> Result<()> {
-    let db = shop(3).await;
-    cenote::scope(async {
-        let one = db.prepare(PID).await?;
-        let mine: Vec<i64> = one.query_as(()).await?;
-        let two = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
-        drop(one);
-        two.exec((1,)).await?;
-        assert_eq!(backend(&db).await, mine[0]);
-        Ok::<(), Error>(())
-    })
-    .await?;
-    assert_eq!(numbers(&db).await, [1]);
-    Ok(())
-}
-
-/// D-pg-013
-#[tokio::test]
-async fn the_connection_goes_back_with_the_last_statement() -> Result<()> {
-    let db = shop(3).await;
-    assert_eq!(db.status().idle, 0);
-    cenote::scope(async {
-        let one = db.prepare(PID).await?;
-        let two = db.prepare(PID).await?;
-        assert_eq!(db.status().idle, 0);
-        drop(one);
-        assert_eq!(db.status().idle, 0);
-        drop(two);
-        assert_eq!(db.status().idle, 1);
-        Ok::<(), Error>(())
-    })
-    .await?;
-    assert_eq!(db.status().idle, 1);
-    Ok(())
-}
+use crate::servers::soon;
+use crate::{numbers, shop};
 
 /// D-pg-018a
 #[tokio::test]
@@ -117,23 +58,5 @@ async fn two_tasks_that_prepare_at_once_both_store_their_rows() -> Result<()> {
         soon("the task ends", task).await.unwrap()?;
     }
     assert_eq!(numbers(&db).await, [1, 2]);
-    Ok(())
-}
-
-/// D-pg-009
-#[tokio::test]
-async fn the_numbers_follow_a_live_statement() -> Result<()> {
-    let db = shop(3).await;
-    assert_eq!(counts(&db), (0, 0, 0));
-    cenote::scope(async {
-        let statement = db.prepare(PID).await?;
-        statement.query(()).await?;
-        assert_eq!(counts(&db), (1, 0, 1));
-        Ok::<(), Error>(())
-    })
-    .await?;
-    assert_eq!(counts(&db), (1, 1, 0));
-    insert(&db, 1).await?;
-    assert_eq!(counts(&db), (1, 1, 0));
     Ok(())
 }

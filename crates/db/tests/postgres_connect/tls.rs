@@ -6,7 +6,7 @@ use crate::servers::own::OwnServer;
 use crate::servers::proxy::Proxy;
 use crate::servers::scripted::{Client, Scripted};
 use crate::servers::{
-    WHO, backend, dsn_with, is_running, port, quiet, refused, schema, second_port, soon,
+    WHO, dsn_with, is_running, own_tables, port, quiet, refused, second_port, session_id, soon,
     standby_port, tls_file,
 };
 
@@ -158,7 +158,7 @@ async fn a_certificate_that_signed_itself_can_be_trusted_itself() {
         &format!("ssl_key_file={}", tls_file("itself.key")),
     ])
     .await;
-    let dsn = server.dsn();
+    let dsn = server.dsn().replace(";sslmode=disable", "");
     let itself = tls_file("itself.crt");
     for mode in ["require", "verify-ca", "verify-full"] {
         let trusting = format!("{dsn};sslmode={mode};sslrootcert={itself}");
@@ -260,13 +260,13 @@ async fn a_dropped_call_is_cancelled_through_tls_as_well() {
     let dsn = proxy.dsn().replace("sslmode=disable", "sslmode=require");
     let db = Db::builder(&dsn).max(1).open().await.unwrap();
     let admin = Db::open(&dsn_with("")).await.unwrap();
-    let before = backend(&db).await;
+    let before = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move { caller.query("SELECT pg_sleep(600)", ()).await });
     is_running(&admin, before, "SELECT pg_sleep(600)").await;
     task.abort();
     quiet(&db).await;
-    assert_eq!(backend(&db).await, before, "cancelled, and fit for use");
+    assert_eq!(session_id(&db).await, before, "cancelled, and fit for use");
     // One connection for the session, one at least for the cancel: nobody says anything in the
     // clear but that TLS is wanted.
     let greetings = proxy.greetings();
@@ -278,7 +278,7 @@ async fn a_dropped_call_is_cancelled_through_tls_as_well() {
 
 #[tokio::test]
 async fn much_goes_through_tls_in_both_directions_at_once() {
-    let db = schema(|builder| builder.max(1).option("sslmode", "require")).await;
+    let db = own_tables(|builder| builder.max(1).option("sslmode", "require")).await;
     db.exec("CREATE TABLE t (id int8, filler text)", ())
         .await
         .unwrap();

@@ -5,8 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod garbage;
-mod restarts;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
+#[path = "../server_faults/mod.rs"]
+mod shared;
 mod silence;
 mod terminated;

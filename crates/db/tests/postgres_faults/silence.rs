@@ -7,7 +7,9 @@ use cenote::{Db, Error, Kind};
 use crate::servers::own::send;
 use crate::servers::proxy::Proxy;
 use crate::servers::scripted::{Client, Scripted, message};
-use crate::servers::{assert_whole, backend, dsn, is_running, port, quiet, schema_at, soon, until};
+use crate::servers::{
+    assert_whole, dsn, is_gone, is_running, own_tables_at, port, quiet, session_id, soon,
+};
 
 const CLEANUP: Duration = Duration::from_millis(300);
 
@@ -59,7 +61,7 @@ async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_
         .open()
         .await
         .unwrap();
-    let before = backend(&db).await;
+    let before = session_id(&db).await;
     proxy.freeze(true);
     let call = db.query_as_one::<i64>("SELECT 1::int8", ());
     let waited = tokio::time::timeout(Duration::from_millis(50), call).await;
@@ -68,13 +70,13 @@ async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_
     assert_eq!(db.status().total, 0, "it could not be settled in time");
     proxy.freeze(false);
     assert_whole(&db).await;
-    assert_ne!(backend(&db).await, before);
+    assert_ne!(session_id(&db).await, before);
 }
 
 #[tokio::test]
 async fn a_commit_into_a_silent_network_can_be_given_up_and_its_place_is_free() {
     let proxy = Proxy::new(port()).await;
-    let db = schema_at(&proxy.dsn(), |builder| {
+    let db = own_tables_at(&proxy.dsn(), |builder| {
         builder.max(1).cleanup_timeout(CLEANUP)
     })
     .await;
@@ -103,7 +105,7 @@ async fn a_backend_that_does_not_react_to_a_cancel_is_given_up_within_the_deadli
         .open()
         .await
         .unwrap();
-    let process = backend(&db).await;
+    let process = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move {
         caller.query("SELECT pg_sleep(600)", ()).await?;
@@ -116,12 +118,7 @@ async fn a_backend_that_does_not_react_to_a_cancel_is_given_up_within_the_deadli
     assert_eq!(db.status().total, 0, "the connection was given up");
     assert_whole(&db).await;
     send("CONT", &process.to_string());
-    until("the server is rid of it", async || {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
-        let left: i64 = admin.query_as_one(sql, (process,)).await.unwrap();
-        left == 0
-    })
-    .await;
+    is_gone(&admin, process).await;
 }
 
 #[tokio::test]
@@ -132,13 +129,13 @@ async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
         .open()
         .await
         .unwrap();
-    let before = backend(&db).await;
+    let before = session_id(&db).await;
     let slow = db.query("SELECT pg_sleep(600)", ());
     let error = soon("the limit ends it", slow).await.unwrap_err();
     assert_eq!(error.kind(), Kind::StatementTimeout, "{error:?}");
     quiet(&db).await;
     assert_eq!(
-        backend(&db).await,
+        session_id(&db).await,
         before,
         "cancelled, drained, and fit for use"
     );
@@ -148,7 +145,7 @@ async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
 #[tokio::test]
 async fn a_commit_past_the_statement_limit_is_given_up_as_unknown() {
     let proxy = Proxy::new(port()).await;
-    let db = schema_at(&proxy.dsn(), |builder| {
+    let db = own_tables_at(&proxy.dsn(), |builder| {
         builder
             .max(1)
             .cleanup_timeout(CLEANUP)

@@ -1,121 +1,11 @@
 //! Backends that the server ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use cenote::pool::{Runtime, Task, TokioRuntime};
 use cenote::{Db, Error, Kind};
 
 use crate::servers::{
-    assert_whole, backend, dsn, dsn_with, is_running, quiet, schema, soon, terminate, unix_dsn,
+    assert_whole, dsn, is_gone, is_running, kill, own_tables, quiet, session_id, soon,
 };
-
-/// Tokio's time, but for how long connections have been idle: that can be moved ahead.
-#[derive(Clone)]
-struct Ahead {
-    tokio: Arc<TokioRuntime>,
-    ahead: Arc<AtomicU64>,
-}
-
-impl Ahead {
-    fn new() -> Self {
-        Ahead {
-            tokio: Arc::new(TokioRuntime::new()),
-            ahead: Arc::default(),
-        }
-    }
-
-    fn advance(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap();
-        self.ahead.fetch_add(nanos, Ordering::Relaxed);
-    }
-}
-
-impl Runtime for Ahead {
-    fn now(&self) -> Instant {
-        self.tokio.now()
-    }
-
-    fn coarse_now(&self) -> u64 {
-        self.tokio.coarse_now() + self.ahead.load(Ordering::Relaxed)
-    }
-
-    fn sleep(&self, until: Instant) -> Task {
-        self.tokio.sleep(until)
-    }
-
-    fn spawn(&self, task: Task) {
-        self.tokio.spawn(task);
-    }
-}
-
-async fn admin() -> Db {
-    Db::open(&dsn()).await.unwrap()
-}
-
-#[tokio::test]
-async fn one_that_was_ended_while_it_was_idle_is_seen_before_it_is_handed_out() {
-    let admin = admin().await;
-    for way in [
-        dsn_with("sslmode=disable"),
-        dsn_with("sslmode=require"),
-        unix_dsn(),
-    ] {
-        let time = Ahead::new();
-        let db = Db::builder(&way)
-            .max(1)
-            .runtime(time.clone())
-            .open()
-            .await
-            .unwrap();
-        for _ in 0..5 {
-            let ended = backend(&db).await;
-            terminate(&admin, ended).await;
-            time.advance(Duration::from_secs(1));
-            assert_ne!(backend(&db).await, ended);
-        }
-        // One that lives is not replaced by being looked at.
-        let lives = backend(&db).await;
-        time.advance(Duration::from_secs(1));
-        assert_eq!(backend(&db).await, lives);
-        assert_whole(&db).await;
-    }
-}
-
-#[tokio::test]
-async fn one_that_was_ended_a_moment_ago_fails_at_most_one_call_and_says_why() {
-    let admin = admin().await;
-    let db = Db::builder(&dsn()).max(1).open().await.unwrap();
-    for _ in 0..5 {
-        let ended = backend(&db).await;
-        terminate(&admin, ended).await;
-        if let Err(error) = soon("the call ends", db.ping()).await {
-            assert_eq!(error.kind(), Kind::ConnectionLost, "{error:?}");
-            assert_eq!(error.sql_state(), Some("57P01"), "{error:?}");
-        }
-        assert_ne!(backend(&db).await, ended);
-    }
-    assert_whole(&db).await;
-}
-
-#[tokio::test]
-async fn one_that_is_ended_in_a_query_fails_it_with_the_servers_words() {
-    let admin = admin().await;
-    let db = Db::builder(&dsn()).max(2).open().await.unwrap();
-    let process = backend(&db).await;
-    let caller = db.clone();
-    let task = cenote::spawn(async move {
-        caller.query("SELECT pg_sleep(600)", ()).await?;
-        Ok::<(), Error>(())
-    });
-    is_running(&admin, process, "SELECT pg_sleep(600)").await;
-    terminate(&admin, process).await;
-    let error = soon("the query fails", task).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::ConnectionLost);
-    assert_eq!(error.sql_state(), Some("57P01"), "{error:?}");
-    assert_whole(&db).await;
-}
+use crate::shared::killed::admin;
 
 #[tokio::test]
 async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
@@ -125,7 +15,7 @@ async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
                FROM generate_series(1, 1000000)";
     let mut stream = db.stream(sql, ()).await.unwrap();
     let first = soon("a row comes", stream.next()).await.unwrap().unwrap();
-    terminate(&admin, first.get("pid").unwrap()).await;
+    kill(&admin, first.get("pid").unwrap()).await;
     let ended = soon("the stream ends", async {
         loop {
             match stream.next().await {
@@ -142,38 +32,9 @@ async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn one_that_is_ended_in_a_transaction_fails_all_that_is_left_of_it() {
-    let admin = admin().await;
-    let db = schema(|builder| builder.max(2)).await;
-    db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
-    let inner = db.clone();
-    let outcome = cenote::scope(async {
-        let tx = inner.begin().await?;
-        tx.exec("INSERT INTO t VALUES (1)", ()).await?;
-        let process = backend(&inner).await;
-        terminate(&admin, process).await;
-        for _ in 0..3 {
-            let error = tx.exec("INSERT INTO t VALUES (2)", ()).await.unwrap_err();
-            assert!(error.is_connection_lost(), "{error:?}");
-            let error = inner
-                .exec("INSERT INTO t VALUES (3)", ())
-                .await
-                .unwrap_err();
-            assert!(error.is_connection_lost(), "{error:?}");
-        }
-        tx.commit().await
-    });
-    let error = soon("it ends", outcome).await.unwrap_err();
-    assert!(error.is_connection_lost(), "{error:?}");
-    assert_whole(&db).await;
-    let rows: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
-    assert_eq!(rows, 0, "nothing ran outside the transaction");
-}
-
-#[tokio::test]
 async fn one_that_is_ended_during_a_commit_leaves_an_unknown_outcome() {
     let admin = admin().await;
-    let db = schema(|builder| builder.max(2)).await;
+    let db = own_tables(|builder| builder.max(2)).await;
     // A trigger that is put off to the commit, and takes long there.
     let set_up = "CREATE TABLE t (n int);
          CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
@@ -186,12 +47,12 @@ async fn one_that_is_ended_during_a_commit_leaves_an_unknown_outcome() {
     let task = cenote::spawn(async move {
         let tx = caller.begin().await?;
         tx.exec("INSERT INTO t VALUES (1)", ()).await?;
-        tell.send(backend(&caller).await).unwrap();
+        tell.send(session_id(&caller).await).unwrap();
         tx.commit().await
     });
     let process = told.await.unwrap();
     is_running(&admin, process, "COMMIT").await;
-    terminate(&admin, process).await;
+    kill(&admin, process).await;
     let error = soon("the commit fails", task).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::OutcomeUnknown, "{error:?}");
     assert_eq!(error.sql_state(), Some("57P01"), "{error:?}");
@@ -209,7 +70,7 @@ async fn one_that_is_ended_during_a_commit_leaves_an_unknown_outcome() {
 async fn a_query_that_somebody_else_cancels_fails_and_keeps_its_connection() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
-    let process = backend(&db).await;
+    let process = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move {
         caller.query("SELECT pg_sleep(600)", ()).await?;
@@ -224,7 +85,7 @@ async fn a_query_that_somebody_else_cancels_fails_and_keeps_its_connection() {
         (error.kind(), error.sql_state()),
         (Kind::Database, Some("57014"))
     );
-    assert_eq!(backend(&db).await, process);
+    assert_eq!(session_id(&db).await, process);
     assert_whole(&db).await;
 }
 
@@ -240,13 +101,8 @@ async fn a_transaction_that_idles_longer_than_the_server_allows_is_lost_with_its
     let inner = db.clone();
     let outcome = cenote::scope(async {
         let tx = inner.begin().await?;
-        let process = backend(&inner).await;
-        crate::servers::until("the server ends it", async || {
-            let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
-            let left: i64 = admin.query_as_one(sql, (process,)).await.unwrap();
-            left == 0
-        })
-        .await;
+        let process = session_id(&inner).await;
+        is_gone(&admin, process).await;
         tx.exec("SELECT 1", ()).await?;
         tx.commit().await
     });

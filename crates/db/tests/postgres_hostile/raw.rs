@@ -2,7 +2,7 @@
 
 use cenote::{Db, Kind};
 
-use crate::servers::{schema, soon};
+use crate::servers::{own_tables, soon};
 
 /// A handle with a table, and in its scope a transaction that has failed after a row was written.
 async fn failed(db: &Db) {
@@ -12,7 +12,7 @@ async fn failed(db: &Db) {
 }
 
 async fn handle() -> Db {
-    let db = schema(|builder| builder.max(2)).await;
+    let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
     db
 }
@@ -49,7 +49,7 @@ async fn whatever_ends_a_failed_transaction_does_not_say_that_it_was_committed()
 /// What one task leaves behind in a session, the next does not find.
 #[tokio::test]
 async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
-    let db = schema(|builder| builder.max(1)).await;
+    let db = own_tables(|builder| builder.max(1)).await;
     db.exec(
         "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
          $$ SELECT pg_catalog.set_config('TimeZone', 'Asia/Tokyo', false) $$",

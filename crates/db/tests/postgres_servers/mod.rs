@@ -1,4 +1,4 @@
-//! The servers that the tests of the PostgreSQL driver talk to, and what they have in common.
+//! The servers that the tests of the PostgreSQL driver talk to.
 //!
 //! `ci/postgres.sh` starts them and says where they are; its first lines tell what each is. A
 //! server that a test kills is its [own](own::OwnServer), bad networks are a
@@ -7,50 +7,28 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
-pub(crate) mod own;
 pub(crate) mod proxy;
 pub(crate) mod scripted;
+#[path = "../server_support/mod.rs"]
+mod support;
 
-use std::collections::hash_map::RandomState;
-use std::future::Future;
-use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use cenote::{Db, Error, Kind, Result};
 
-use cenote::{Builder, Db, Error};
+pub(crate) use self::support::*;
 
-/// How long anything may take before a test fails instead of hanging.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const MAKE: Make = Make {
+    driver: "pgsql",
+    variables: "CENOTE_TEST_POSTGRES",
+    space: ("SCHEMA", "search_path"),
+    counter: "int8 GENERATED ALWAYS AS IDENTITY",
+    settles: true,
+    durable: &["synchronous_commit=on"],
+    is_ready: "ready to accept connections",
+    crash: "QUIT",
+    stop: "INT",
+};
 
-/// What `ci/postgres.sh` says.
-pub(crate) fn told(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| {
-        panic!(
-            "{name} is not set; run ci/test.sh, or ci/postgres.sh run -- cargo test -p cenote \
-             --features postgres"
-        )
-    })
-}
-
-/// The primary, by TCP, as a superuser.
-pub(crate) fn dsn() -> String {
-    told("CENOTE_TEST_POSTGRES")
-}
-
-/// The same server by its Unix socket.
-pub(crate) fn unix_dsn() -> String {
-    told("CENOTE_TEST_POSTGRES_UNIX")
-}
-
-/// The primary by TCP, with more options.
-pub(crate) fn dsn_with(options: &str) -> String {
-    format!("{};{options}", dsn())
-}
-
-pub(crate) fn port() -> u16 {
-    told("CENOTE_TEST_POSTGRES_PORT").parse().unwrap()
-}
+pub(crate) const SESSION_ID: &str = "SELECT pg_backend_pid()::int8";
 
 /// The server that writes nothing by default.
 pub(crate) fn second_port() -> u16 {
@@ -67,145 +45,58 @@ pub(crate) fn sockets() -> String {
     told("CENOTE_TEST_POSTGRES_SOCKETS")
 }
 
-/// A file that has to do with TLS: `ca.crt`, `stranger.crt` …
-pub(crate) fn tls_file(name: &str) -> String {
-    let folder = PathBuf::from(told("CENOTE_TEST_POSTGRES_TLS"));
-    folder.join(name).display().to_string()
-}
-
-/// The superuser of all of them, as options of a DSN.
-pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
-
-/// A port of this machine where nobody listens.
-pub(crate) fn free_port() -> u16 {
-    // Below those that outgoing connections get.
-    loop {
-        let drawn = RandomState::new().build_hasher().finish() % 15_000;
-        let port = 15_000 + u16::try_from(drawn).unwrap();
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// A name that nothing else on the server has.
-pub(crate) fn unique(what: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: it only has to be unique.
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{what}_{}_{n}", std::process::id())
-}
-
-/// Fails a test instead of letting it hang.
-pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(PATIENCE, future).await;
-    done.unwrap_or_else(|_| panic!("it hangs: {what}"))
-}
-
-/// Waits for what happens in another process: looks every few milliseconds.
-pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let mut looks = tokio::time::interval(Duration::from_millis(5));
-    soon(what, async {
-        while !is_so().await {
-            looks.tick().await;
-        }
-    })
-    .await;
-}
-
-/// All connections are back or gone.
-pub(crate) async fn quiet(db: &Db) {
-    until("all connections are back", async || {
-        let status = db.status();
-        status.active == 0 && status.creating == 0 && status.idle == status.total
-    })
-    .await;
-}
-
-/// After whatever has happened: nothing is in use, and as many connections as there may be at once
-/// can all be had, and work. One that died while it was idle, a moment ago, may fail its first
-/// call; it is gone then.
-pub(crate) async fn assert_whole(db: &Db) {
-    quiet(db).await;
-    let max = db.status().max;
-    soon("every place can be filled", async {
-        let (mut held, mut lost) = (Vec::new(), 0);
-        while held.len() < max {
-            let n = i64::try_from(held.len()).unwrap();
-            let connection = db.connection().await.unwrap();
-            let sql = "SELECT ?::int8 + 1";
-            match connection.query_as_one::<i64>(sql, (n,)).await {
-                Ok(answer) => {
-                    assert_eq!(answer, n + 1);
-                    held.push(connection);
-                }
-                Err(error) => {
-                    lost += 1;
-                    assert!(error.is_connection_lost() && lost <= max, "{error:?}");
-                }
-            }
-        }
-    })
-    .await;
-    quiet(db).await;
-}
-
-/// The error of the first call on a handle that cannot connect.
-pub(crate) async fn refused(dsn: &str) -> Error {
-    refused_by(Db::builder(dsn)).await
-}
-
-pub(crate) async fn refused_by(builder: Builder) -> Error {
-    let db = builder.max(1).open().await.unwrap();
-    let error = soon("it is refused", db.ping()).await.unwrap_err();
-    quiet(&db).await;
-    assert_eq!(db.status().total, 0, "nothing stays of a failed connect");
-    error
-}
-
-/// A handle whose tables are nobody else's: they are in a schema of its own.
-pub(crate) async fn schema(describe: impl FnOnce(Builder) -> Builder) -> Db {
-    schema_at(&dsn(), describe).await
-}
-
-pub(crate) async fn schema_at(dsn: &str, describe: impl FnOnce(Builder) -> Builder) -> Db {
-    let name = unique("schema");
-    let maker = Db::builder(dsn).max(1).open().await.unwrap();
-    maker
-        .exec(&format!("CREATE SCHEMA {name}"), ())
-        .await
-        .unwrap();
-    maker.close().await.unwrap();
-    let builder = Db::builder(dsn).option("search_path", name);
-    describe(builder).open().await.unwrap()
-}
-
-/// The backend that a call runs on now.
-pub(crate) async fn backend(db: &Db) -> i64 {
-    let sql = "SELECT pg_backend_pid()::int8";
-    db.query_as_one(sql, ()).await.unwrap()
-}
-
 /// Ends a backend, and waits until it is gone.
-pub(crate) async fn terminate(admin: &Db, backend: i64) {
+pub(crate) async fn kill(admin: &Db, pid: i64) {
     let sql = "SELECT pg_terminate_backend(?::int4)";
-    let ended: bool = admin.query_as_one(sql, (backend,)).await.unwrap();
+    let ended: bool = admin.query_as_one(sql, (pid,)).await.unwrap();
     assert!(ended);
+    is_gone(admin, pid).await;
+}
+
+/// The error of a call whose backend was ended, in the server's words.
+pub(crate) fn assert_killed(error: &Error) {
+    let (kind, state) = (error.kind(), error.sql_state());
+    assert_eq!(
+        (kind, state),
+        (Kind::ConnectionLost, Some("57P01")),
+        "{error:?}"
+    );
+}
+
+/// If the server gave a reason, it is one of these: it is ended, it starts, it ends.
+pub(crate) fn gives_no_other_reason(error: &Error) -> bool {
+    let state = error.sql_state();
+    state.is_none_or(|state| ["57P01", "57P02", "57P03"].contains(&state))
+}
+
+pub(crate) async fn is_gone(admin: &Db, pid: i64) {
     until("the backend is gone", async || {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int4";
-        let left: i64 = admin.query_as_one(sql, (backend,)).await.unwrap();
+        let left: i64 = admin.query_as_one(sql, (pid,)).await.unwrap();
         left == 0
     })
     .await;
 }
 
 /// Waits until a backend is busy with a statement that begins so.
-pub(crate) async fn is_running(admin: &Db, backend: i64, statement: &str) {
+pub(crate) async fn is_running(admin: &Db, pid: i64, statement: &str) {
     until("the statement runs", async || {
         let sql = "SELECT count(*) FROM pg_stat_activity \
                    WHERE pid = ?::int4 AND state = 'active' AND query LIKE ? || '%'";
-        let found: i64 = admin.query_as_one(sql, (backend, statement)).await.unwrap();
+        let found: i64 = admin.query_as_one(sql, (pid, statement)).await.unwrap();
         found == 1
     })
     .await;
+}
+
+/// A query that takes so long.
+pub(crate) fn sleep(seconds: f64) -> String {
+    format!("SELECT pg_sleep({seconds})")
+}
+
+/// Takes all locks on the table `t`, if nobody has any.
+pub(crate) async fn lock_all(db: &Db) -> Result<()> {
+    let take = "LOCK TABLE t IN ACCESS EXCLUSIVE MODE NOWAIT";
+    db.transaction(async || db.exec(take, ()).await.map(drop))
+        .await
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use cenote::{Db, Error};
+use cenote::Db;
 
-use crate::chaos::{
-    Bucket, all_busy, all_ok, assert_sound, bucket, chaos, chaos_with, is_slow, latency, reads,
-    writes,
-};
 use crate::servers::proxy::Weather;
-use crate::servers::{backend, dsn, is_running, quiet, soon};
+use crate::servers::{dsn, is_running, lock_all, quiet, session_id, sleep, soon, until};
+
+use super::chaos::{
+    Bucket, all_busy, all_ok, assert_sound, bucket, chaos, is_slow, latency, reads, writes,
+};
 
 /// F-040, F-041, F-042, F-043, F-051
 #[tokio::test]
@@ -50,11 +50,10 @@ async fn five_rows_come_through_any_weather() {
 async fn a_reset_in_the_middle_of_a_query_is_one_clean_failure() {
     let (db, proxy) = chaos(1, Weather::default()).await;
     let admin = Db::open(&dsn()).await.unwrap();
-    let process = backend(&db).await;
+    let process = session_id(&db).await;
     let inner = db.clone();
-    let slow =
-        cenote::spawn(async move { inner.query("SELECT pg_sleep(600)", ()).await.map(drop) });
-    is_running(&admin, process, "SELECT pg_sleep(600)").await;
+    let slow = cenote::spawn(async move { inner.query(&sleep(600.0), ()).await.map(drop) });
+    is_running(&admin, process, &sleep(600.0)).await;
     proxy.cut();
     assert_eq!(bucket(slow).await, Bucket::Failed);
     assert_sound(&db).await;
@@ -72,7 +71,7 @@ async fn a_query_that_is_dropped_at_any_time_leaves_nothing_behind() {
             Ok(ended) => assert!(ended.unwrap().is_ok()),
             Err(_) => abort.abort(),
         }
-        let next: i64 = soon("the next one runs", db.query_as_one("SELECT 7::int8", ()))
+        let next: i64 = soon("the next one runs", db.query_as_one("SELECT 7", ()))
             .await
             .unwrap();
         assert_eq!(next, 7, "and gets its own answer");
@@ -116,7 +115,7 @@ async fn a_transaction_under_latency_commits() {
 /// F-050
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_transaction_rolls_it_back_and_frees_its_place() {
-    let (db, proxy) = chaos_with(Weather::default(), |builder| builder.max(2)).await;
+    let (db, proxy) = chaos(2, Weather::default()).await;
     let inner = db.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
     let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
@@ -140,9 +139,9 @@ async fn a_reset_in_the_middle_of_a_transaction_rolls_it_back_and_frees_its_plac
     let sql = "SELECT count(*) FROM t WHERE n > 70";
     let left: i64 = db.query_as_one(sql, ()).await.unwrap();
     assert_eq!(left, 0);
-    let idle_in_transaction = "SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l USING (pid) \
-                               WHERE a.state LIKE 'idle in transaction%' AND l.relation = 't'::regclass";
-    let held: Result<i64, Error> = db.query_as_one(idle_in_transaction, ()).await;
-    assert_eq!(held.unwrap(), 0);
+    until("no lock of it is left", async || {
+        lock_all(&db).await.is_ok()
+    })
+    .await;
     assert_sound(&db).await;
 }

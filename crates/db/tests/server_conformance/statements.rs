@@ -1,35 +1,36 @@
-//! What pins a connection to a task, and when it goes back.
+//! Statements that live, and what they pin.
 
 use cenote::{Error, Result};
 
-use crate::servers::thread;
-use crate::{counts, insert, numbers, shop};
+use crate::servers::{SESSION_ID, session_id};
 
-const ID: &str = "SELECT CONNECTION_ID()";
+use super::{counts, insert, numbers, shop};
 
-/// D-core-007a, D-core-007b, D-core-007c
+/// D-core-007a, D-core-007b, D-core-007c; D-pg-009
 #[tokio::test]
 async fn the_numbers_follow_a_live_statement() -> Result<()> {
     let db = shop(3).await;
     assert_eq!(counts(&db), (0, 0, 0));
     cenote::scope(async {
-        let statement = db.prepare(ID).await?;
+        let statement = db.prepare(SESSION_ID).await?;
         statement.query(()).await?;
         assert_eq!(counts(&db), (1, 0, 1));
         Ok::<(), Error>(())
     })
     .await?;
     assert_eq!(counts(&db), (1, 1, 0));
+    insert(&db, 1).await?;
+    assert_eq!(counts(&db), (1, 1, 0));
     Ok(())
 }
 
-/// D-core-009a, D-core-009b
+/// D-core-009a, D-core-009b; D-pg-011
 #[tokio::test]
 async fn live_statements_of_a_task_share_one_connection() -> Result<()> {
     let db = shop(3).await;
     cenote::scope(async {
-        let one = db.prepare(ID).await?;
-        let two = db.prepare("SELECT CONNECTION_ID() + 0").await?;
+        let one = db.prepare(SESSION_ID).await?;
+        let two = db.prepare(&format!("{SESSION_ID} + 0")).await?;
         let ids: (Vec<i64>, Vec<i64>) = (one.query_as(()).await?, two.query_as(()).await?);
         assert_eq!(ids.0, ids.1);
         let insert = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
@@ -42,17 +43,17 @@ async fn live_statements_of_a_task_share_one_connection() -> Result<()> {
     .await
 }
 
-/// D-core-010a, D-core-010b
+/// D-core-010a, D-core-010b; D-pg-012
 #[tokio::test]
 async fn dropping_one_statement_leaves_the_other_and_its_connection() -> Result<()> {
     let db = shop(3).await;
     cenote::scope(async {
-        let one = db.prepare(ID).await?;
+        let one = db.prepare(SESSION_ID).await?;
         let mine: Vec<i64> = one.query_as(()).await?;
         let two = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
         drop(one);
         two.exec((1,)).await?;
-        assert_eq!(thread(&db).await, mine[0]);
+        assert_eq!(session_id(&db).await, mine[0]);
         Ok::<(), Error>(())
     })
     .await?;
@@ -60,13 +61,13 @@ async fn dropping_one_statement_leaves_the_other_and_its_connection() -> Result<
     Ok(())
 }
 
-/// D-core-011a, D-core-011b
+/// D-core-011a, D-core-011b; D-pg-013
 #[tokio::test]
 async fn the_connection_goes_back_with_the_last_statement() -> Result<()> {
     let db = shop(3).await;
     cenote::scope(async {
-        let one = db.prepare(ID).await?;
-        let two = db.prepare(ID).await?;
+        let one = db.prepare(SESSION_ID).await?;
+        let two = db.prepare(SESSION_ID).await?;
         assert_eq!(db.status().idle, 0);
         drop(one);
         assert_eq!(db.status().idle, 0);
@@ -79,7 +80,7 @@ async fn the_connection_goes_back_with_the_last_statement() -> Result<()> {
     Ok(())
 }
 
-/// D-core-013a, D-core-013b
+/// D-core-013a, D-core-013b; D-pg-015
 #[tokio::test]
 async fn a_transaction_keeps_its_connection_when_its_statements_go() -> Result<()> {
     let db = shop(3).await;
@@ -98,25 +99,5 @@ async fn a_transaction_keeps_its_connection_when_its_statements_go() -> Result<(
     })
     .await?;
     assert_eq!(numbers(&db).await, [1, 2, 3]);
-    Ok(())
-}
-
-/// D-core-014, D-core-015: the id is in the result of the insert, so nobody has to ask later.
-#[tokio::test]
-async fn every_insert_tells_its_id_and_nothing_else_does() -> Result<()> {
-    let db = shop(3).await;
-    cenote::scope(async {
-        let statement = db.prepare("INSERT INTO t (n) VALUES (?)").await?;
-        let one = statement.exec((1,)).await?.last_insert_id.unwrap();
-        let other = statement.exec((2,)).await?.last_insert_id.unwrap();
-        assert!(other > one);
-        Ok::<(), Error>(())
-    })
-    .await?;
-    assert!(insert(&db, 3).await?.last_insert_id.is_some());
-    let update = db.exec("UPDATE t SET n = 9 WHERE n = 3", ()).await?;
-    assert_eq!((update.rows_affected, update.last_insert_id), (1, None));
-    let nothing = db.exec("SELECT 1", ()).await?;
-    assert_eq!(nothing.last_insert_id, None);
     Ok(())
 }

@@ -8,20 +8,21 @@ use cenote::{Builder, Db, Result};
 use tokio::task::JoinHandle;
 
 use crate::servers::proxy::{Proxy, Weather};
-use crate::servers::{assert_whole, port, soon, until};
-use crate::shop_at;
+use crate::servers::{assert_whole, port, quiet, sleep, soon, until};
+
+use super::shop_at;
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bucket {
+pub(super) enum Bucket {
     Ok,
     Cancelled,
     Failed,
 }
 
-pub(crate) type Task = JoinHandle<Result<()>>;
+pub(super) type Task = JoinHandle<Result<()>>;
 
-pub(crate) async fn bucket(task: Task) -> Bucket {
+pub(super) async fn bucket(task: Task) -> Bucket {
     match soon("every task ends", task).await {
         Ok(Ok(())) => Bucket::Ok,
         Ok(Err(error)) => {
@@ -37,24 +38,17 @@ pub(crate) async fn bucket(task: Task) -> Bucket {
     }
 }
 
-pub(crate) async fn all_ok(tasks: Vec<Task>) {
+pub(super) async fn all_ok(tasks: Vec<Task>) {
     for task in tasks {
         soon("every task ends", task).await.unwrap().unwrap();
     }
 }
 
 /// A network, and five rows behind it.
-pub(crate) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
-    chaos_with(weather, |builder| builder.max(max)).await
-}
-
-pub(crate) async fn chaos_with(
-    weather: Weather,
-    describe: impl FnOnce(Builder) -> Builder,
-) -> (Db, Proxy) {
+pub(super) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
     let proxy = Proxy::new(port()).await;
     let db = shop_at(&proxy.dsn(), |builder| {
-        describe(builder).cleanup_timeout(Duration::from_secs(1))
+        builder.max(max).cleanup_timeout(Duration::from_secs(1))
     })
     .await;
     let maker = Builder::from_config(db.config().clone())
@@ -72,7 +66,7 @@ pub(crate) async fn chaos_with(
     (db, proxy)
 }
 
-pub(crate) fn latency(milliseconds: u64) -> Weather {
+pub(super) fn latency(milliseconds: u64) -> Weather {
     Weather {
         latency: Duration::from_millis(milliseconds),
         ..Weather::default()
@@ -80,7 +74,7 @@ pub(crate) fn latency(milliseconds: u64) -> Weather {
 }
 
 /// A task that reads the five rows that are always there.
-pub(crate) fn reads(db: &Db) -> Task {
+pub(super) fn reads(db: &Db) -> Task {
     let db = db.clone();
     cenote::spawn(async move {
         let sql = "SELECT n FROM t WHERE id <= 5 ORDER BY id";
@@ -91,7 +85,7 @@ pub(crate) fn reads(db: &Db) -> Task {
 }
 
 /// A task with a transaction: begin, a prepared insert, reading it back, commit.
-pub(crate) fn writes(db: &Db, n: i64) -> Task {
+pub(super) fn writes(db: &Db, n: i64) -> Task {
     let db = db.clone();
     cenote::spawn(async move {
         let tx = db.begin().await?;
@@ -107,9 +101,9 @@ pub(crate) fn writes(db: &Db, n: i64) -> Task {
 }
 
 /// A task with a query that takes a while.
-pub(crate) fn is_slow(db: &Db) -> Task {
+pub(super) fn is_slow(db: &Db) -> Task {
     let db = db.clone();
-    cenote::spawn(async move { db.query("SELECT SLEEP(0.3)", ()).await.map(drop) })
+    cenote::spawn(async move { db.query(&sleep(0.3), ()).await.map(drop) })
 }
 
 /// What transactions have added.
@@ -119,7 +113,7 @@ async fn added(db: &Db) -> Vec<i64> {
 }
 
 /// Nothing is left of it: all connections are back, all rows whole, and no lock is held.
-pub(crate) async fn assert_sound(db: &Db) {
+pub(super) async fn assert_sound(db: &Db) {
     assert_whole(db).await;
     let max = i64::try_from(db.status().max).unwrap();
     all_ok((1000..1000 + max).map(|n| writes(db, n)).collect()).await;
@@ -127,7 +121,7 @@ pub(crate) async fn assert_sound(db: &Db) {
 }
 
 /// All of these tasks have a connection in use, or some are done already.
-pub(crate) async fn all_busy(db: &Db, tasks: &[Task]) {
+pub(super) async fn all_busy(db: &Db, tasks: &[Task]) {
     until("all have begun", async || {
         let is_done = tasks.iter().any(Task::is_finished);
         is_done || db.status().active >= tasks.len()
@@ -184,7 +178,7 @@ async fn of_three_transactions_the_two_that_are_not_cancelled_commit() {
         two.abort();
         let buckets = [bucket(one).await, bucket(two).await, bucket(three).await];
         assert_eq!((buckets[0], buckets[2]), (Bucket::Ok, Bucket::Ok));
-        crate::servers::quiet(&db).await;
+        quiet(&db).await;
         let added = added(&db).await;
         match buckets[1] {
             Bucket::Ok => assert_eq!(added, [1, 2, 3]),

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
-use super::{dsn_at, free_port, told, unique, until};
+use super::{MAKE, dsn_at, free_port, told_of_make, unique, until};
 
-/// It ends with this, and at the latest with the command that `ci/mariadb.sh` runs.
+/// It ends with this, and at the latest with the command that its script runs.
 pub(crate) struct OwnServer {
     name: String,
     port: u16,
@@ -35,15 +35,15 @@ impl OwnServer {
     }
 
     fn log(&self) -> String {
-        format!("{}/{}.log", told("CENOTE_TEST_MARIADB_HOME"), self.name)
+        format!("{}/{}.log", told_of_make("_HOME"), self.name)
     }
 
     /// Starts it again on the same data, where it was.
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let log = File::create(self.log()).unwrap();
-        let mut process = Command::new(told("CENOTE_TEST_MARIADB_SCRIPT"))
-            .args(["own", &told("CENOTE_TEST_MARIADB_HOME"), &self.name])
+        let mut process = Command::new(told_of_make("_SCRIPT"))
+            .args(["own", &told_of_make("_HOME"), &self.name])
             .arg(self.port.to_string())
             .args(&self.settings)
             .stdin(Stdio::null())
@@ -56,13 +56,13 @@ impl OwnServer {
             let said = std::fs::read_to_string(&log).unwrap();
             let ended = process.try_wait().unwrap();
             assert!(ended.is_none(), "the server ended: {said}");
-            said.contains("ready for connections")
+            said.contains(MAKE.is_ready)
         })
         .await;
         self.process = Some(process);
     }
 
-    /// Sends a signal to it.
+    /// Sends a signal to its main process.
     pub(crate) fn signal(&self, signal: &str) {
         let process = self.process.as_ref().expect("it runs");
         send(signal, &process.id().to_string());
@@ -70,13 +70,13 @@ impl OwnServer {
 
     /// It goes at once, as if the machine had lost its power.
     pub(crate) async fn crash(&mut self) {
-        self.signal("KILL");
+        self.signal(MAKE.crash);
         self.wait().await;
     }
 
-    /// It ends in order.
+    /// It ends in order, but waits for no client.
     pub(crate) async fn stop(&mut self) {
-        self.signal("TERM");
+        self.signal(MAKE.stop);
         self.wait().await;
     }
 
@@ -90,7 +90,8 @@ impl OwnServer {
     }
 }
 
-fn send(signal: &str, process: &str) {
+/// Sends a signal to a process of a server: to a backend of PostgreSQL, too.
+pub(crate) fn send(signal: &str, process: &str) {
     let sent = Command::new("kill")
         .args([&format!("-{signal}"), process])
         .status();
@@ -100,7 +101,8 @@ fn send(signal: &str, process: &str) {
 impl Drop for OwnServer {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            send("KILL", &process.id().to_string());
+            send(MAKE.crash, &process.id().to_string());
+            // It has nothing to write down, so it does not take long.
             let _ = process.wait();
         }
     }

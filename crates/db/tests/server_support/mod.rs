@@ -1,0 +1,200 @@
+//! What tests do with a server, whichever database it is of.
+//!
+//! `mysql_servers` and `postgres_servers` take this in. Each says under the same names what is different
+//! on its own server, so that a test of both can be written once: its [`Make`], `SESSION_ID`, `kill`,
+//! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
+
+pub(crate) mod bank;
+pub(crate) mod own;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cenote::{Builder, Db, Error};
+
+use super::{MAKE, SESSION_ID};
+
+/// What is different from one make of server to the next, as far as tests start and find it.
+pub(crate) struct Make {
+    /// Its DSNs begin with this.
+    pub(crate) driver: &'static str,
+    /// The variables in which its script says where it is begin with this.
+    pub(crate) variables: &'static str,
+    /// What tables are in, and the option that names it.
+    pub(crate) space: (&'static str, &'static str),
+    /// The type of a column that counts by itself.
+    pub(crate) counter: &'static str,
+    /// A connection on which a call was dropped can be used again, and is not replaced.
+    pub(crate) settles: bool,
+    /// The settings under which what it calls committed is there after a crash.
+    pub(crate) durable: &'static [&'static str],
+    /// What it writes down when it can be used.
+    pub(crate) is_ready: &'static str,
+    /// The signal after which it is gone at once, as if the machine had lost its power.
+    pub(crate) crash: &'static str,
+    /// The signal after which it ends in order, and waits for no client.
+    pub(crate) stop: &'static str,
+}
+
+/// How long anything may take before a test fails instead of hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who may do anything, as options of a DSN.
+pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
+
+/// What the script says that has started the server.
+pub(crate) fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!(
+            "{name} is not set; run ci/test.sh, or cargo test inside of ci/mariadb.sh or \
+             ci/postgres.sh: their first lines say how"
+        )
+    })
+}
+
+/// What the script of this make says.
+fn told_of_make(name: &str) -> String {
+    told(&format!("{}{name}", MAKE.variables))
+}
+
+/// The server, by TCP, as a user who may do anything.
+pub(crate) fn dsn() -> String {
+    told_of_make("")
+}
+
+/// The same server by its Unix socket.
+pub(crate) fn unix_dsn() -> String {
+    told_of_make("_UNIX")
+}
+
+/// The server by TCP, with more options.
+pub(crate) fn dsn_with(options: &str) -> String {
+    format!("{};{options}", dsn())
+}
+
+/// A server of this machine on this port, without TLS.
+pub(crate) fn dsn_at(port: u16) -> String {
+    let driver = MAKE.driver;
+    format!("{driver}:host=127.0.0.1;port={port};{WHO};sslmode=disable")
+}
+
+pub(crate) fn port() -> u16 {
+    told_of_make("_PORT").parse().unwrap()
+}
+
+/// A file that has to do with TLS: `ca.crt`, `stranger.crt` …
+pub(crate) fn tls_file(name: &str) -> String {
+    let folder = PathBuf::from(told_of_make("_TLS"));
+    folder.join(name).display().to_string()
+}
+
+/// A port of this machine where nobody listens.
+pub(crate) fn free_port() -> u16 {
+    // Below those that outgoing connections get.
+    loop {
+        let drawn = RandomState::new().build_hasher().finish() % 15_000;
+        let port = 15_000 + u16::try_from(drawn).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A name that nothing else on the server has.
+pub(crate) fn unique(what: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: it only has to be unique.
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{what}_{}_{n}", std::process::id())
+}
+
+/// Fails a test instead of letting it hang.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, future).await;
+    done.unwrap_or_else(|_| panic!("it hangs: {what}"))
+}
+
+/// Waits for what happens in another process: looks every few milliseconds.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    soon(what, async {
+        while !is_so().await {
+            looks.tick().await;
+        }
+    })
+    .await;
+}
+
+/// All connections are back or gone.
+pub(crate) async fn quiet(db: &Db) {
+    until("all connections are back", async || {
+        let status = db.status();
+        status.active == 0 && status.creating == 0 && status.idle == status.total
+    })
+    .await;
+}
+
+/// After whatever has happened: nothing is in use, and as many connections as there may be at once
+/// can all be had, and work. One that died while it was idle, a moment ago, may fail its first
+/// call; it is gone then.
+pub(crate) async fn assert_whole(db: &Db) {
+    quiet(db).await;
+    let max = db.status().max;
+    soon("every place can be filled", async {
+        let (mut held, mut lost) = (Vec::new(), 0);
+        while held.len() < max {
+            let n = i64::try_from(held.len()).unwrap();
+            let connection = db.connection().await.unwrap();
+            let sql = "SELECT CAST(? AS INT) + 1";
+            match connection.query_as_one::<i64>(sql, (n,)).await {
+                Ok(answer) => {
+                    assert_eq!(answer, n + 1);
+                    held.push(connection);
+                }
+                Err(error) => {
+                    lost += 1;
+                    assert!(error.is_connection_lost() && lost <= max, "{error:?}");
+                }
+            }
+        }
+    })
+    .await;
+    quiet(db).await;
+}
+
+/// The error of the first call on a handle that cannot connect.
+pub(crate) async fn refused(dsn: &str) -> Error {
+    refused_by(Db::builder(dsn)).await
+}
+
+pub(crate) async fn refused_by(builder: Builder) -> Error {
+    let db = builder.max(1).open().await.unwrap();
+    let error = soon("it is refused", db.ping()).await.unwrap_err();
+    quiet(&db).await;
+    assert_eq!(db.status().total, 0, "nothing stays of a failed connect");
+    error
+}
+
+/// The server's number for the connection that a call runs on now.
+pub(crate) async fn session_id(db: &Db) -> i64 {
+    db.query_as_one(SESSION_ID, ()).await.unwrap()
+}
+
+/// A handle whose tables are nobody else's.
+pub(crate) async fn own_tables(describe: impl FnOnce(Builder) -> Builder) -> Db {
+    own_tables_at(&dsn(), describe).await
+}
+
+pub(crate) async fn own_tables_at(dsn: &str, describe: impl FnOnce(Builder) -> Builder) -> Db {
+    let (space, option) = MAKE.space;
+    let name = unique("own");
+    let maker = Db::builder(dsn).max(1).open().await.unwrap();
+    let create = format!("CREATE {space} {name}");
+    maker.exec(&create, ()).await.unwrap();
+    maker.close().await.unwrap();
+    let builder = Db::builder(dsn).option(option, name);
+    describe(builder).open().await.unwrap()
+}
