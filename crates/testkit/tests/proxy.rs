@@ -268,6 +268,20 @@ async fn a_refused_client_is_reset_and_counted_and_never_gets_to_the_server() {
 }
 
 #[tokio::test]
+async fn what_a_client_says_first_is_kept_and_no_more_than_64_bytes_of_it() {
+    let server = Server::start().await;
+    let proxy = server.proxy().await;
+    let (mut talks, mut hears) = server.connect(&proxy).await;
+    passes(&mut hears, &mut talks, b"welcome").await;
+    assert!(proxy.greetings().is_empty(), "servers are not clients");
+    passes(&mut talks, &mut hears, b"hello").await;
+    passes(&mut talks, &mut hears, b"and more").await;
+    let (mut talks, mut hears) = server.connect(&proxy).await;
+    passes(&mut talks, &mut hears, &[7; 100]).await;
+    assert_eq!(proxy.greetings(), [b"hello".to_vec(), vec![7; 64]]);
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_resets_the_client() {
     let gone = Server::start().await.address();
     let proxy = Proxy::in_front_of(gone).await.unwrap();

@@ -1,17 +1,17 @@
 //! A thundering herd: thousands want a connection when the server comes back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use cenote::{Db, Kind};
-use cenote_testkit::proxy::{Doors, Proxy};
+use cenote_testkit::proxy::{Doors, Weather};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep_until};
 
 use crate::figures::{alone, length};
-use crate::servers::{WHO, port, quiet, soon};
+use crate::servers::network::{dsn_through, network};
+use crate::servers::{quiet, soon};
 
 const TASKS: usize = 2_000;
 const CONNECTIONS: usize = 10;
@@ -71,11 +71,10 @@ fn rounds(attempts: &[Instant]) -> Vec<Instant> {
 async fn after_an_outage_attempts_to_connect_are_few_and_jittered_and_throughput_is_soon_back() {
     let _alone = alone().await;
     let outage = length(Duration::from_secs(2));
-    let server = SocketAddr::from(([127, 0, 0, 1], port()));
-    let proxy = Proxy::in_front_of(server).await.unwrap();
-    let at = proxy.address().port().unwrap();
-    let dsn = format!("pgsql:host=127.0.0.1;port={at};{WHO};sslmode=disable");
-    let db = Db::builder(&dsn).max(CONNECTIONS).acquire_timeout(None);
+    let proxy = network(Weather::fair()).await;
+    let db = Db::builder(&dsn_through(&proxy))
+        .max(CONNECTIONS)
+        .acquire_timeout(None);
     let db = db.open().await.unwrap();
     let tally = Arc::new(Tally::default());
     let mut tasks = JoinSet::new();

@@ -9,6 +9,7 @@ use crate::servers::{
     assert_whole, dsn, dsn_with, is_gone, is_running, own_tables, own_tables_at, quiet, session_id,
     soon,
 };
+use crate::shared::bytes::nothing_is_lost_in_silence;
 use crate::shared::killed::{Ahead, admin};
 
 #[tokio::test]
@@ -73,6 +74,11 @@ async fn a_server_that_goes_during_a_commit_leaves_an_unknown_outcome() {
     let rows: i64 = db.query_as_one("SELECT COUNT(*) FROM t", ()).await.unwrap();
     assert_eq!(rows, 0);
     assert_whole(&db).await;
+}
+
+#[tokio::test]
+async fn a_reset_at_any_byte_of_tls_loses_nothing_in_silence() {
+    nothing_is_lost_in_silence("require").await;
 }
 
 #[tokio::test]

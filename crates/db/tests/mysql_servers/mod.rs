@@ -1,12 +1,11 @@
 //! The server that the tests of the MySQL driver talk to.
 //!
 //! `ci/mariadb.sh` starts it and says where it is; its first lines tell how. A server that a test kills
-//! is its [own](own::OwnServer), and bad networks are a [proxy](proxy::Proxy).
+//! is its [own](own::OwnServer), and bad [networks](network) are in front of it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
-pub(crate) mod proxy;
 #[path = "../server_support/mod.rs"]
 mod support;
 

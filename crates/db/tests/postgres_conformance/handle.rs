@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Db, Kind, Result};
+use cenote_testkit::proxy::Weather;
 use tokio::sync::Barrier;
 
-use crate::servers::proxy::Proxy;
-use crate::servers::{dsn, is_gone, port, quiet, session_id, soon, until};
+use crate::servers::network::{dsn_through, network};
+use crate::servers::{dsn, is_gone, quiet, session_id, soon, until};
 use crate::{counts, insert, numbers, shop};
 
 /// D-pg-016, D-pg-026a, D-pg-026b, D-pg-s007
@@ -141,8 +142,8 @@ async fn twelve_connections_at_once_all_come_back() -> Result<()> {
 /// D-pg-023a, D-pg-023b, D-pg-023c
 #[tokio::test]
 async fn healthy_connections_survive_their_checks_and_the_handle_may_go_meanwhile() -> Result<()> {
-    let proxy = Proxy::new(port()).await;
-    let db = Db::builder(&proxy.dsn())
+    let proxy = network(Weather::fair()).await;
+    let db = Db::builder(&dsn_through(&proxy))
         .min(2)
         .max(5)
         .healthcheck_interval(Duration::from_millis(100))
@@ -152,13 +153,14 @@ async fn healthy_connections_survive_their_checks_and_the_handle_may_go_meanwhil
     let first = session_id(&db).await;
     assert!(first > 0);
     // Nobody but the checks sends anything now.
-    let before = proxy.carried();
+    let carried = || proxy.traffic().to_server + proxy.traffic().to_client;
+    let before = carried();
     until("all have been checked, twice", async || {
-        proxy.carried() > before + 40
+        carried() > before + 40
     })
     .await;
     assert_eq!(db.status().total, 2);
-    assert_eq!(proxy.accepted(), 2, "none was replaced");
+    assert_eq!(proxy.traffic().accepted, 2, "none was replaced");
     drop(db);
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Several servers.
 
 use cenote::{Db, Kind};
+use cenote_testkit::proxy::Weather;
 
+use crate::servers::network::{dsn_through, network};
 use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{
     WHO, assert_whole, free_port, port, refused, second_port, soon, standby_port, told,
@@ -160,11 +162,8 @@ async fn a_server_that_reports_nothing_is_asked_for_its_kind() {
 #[tokio::test]
 async fn every_address_of_a_name_is_tried() {
     // `localhost` has two of them on most machines, and this server listens on only one.
-    let only_v4 = crate::servers::proxy::Proxy::new(port()).await;
-    let dsn = format!(
-        "pgsql:host=localhost;port={};{WHO};sslmode=disable",
-        only_v4.port()
-    );
+    let only_v4 = network(Weather::fair()).await;
+    let dsn = dsn_through(&only_v4).replace("host=127.0.0.1", "host=localhost");
     let db = Db::builder(&dsn).max(2).open().await.unwrap();
     assert_whole(&db).await;
 }

@@ -1,9 +1,10 @@
 //! TLS, by libpq's words.
 
 use cenote::{Db, Error, Kind};
+use cenote_testkit::proxy::Weather;
 
+use crate::servers::network::{dsn_through, network};
 use crate::servers::own::OwnServer;
-use crate::servers::proxy::Proxy;
 use crate::servers::scripted::{Client, Scripted};
 use crate::servers::{
     WHO, dsn_with, is_running, own_tables, port, quiet, refused, second_port, session_id, soon,
@@ -256,8 +257,8 @@ async fn channel_binding_can_be_asked_for_where_it_can_be_had() {
 
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_through_tls_as_well() {
-    let proxy = Proxy::new(port()).await;
-    let dsn = proxy.dsn().replace("sslmode=disable", "sslmode=require");
+    let proxy = network(Weather::fair()).await;
+    let dsn = dsn_through(&proxy).replace("sslmode=disable", "sslmode=require");
     let db = Db::builder(&dsn).max(1).open().await.unwrap();
     let admin = Db::open(&dsn_with("")).await.unwrap();
     let before = session_id(&db).await;

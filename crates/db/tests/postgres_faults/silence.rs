@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use cenote::{Db, Error, Kind};
+use cenote_testkit::proxy::Weather;
 
+use crate::servers::network::{dsn_through, network, silent};
 use crate::servers::own::send;
-use crate::servers::proxy::Proxy;
 use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{
-    assert_whole, dsn, is_gone, is_running, own_tables_at, port, quiet, session_id, soon,
+    assert_whole, dsn, is_gone, is_running, own_tables_at, quiet, session_id, soon,
 };
 
 const CLEANUP: Duration = Duration::from_millis(300);
@@ -54,43 +55,43 @@ async fn a_server_that_stops_in_the_middle_of_a_message_is_given_up_when_its_tim
 
 #[tokio::test]
 async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_the_deadline() {
-    let proxy = Proxy::new(port()).await;
-    let db = Db::builder(&proxy.dsn())
+    let proxy = network(Weather::fair()).await;
+    let db = Db::builder(&dsn_through(&proxy))
         .max(2)
         .cleanup_timeout(CLEANUP)
         .open()
         .await
         .unwrap();
     let before = session_id(&db).await;
-    proxy.freeze(true);
+    proxy.set(silent());
     let call = db.query_as_one::<i64>("SELECT 1::int8", ());
     let waited = tokio::time::timeout(Duration::from_millis(50), call).await;
     assert!(waited.is_err(), "nothing comes through");
     quiet(&db).await;
     assert_eq!(db.status().total, 0, "it could not be settled in time");
-    proxy.freeze(false);
+    proxy.heal();
     assert_whole(&db).await;
     assert_ne!(session_id(&db).await, before);
 }
 
 #[tokio::test]
 async fn a_commit_into_a_silent_network_can_be_given_up_and_its_place_is_free() {
-    let proxy = Proxy::new(port()).await;
-    let db = own_tables_at(&proxy.dsn(), |builder| {
+    let proxy = network(Weather::fair()).await;
+    let db = own_tables_at(&dsn_through(&proxy), |builder| {
         builder.max(1).cleanup_timeout(CLEANUP)
     })
     .await;
     db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
     let commit = db.transaction(async || {
         db.exec("INSERT INTO t VALUES (1)", ()).await?;
-        proxy.freeze(true);
+        proxy.set(silent());
         Ok(())
     });
     let waited = tokio::time::timeout(Duration::from_millis(400), commit).await;
     assert!(waited.is_err(), "nothing comes through");
     quiet(&db).await;
     assert_eq!(db.status().total, 0, "it could not be settled in time");
-    proxy.freeze(false);
+    proxy.heal();
     assert_whole(&db).await;
     let rows: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
     assert!(rows <= 1, "committed or not, but once");
@@ -144,8 +145,8 @@ async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
 
 #[tokio::test]
 async fn a_commit_past_the_statement_limit_is_given_up_as_unknown() {
-    let proxy = Proxy::new(port()).await;
-    let db = own_tables_at(&proxy.dsn(), |builder| {
+    let proxy = network(Weather::fair()).await;
+    let db = own_tables_at(&dsn_through(&proxy), |builder| {
         builder
             .max(1)
             .cleanup_timeout(CLEANUP)
@@ -155,7 +156,7 @@ async fn a_commit_past_the_statement_limit_is_given_up_as_unknown() {
     db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
     let commit = db.transaction(async || {
         db.exec("INSERT INTO t VALUES (1)", ()).await?;
-        proxy.freeze(true);
+        proxy.set(silent());
         Ok(())
     });
     let error = soon("the commit ends", commit).await.unwrap_err();

@@ -3,21 +3,14 @@
 use cenote::driver::{Begin, CommitOutcome, Param, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
-use crate::servers::proxy::{Proxy, Weather};
-use crate::servers::{port, soon};
+use crate::servers::network::{choppy, dsn_through, narrow, network};
+use crate::servers::soon;
 use crate::support::{Client, own_schema, value};
 
 #[tokio::test]
 async fn a_transaction_whose_first_statement_is_dropped_at_any_poll_leaves_nothing() {
-    let proxy = Proxy::with(
-        port(),
-        Weather {
-            slice: Some(7),
-            ..Weather::default()
-        },
-    )
-    .await;
-    let mut client = Client::open(&own_schema(&proxy.dsn()).await).await;
+    let proxy = network(choppy(7)).await;
+    let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int, name text)").await;
     let sql = "INSERT INTO t VALUES ($1, $2) RETURNING n";
     for polls in 0..60 {
@@ -40,15 +33,8 @@ async fn a_transaction_whose_first_statement_is_dropped_at_any_poll_leaves_nothi
 
 #[tokio::test]
 async fn what_a_dropped_call_would_have_given_reaches_nobody() {
-    let proxy = Proxy::with(
-        port(),
-        Weather {
-            slice: Some(50),
-            ..Weather::default()
-        },
-    )
-    .await;
-    let mut client = Client::open(&proxy.dsn()).await;
+    let proxy = network(choppy(50)).await;
+    let mut client = Client::open(&dsn_through(&proxy)).await;
     let wrong = [
         "SELECT 1 / ($1::int - $1::int)",
         "SELECT 666 + $1::int",
@@ -74,15 +60,8 @@ async fn what_a_dropped_call_would_have_given_reaches_nobody() {
 
 #[tokio::test]
 async fn a_commit_that_is_dropped_at_any_poll_is_done_or_not_and_the_status_is_known() {
-    let proxy = Proxy::with(
-        port(),
-        Weather {
-            slice: Some(3),
-            ..Weather::default()
-        },
-    )
-    .await;
-    let mut client = Client::open(&own_schema(&proxy.dsn()).await).await;
+    let proxy = network(choppy(3)).await;
+    let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     for polls in 0..12 {
         client.begin().await;
@@ -107,12 +86,8 @@ async fn a_commit_that_is_dropped_at_any_poll_is_done_or_not_and_the_status_is_k
 /// commit what it has at the Sync that ends the batch.
 #[tokio::test]
 async fn a_large_batch_that_is_dropped_while_it_is_sent_is_done_or_not() {
-    let weather = Weather {
-        bandwidth: Some(8_000_000),
-        ..Weather::default()
-    };
-    let proxy = Proxy::with(port(), weather).await;
-    let mut client = Client::open(&own_schema(&proxy.dsn()).await).await;
+    let proxy = network(narrow(8_000_000)).await;
+    let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     let sets: Vec<Vec<Param<'_>>> = (0..200)
         .map(|n| vec![value(n), value("y".repeat(50_000))])

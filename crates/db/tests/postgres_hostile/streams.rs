@@ -5,20 +5,16 @@ use std::future::poll_fn;
 use cenote::driver::{CommitOutcome, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
-use crate::servers::proxy::{Proxy, Weather};
-use crate::servers::{port, soon};
+use crate::servers::network::{choppy, dsn_through, network};
+use crate::servers::soon;
 use crate::support::{Client, own_schema, value};
 
 const ROWS: &str = "SELECT n, repeat('x', 20) FROM generate_series(1, 3000) AS s (n)";
 
 #[tokio::test]
 async fn a_stream_in_a_transaction_can_be_left_at_any_poll_and_the_transaction_goes_on() {
-    let weather = Weather {
-        slice: Some(900),
-        ..Weather::default()
-    };
-    let proxy = Proxy::with(port(), weather).await;
-    let mut client = Client::open(&own_schema(&proxy.dsn()).await).await;
+    let proxy = network(choppy(900)).await;
+    let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
     for polls in 0..14 {
         client.begin().await;
@@ -52,12 +48,8 @@ async fn a_stream_in_a_transaction_can_be_left_at_any_poll_and_the_transaction_g
 
 #[tokio::test]
 async fn a_stream_that_is_read_in_pieces_has_every_row_once() {
-    let weather = Weather {
-        slice: Some(333),
-        ..Weather::default()
-    };
-    let proxy = Proxy::with(port(), weather).await;
-    let mut client = Client::open(&proxy.dsn()).await;
+    let proxy = network(choppy(333)).await;
+    let mut client = Client::open(&dsn_through(&proxy)).await;
     for in_transaction in [false, true] {
         if in_transaction {
             client.begin().await;

@@ -1,13 +1,12 @@
 //! The servers that the tests of the PostgreSQL driver talk to.
 //!
 //! `ci/postgres.sh` starts them and says where they are; its first lines tell what each is. A
-//! server that a test kills is its [own](own::OwnServer), bad networks are a
-//! [proxy](proxy::Proxy), and a server that breaks the rules is [scripted](scripted).
+//! server that a test kills is its [own](own::OwnServer), bad [networks](network)
+//! are in front of one, and a server that breaks the rules is [scripted](scripted).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
-pub(crate) mod proxy;
 pub(crate) mod scripted;
 #[path = "../server_support/mod.rs"]
 mod support;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use super::WHO;
+use super::dsn_at;
 
 /// Treats every connection by the same script. It is gone with this.
 pub(crate) struct Scripted {
@@ -37,10 +37,7 @@ impl Scripted {
 
     /// Without TLS.
     pub(crate) fn dsn(&self) -> String {
-        format!(
-            "pgsql:host=127.0.0.1;port={};{WHO};sslmode=disable",
-            self.port()
-        )
+        dsn_at(self.port())
     }
 }
 

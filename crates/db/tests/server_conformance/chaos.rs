@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use cenote::{Builder, Db, Result};
+use cenote_testkit::proxy::{Doors, Proxy, Weather};
 use tokio::task::JoinHandle;
 
-use crate::servers::proxy::{Proxy, Weather};
-use crate::servers::{assert_whole, port, quiet, sleep, soon, until};
+use crate::servers::network::{choppy, dsn_through, narrow, network};
+use crate::servers::{assert_whole, quiet, sleep, soon, until};
 
 use super::shop_at;
 
@@ -46,8 +47,8 @@ pub(super) async fn all_ok(tasks: Vec<Task>) {
 
 /// A network, and five rows behind it.
 pub(super) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
-    let proxy = Proxy::new(port()).await;
-    let db = shop_at(&proxy.dsn(), |builder| {
+    let proxy = network(Weather::fair()).await;
+    let db = shop_at(&dsn_through(&proxy), |builder| {
         builder.max(max).cleanup_timeout(Duration::from_secs(1))
     })
     .await;
@@ -68,8 +69,8 @@ pub(super) async fn chaos(max: usize, weather: Weather) -> (Db, Proxy) {
 
 pub(super) fn latency(milliseconds: u64) -> Weather {
     Weather {
-        latency: Duration::from_millis(milliseconds),
-        ..Weather::default()
+        delay: Duration::from_millis(milliseconds),
+        ..Weather::fair()
     }
 }
 
@@ -132,7 +133,7 @@ pub(super) async fn all_busy(db: &Db, tasks: &[Task]) {
 /// F-020
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_transactions_all_commit() {
-    let (db, _proxy) = chaos(4, Weather::default()).await;
+    let (db, _proxy) = chaos(4, Weather::fair()).await;
     all_ok((1..=4).map(|n| writes(&db, n)).collect()).await;
     assert_eq!(added(&db).await, [1, 2, 3, 4]);
     assert_sound(&db).await;
@@ -141,7 +142,7 @@ async fn concurrent_transactions_all_commit() {
 /// F-021
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_beside_a_writer_sees_what_is_always_there() {
-    let (db, _proxy) = chaos(2, Weather::default()).await;
+    let (db, _proxy) = chaos(2, Weather::fair()).await;
     for n in 1..=10 {
         all_ok(vec![writes(&db, n), reads(&db)]).await;
     }
@@ -195,7 +196,7 @@ async fn whatever_a_reset_hits_ends_in_one_bucket() {
     let (db, proxy) = chaos(3, latency(1)).await;
     let tasks = vec![writes(&db, 1), reads(&db), is_slow(&db)];
     all_busy(&db, &tasks).await;
-    proxy.cut();
+    proxy.reset();
     for task in tasks {
         let ended = bucket(task).await;
         assert_ne!(ended, Bucket::Cancelled);
@@ -206,7 +207,7 @@ async fn whatever_a_reset_hits_ends_in_one_bucket() {
 /// F-027
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_small_pool_loses_nothing() {
-    let (db, _proxy) = chaos(4, Weather::default()).await;
+    let (db, _proxy) = chaos(4, Weather::fair()).await;
     let mut tasks: Vec<_> = (1..=3).map(|n| writes(&db, n)).collect();
     tasks.extend((0..3).map(|_| reads(&db)));
     all_ok(tasks).await;
@@ -217,17 +218,7 @@ async fn a_storm_on_a_small_pool_loses_nothing() {
 /// F-028
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_and_a_reader_bear_any_weather() {
-    for weather in [
-        latency(3),
-        Weather {
-            bandwidth: Some(128 * 1024),
-            ..Weather::default()
-        },
-        Weather {
-            slice: Some(7),
-            ..Weather::default()
-        },
-    ] {
+    for weather in [latency(3), narrow(128 * 1024), choppy(7)] {
         let (db, _proxy) = chaos(3, weather).await;
         all_ok(vec![writes(&db, 1), reads(&db)]).await;
         assert_eq!(added(&db).await, [1]);
@@ -246,7 +237,7 @@ async fn a_reset_of_a_full_pool_is_survived() {
             reads(&db),
         ];
         all_busy(&db, &tasks).await;
-        proxy.cut();
+        proxy.reset();
         for task in tasks {
             assert_ne!(bucket(task).await, Bucket::Cancelled);
         }
@@ -257,13 +248,13 @@ async fn a_reset_of_a_full_pool_is_survived() {
 /// F-031
 #[tokio::test]
 async fn more_tasks_than_places_under_a_permanent_reset_all_fail_in_turn() {
-    let (db, proxy) = chaos(2, Weather::default()).await;
-    proxy.refuse(true);
-    proxy.cut();
+    let (db, proxy) = chaos(2, Weather::fair()).await;
+    proxy.doors(Doors::Refusing);
+    proxy.reset();
     let tasks: Vec<_> = (0..8).map(|_| reads(&db)).collect();
     for task in tasks {
         assert_eq!(bucket(task).await, Bucket::Failed);
     }
-    proxy.refuse(false);
+    proxy.heal();
     assert_sound(&db).await;
 }

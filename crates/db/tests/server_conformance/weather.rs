@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use cenote::Db;
+use cenote_testkit::proxy::Weather;
 
-use crate::servers::proxy::Weather;
+use crate::servers::network::{choppy, narrow};
 use crate::servers::{dsn, is_running, lock_all, quiet, session_id, sleep, soon, until};
 
 use super::chaos::{
@@ -14,21 +15,14 @@ use super::chaos::{
 /// F-040, F-041, F-042, F-043, F-051
 #[tokio::test]
 async fn five_rows_come_through_any_weather() {
-    let narrow = |bandwidth| Weather {
-        bandwidth: Some(bandwidth),
-        ..Weather::default()
-    };
-    let choppy = |slice| Weather {
-        slice: Some(slice),
-        ..Weather::default()
-    };
     let all_at_once = Weather {
-        latency: Duration::from_millis(3),
+        delay: Duration::from_millis(3),
         bandwidth: Some(128 * 1024),
         slice: Some(13),
+        ..Weather::fair()
     };
     for weather in [
-        Weather::default(),
+        Weather::fair(),
         latency(1),
         latency(5),
         latency(20),
@@ -41,20 +35,20 @@ async fn five_rows_come_through_any_weather() {
         let (db, proxy) = chaos(1, weather).await;
         all_ok(vec![reads(&db)]).await;
         all_ok(vec![reads(&db)]).await;
-        assert!(proxy.carried() > 0);
+        assert!(proxy.traffic().to_client > 0);
     }
 }
 
 /// F-044
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_query_is_one_clean_failure() {
-    let (db, proxy) = chaos(1, Weather::default()).await;
+    let (db, proxy) = chaos(1, Weather::fair()).await;
     let admin = Db::open(&dsn()).await.unwrap();
     let process = session_id(&db).await;
     let inner = db.clone();
     let slow = cenote::spawn(async move { inner.query(&sleep(600.0), ()).await.map(drop) });
     is_running(&admin, process, &sleep(600.0)).await;
-    proxy.cut();
+    proxy.reset();
     assert_eq!(bucket(slow).await, Bucket::Failed);
     assert_sound(&db).await;
 }
@@ -82,7 +76,7 @@ async fn a_query_that_is_dropped_at_any_time_leaves_nothing_behind() {
 /// F-046, F-047
 #[tokio::test]
 async fn tasks_that_share_a_handle_all_get_their_rows() {
-    for (max, tasks, weather) in [(4, 4, Weather::default()), (3, 3, latency(5))] {
+    for (max, tasks, weather) in [(4, 4, Weather::fair()), (3, 3, latency(5))] {
         let (db, _proxy) = chaos(max, weather).await;
         all_ok((0..tasks).map(|_| reads(&db)).collect()).await;
         quiet(&db).await;
@@ -96,7 +90,7 @@ async fn when_the_server_drops_its_connections_every_task_ends_and_the_handle_cl
     let (db, proxy) = chaos(4, latency(2)).await;
     let tasks = vec![reads(&db), is_slow(&db), is_slow(&db)];
     all_busy(&db, &tasks).await;
-    proxy.cut();
+    proxy.reset();
     for task in tasks {
         assert_ne!(bucket(task).await, Bucket::Cancelled);
     }
@@ -115,7 +109,7 @@ async fn a_transaction_under_latency_commits() {
 /// F-050
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_transaction_rolls_it_back_and_frees_its_place() {
-    let (db, proxy) = chaos(2, Weather::default()).await;
+    let (db, proxy) = chaos(2, Weather::fair()).await;
     let inner = db.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
     let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
@@ -131,7 +125,7 @@ async fn a_reset_in_the_middle_of_a_transaction_rolls_it_back_and_frees_its_plac
     let tasks = [transaction, is_slow(&db)];
     all_busy(&db, &tasks).await;
     let [transaction, slow] = tasks;
-    proxy.cut();
+    proxy.reset();
     go_on.send(()).unwrap();
     assert_eq!(bucket(transaction).await, Bucket::Failed);
     assert_ne!(bucket(slow).await, Bucket::Cancelled);

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use cenote::pool::{Runtime, Task, TokioRuntime};
 use cenote::{Db, Error, Kind};
+use cenote_testkit::proxy::Weather;
 
-use crate::servers::proxy::Proxy;
+use crate::servers::network::{dsn_through, network, silent};
 use crate::servers::{
     SESSION_ID, assert_killed, assert_whole, dsn, dsn_with, is_running, kill, own_tables,
-    own_tables_at, port, session_id, sleep, soon, unix_dsn, until,
+    own_tables_at, session_id, sleep, soon, unix_dsn, until,
 };
 
 /// Tokio's time, but for how long connections have been idle: that can be moved ahead.
@@ -175,8 +176,8 @@ async fn one_that_is_killed_in_a_transaction_fails_all_that_is_left_of_it() {
 
 #[tokio::test]
 async fn a_network_that_is_cut_during_a_commit_leaves_an_unknown_outcome() {
-    let proxy = Proxy::new(port()).await;
-    let db = own_tables_at(&proxy.dsn(), |builder| builder.max(1)).await;
+    let proxy = network(Weather::fair()).await;
+    let db = own_tables_at(&dsn_through(&proxy), |builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let caller = db.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -189,12 +190,15 @@ async fn a_network_that_is_cut_during_a_commit_leaves_an_unknown_outcome() {
         tx.commit().await
     });
     told.await.unwrap();
-    proxy.freeze(true);
+    proxy.set(silent());
+    let before = proxy.traffic().from_client;
     go_on.send(()).unwrap();
-    tokio::task::yield_now().await;
-    until("the commit waits", async || db.status().active == 1).await;
-    proxy.cut();
-    proxy.freeze(false);
+    until("the commit is on its way", async || {
+        proxy.traffic().from_client > before
+    })
+    .await;
+    proxy.reset();
+    proxy.heal();
     let error = soon("the commit fails", task).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::OutcomeUnknown, "{error:?}");
     assert_whole(&db).await;

@@ -49,6 +49,7 @@ pub(super) struct Shared {
     weather: watch::Sender<Weather>,
     doors: Mutex<Doors>,
     arrivals: Mutex<Vec<Instant>>,
+    greetings: Mutex<Vec<Vec<u8>>>,
     open: AtomicU64,
     from_client: AtomicU64,
     from_server: AtomicU64,
@@ -86,6 +87,7 @@ impl Proxy {
             weather: watch::Sender::new(Weather::fair()),
             doors: Mutex::default(),
             arrivals: Mutex::default(),
+            greetings: Mutex::default(),
             open: AtomicU64::new(0),
             from_client: AtomicU64::new(0),
             from_server: AtomicU64::new(0),
@@ -172,6 +174,12 @@ impl Proxy {
     pub fn arrivals(&self) -> Vec<Instant> {
         lock(&self.shared.arrivals).clone()
     }
+
+    /// What each client has said first, if anything; at most 64 bytes of it. Whether it was TLS that
+    /// they asked for, for example.
+    pub fn greetings(&self) -> Vec<Vec<u8>> {
+        lock(&self.shared.greetings).clone()
+    }
 }
 
 impl Drop for Proxy {
@@ -186,6 +194,11 @@ impl Drop for Proxy {
 impl Shared {
     pub(super) fn weather(&self) -> watch::Receiver<Weather> {
         self.weather.subscribe()
+    }
+
+    pub(super) fn has_greeted(&self, bytes: &[u8]) {
+        let first = &bytes[..bytes.len().min(64)];
+        lock(&self.greetings).push(first.to_vec());
     }
 
     pub(super) fn has_read(&self, direction: Direction, bytes: usize) {

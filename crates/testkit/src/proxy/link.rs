@@ -125,8 +125,13 @@ impl<'s> Way<'s> {
         to: &mut WriteHalf<Stream>,
     ) -> io::Result<()> {
         let mut bytes = vec![0; CHUNK];
+        let mut has_greeted = false;
         loop {
             let read = from.read(&mut bytes).await?;
+            if self.direction == Direction::ToServer && !has_greeted && read > 0 {
+                self.shared.has_greeted(&bytes[..read]);
+                has_greeted = true;
+            }
             self.shared.has_read(self.direction, read);
             let weather = *self.weather.borrow_and_update();
             wait(weather.delay + weather.jitter.mul_f64(self.rng.f64())).await;

@@ -2,27 +2,13 @@
 //! last of its commit: what was acknowledged is there, what failed is not, and what nobody can know
 //! is called unknown.
 
-#![cfg(any(feature = "mysql", feature = "postgres"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use cenote::{Db, Kind};
 use cenote_testkit::proxy::{CutAfter, Direction, Proxy, Traffic, Weather};
 
-/// How long anything may take before a test fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What the script says that has started the servers.
-fn told(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run ci/test.sh"))
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(PATIENCE, future).await;
-    done.unwrap_or_else(|_| panic!("it hangs: {what}"))
-}
+use crate::servers::network::{dsn_through, network};
+use crate::servers::{dsn, soon, unique};
 
 /// A server behind a proxy.
 struct Line {
@@ -35,18 +21,15 @@ struct Line {
 }
 
 impl Line {
-    async fn new(driver: &str, port: &str, who: &str, direct: &str) -> Self {
-        let port: u16 = told(port).parse().unwrap();
-        let proxy = Proxy::in_front_of(SocketAddr::from(([127, 0, 0, 1], port)));
-        let proxy = proxy.await.unwrap();
-        let at = proxy.address().port().unwrap();
-        let admin = Db::open(&told(direct)).await.unwrap();
-        let table = format!("cut_at_byte_{}", std::process::id());
+    async fn new(sslmode: &str) -> Self {
+        let proxy = network(Weather::fair()).await;
+        let admin = Db::open(&dsn()).await.unwrap();
+        let table = unique("cut_at_byte");
         let sql = format!("CREATE TABLE {table} (id BIGINT NOT NULL PRIMARY KEY)");
         admin.exec(&sql, ()).await.unwrap();
         Line {
             admin,
-            dsn: format!("{driver}:host=127.0.0.1;port={at};dbname=cenote;{who}"),
+            dsn: dsn_through(&proxy).replace("sslmode=disable", &format!("sslmode={sslmode}")),
             proxy,
             table,
         }
@@ -84,7 +67,13 @@ fn carried(traffic: Traffic, direction: Direction) -> u64 {
     }
 }
 
-async fn nothing_is_lost_in_silence(line: Line) {
+#[tokio::test]
+async fn a_reset_at_any_byte_loses_nothing_in_silence() {
+    nothing_is_lost_in_silence("disable").await;
+}
+
+pub(crate) async fn nothing_is_lost_in_silence(sslmode: &str) {
+    let line = Line::new(sslmode).await;
     line.write(0).await.unwrap();
     let whole = line.proxy.traffic();
     let mut ended = vec![Some(true)];
@@ -133,20 +122,4 @@ async fn nothing_is_lost_in_silence(line: Line) {
     );
     let drop = format!("DROP TABLE {}", line.table);
     line.admin.exec(&drop, ()).await.unwrap();
-}
-
-#[cfg(feature = "postgres")]
-#[tokio::test]
-async fn on_postgres_a_reset_at_any_byte_loses_nothing_in_silence() {
-    let port = "CENOTE_TEST_POSTGRES_PORT";
-    let who = "user=cenote;password=cenote-secret;sslmode=disable";
-    nothing_is_lost_in_silence(Line::new("pgsql", port, who, "CENOTE_TEST_POSTGRES").await).await;
-}
-
-#[cfg(feature = "mysql")]
-#[tokio::test]
-async fn on_mariadb_a_reset_at_any_byte_loses_nothing_in_silence() {
-    let port = "CENOTE_TEST_MARIADB_PORT";
-    let who = "user=cenote;password=cenote-secret";
-    nothing_is_lost_in_silence(Line::new("mysql", port, who, "CENOTE_TEST_MARIADB").await).await;
 }
