@@ -6,16 +6,14 @@
 #[path = "mysql_servers/mod.rs"]
 mod servers;
 
-mod mysql_support;
-
 use cenote::driver::{Request, Status};
 use cenote::{Db, Error, Kind};
 use cenote_testkit::poll::{Hand, drop_after, yield_now};
 
-use self::mysql_support::{Client, dsn, value};
+use self::servers::client::{Client, value};
 use self::servers::own::OwnServer;
 use self::servers::{
-    assert_whole, is_gone, is_running, own_tables, quiet, session_id, soon, threads_where,
+    assert_whole, dsn, is_gone, is_running, own_tables, quiet, session_id, soon, threads_where,
 };
 
 /// What the guard is there for. Should this ever fail, the client library has learned to look after
@@ -258,7 +256,7 @@ async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
     let victim = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move { caller.query("SELECT SLEEP(3600)", ()).await });
-    while let Ok(other) = mysql_support::connect(&server.dsn(), 0).await {
+    while let Ok(other) = servers::client::connect(&server.dsn(), 0).await {
         others.push(other);
     }
     assert!(others.len() >= 9, "{}", others.len());

@@ -6,14 +6,12 @@
 #[path = "mysql_servers/mod.rs"]
 mod servers;
 
-mod mysql_support;
-
 use cenote::driver::{Param, Request, Reset, Value};
 use cenote::{DateTime, Db, Kind};
 
 use cenote_testkit::poll::Hand;
 
-use self::mysql_support::Client;
+use self::servers::client::Client;
 use self::servers::own::OwnServer;
 use self::servers::own_tables;
 
@@ -209,7 +207,7 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
         .await
         .unwrap();
     let (text, kept) = ("SELECT at FROM t", "SELECT at FROM t WHERE ? = 1");
-    let one = [mysql_support::value(1)];
+    let one = [servers::client::value(1)];
     for _ in 0..2 {
         assert_eq!(client.value(text, &[]).await, Value::Timestamp(noon));
         assert_eq!(client.value(kept, &one).await, Value::Timestamp(noon));

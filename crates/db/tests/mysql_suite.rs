@@ -2,12 +2,14 @@
 //! and by a unix socket. What it cannot do is said with `Lack`.
 #![cfg(feature = "mysql")]
 
-mod mysql_support;
+#[path = "mysql_servers/mod.rs"]
+mod servers;
 
 use cenote::mysql::Mysql;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
-use self::mysql_support::{dsn, own_database, unix_dsn};
+use self::servers::client::own_database;
+use self::servers::{dsn, unix_dsn};
 
 /// What users are told of it.
 const TABLE: &str = include_str!("../docs/drivers.md");

@@ -2,7 +2,8 @@
 #![cfg(feature = "mysql")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod mysql_support;
+#[path = "mysql_servers/mod.rs"]
+mod servers;
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +11,8 @@ use cenote::driver::Value;
 use cenote::mysql::RawValue;
 use cenote::{Date, DateTime, Kind, Time};
 
-use self::mysql_support::{Client, dsn, value, with_option};
+use self::servers::client::{Client, value, with_option};
+use self::servers::dsn;
 
 /// What a literal comes back as, by both protocols.
 async fn both(client: &mut Client, sql: &str) -> Value<'static> {

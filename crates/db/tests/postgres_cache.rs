@@ -1,11 +1,13 @@
 //! The prepared statements that a connection to PostgreSQL keeps.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::driver::{Begin, Request, Status};
 
-use self::postgres_support::{Client, dsn, own_schema, value};
+use self::servers::client::{Client, own_schema, value};
+use self::servers::dsn;
 
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 

@@ -2,12 +2,14 @@
 //! is waited for, and nothing of it reaches the next call.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::driver::{Begin, Request, Savepoint, Status};
 use cenote_testkit::poll::{Hand, drop_after, yield_now};
 
-use self::postgres_support::{Client, dsn, unix_dsn, value};
+use self::servers::client::{Client, value};
+use self::servers::{dsn, unix_dsn};
 
 const ENDLESS: &str = "SELECT pg_catalog.pg_sleep(3600)";
 

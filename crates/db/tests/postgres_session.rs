@@ -1,17 +1,19 @@
 //! What stays with a session of PostgreSQL, how it is noticed, and how it is brought back.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::driver::{Begin, Reset, Value};
 
-use self::postgres_support::{Client, dsn, value};
+use self::servers::client::{Client, value};
+use self::servers::dsn;
 
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 
 #[tokio::test]
 async fn a_reset_takes_everything_back_in_one_round_trip_and_keeps_our_statements() {
-    let dsn = postgres_support::own_schema(&dsn()).await;
+    let dsn = servers::client::own_schema(&dsn()).await;
     let dsn = format!("{dsn};application_name=origin");
     let mut client = Client::open(&dsn).await;
     let schema = client.get::<String>("SELECT current_schema()::text").await;

@@ -2,14 +2,15 @@
 //! does.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use std::future::poll_fn;
 
 use cenote::Result;
 use cenote::driver::{Batch, CommitOutcome, Request, Status};
 
-use self::postgres_support::{Client, value};
+use self::servers::client::{Client, value};
 
 const MANY: &str = "SELECT generate_series(1, 5000000) AS n, repeat('x', 100)";
 

@@ -2,12 +2,14 @@
 //! socket.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::postgres::Postgres;
 use cenote_testkit::suite::{Subject, check_table};
 
-use self::postgres_support::{dsn, own_schema, unix_dsn};
+use self::servers::client::own_schema;
+use self::servers::{dsn, unix_dsn};
 
 /// What users are told of it.
 const TABLE: &str = include_str!("../docs/drivers.md");

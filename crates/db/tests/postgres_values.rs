@@ -2,7 +2,8 @@
 //! goes as text, as every other time.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::driver::{Param, Value};
 use cenote::postgres::postgres_types::private::BytesMut;
@@ -10,7 +11,7 @@ use cenote::postgres::postgres_types::{IsNull, Kind as TypeKind, Type};
 use cenote::postgres::{ToSql, param, postgres_types};
 use cenote::{Date, DateTime, Kind, Time};
 
-use self::postgres_support::{Client, value};
+use self::servers::client::{Client, value};
 
 fn text(text: &str) -> Value<'static> {
     Value::Text(text.to_owned().into())
@@ -375,19 +376,19 @@ async fn native_parameters_are_whatever_postgres_types_can_write() {
 #[tokio::test]
 async fn types_are_looked_up_once_and_for_all_connections_of_a_handle() {
     use cenote::driver::{Driver, Dsn, Options};
-    let dsn = postgres_support::own_schema(&postgres_support::dsn()).await;
+    let dsn = servers::client::own_schema(&servers::dsn()).await;
     let dsn = Dsn::parse(&dsn).unwrap();
     let template = cenote::postgres::Postgres::new()
         .template(&dsn, &Options::new())
         .unwrap();
     let mut first = Client {
-        connection: postgres_support::connect_to(&*template, &dsn, 0)
+        connection: servers::client::connect_to(&*template, &dsn, 0)
             .await
             .unwrap(),
     };
     first.must("CREATE TYPE mood AS ENUM ('sad', 'ok')").await;
     let mut second = Client {
-        connection: postgres_support::connect_to(&*template, &dsn, 0)
+        connection: servers::client::connect_to(&*template, &dsn, 0)
             .await
             .unwrap(),
     };
@@ -459,7 +460,7 @@ async fn an_array_is_a_sequence_to_serde() {
         tags: Vec<String>,
         amounts: Vec<Option<i32>>,
     }
-    let db = cenote::Db::open(&postgres_support::dsn()).await.unwrap();
+    let db = cenote::Db::open(&servers::dsn()).await.unwrap();
     let sql = "SELECT 7 AS id, ARRAY['new', 'it''s \"big\"'] AS tags, ARRAY[1, NULL] AS amounts";
     for _ in 0..2 {
         let orders: Vec<Order> = db.query_as(sql, ()).await.unwrap();

@@ -2,13 +2,15 @@
 //! much or of another kind than a call can handle.
 #![cfg(feature = "postgres")]
 
-mod postgres_support;
+#[path = "postgres_servers/mod.rs"]
+mod servers;
 
 use cenote::Kind;
 use cenote::driver::{Begin, Param, Request, Status};
 use cenote::postgres::param;
 
-use self::postgres_support::{Client, dsn, value};
+use self::servers::client::{Client, value};
+use self::servers::dsn;
 
 const ADD: &str = "SELECT $1::int + 1";
 

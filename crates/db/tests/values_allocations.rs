@@ -1,45 +1,15 @@
 //! What reading rows costs: no allocation.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
+mod allocations_support;
 #[allow(dead_code, reason = "shared with the other tests")]
 mod values_support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use cenote::driver::BatchBuilder;
 use cenote::sql::Placeholders;
 use cenote::{IntoParams, Row, Value, from_row};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// How often it allocates.
-fn allocations(act: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    act();
-    ALLOCATIONS.get() - before
-}
+use self::allocations_support::allocations;
 
 const ROWS: usize = 1000;
 

@@ -10,5 +10,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
 mod fuzzed;
+#[path = "../server_support/names.rs"]
+mod names;
 mod properties;
 mod values;

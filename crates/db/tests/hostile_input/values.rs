@@ -4,6 +4,8 @@
 use cenote::{Db, Error, Kind, Value};
 use tempfile::TempDir;
 
+use crate::names::told;
+
 /// A database that the tests run on, with a table `hostile (n, word, data)`.
 struct Database {
     name: &'static str,
@@ -11,14 +13,6 @@ struct Database {
     /// What can be asked for its words, as bytes.
     bytes_of_word: &'static str,
     _folder: Option<TempDir>,
-}
-
-fn told(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| {
-        panic!(
-            "{variable} is not set: run ci/test.sh, or ci/postgres.sh run -- ci/mariadb.sh run -- …"
-        )
-    })
 }
 
 async fn open(dsn: &str) -> Db {

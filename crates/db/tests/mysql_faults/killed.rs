@@ -10,7 +10,7 @@ use crate::servers::{
     soon,
 };
 use crate::shared::bytes::nothing_is_lost_in_silence;
-use crate::shared::killed::{Ahead, admin};
+use crate::shared::killed::{Ahead, admin, is_cut_off};
 
 #[tokio::test]
 async fn one_that_is_killed_in_a_stream_fails_it_as_a_lost_connection() {
@@ -22,18 +22,7 @@ async fn one_that_is_killed_in_a_stream_fails_it_as_a_lost_connection() {
     let first = soon("a row comes", stream.next()).await.unwrap().unwrap();
     let victim: i64 = first.get("id").unwrap();
     admin.exec(&format!("KILL {victim}"), ()).await.unwrap();
-    let ended = soon("the stream ends", async {
-        loop {
-            match stream.next().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(error) => return Some(error),
-            }
-        }
-    });
-    let error = ended.await.expect("it cannot come to its end");
-    assert_eq!(error.kind(), Kind::ConnectionLost, "{error:?}");
-    drop(stream);
+    is_cut_off(stream).await;
     is_gone(&admin, victim).await;
     assert_whole(&db).await;
 }

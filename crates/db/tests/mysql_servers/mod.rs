@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
+#[cfg(feature = "mysql")]
+pub(crate) mod client;
 #[path = "../server_support/mod.rs"]
 mod support;
 

@@ -5,7 +5,7 @@ use cenote::{Db, Error, Kind};
 use crate::servers::{
     assert_whole, dsn, is_gone, is_running, kill, own_tables, quiet, session_id, soon,
 };
-use crate::shared::killed::admin;
+use crate::shared::killed::{admin, is_cut_off};
 
 #[tokio::test]
 async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
@@ -16,18 +16,7 @@ async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
     let mut stream = db.stream(sql, ()).await.unwrap();
     let first = soon("a row comes", stream.next()).await.unwrap().unwrap();
     kill(&admin, first.get("pid").unwrap()).await;
-    let ended = soon("the stream ends", async {
-        loop {
-            match stream.next().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(error) => return Some(error),
-            }
-        }
-    });
-    let error = ended.await.expect("it cannot come to its end");
-    assert_eq!(error.kind(), Kind::ConnectionLost, "{error:?}");
-    drop(stream);
+    is_cut_off(stream).await;
     assert_whole(&db).await;
 }
 

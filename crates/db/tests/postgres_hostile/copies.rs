@@ -4,8 +4,8 @@ use cenote::Kind;
 use cenote::driver::{Begin, CommitOutcome, Request, Status};
 use cenote_testkit::poll::drop_after;
 
+use crate::servers::client::Client;
 use crate::servers::soon;
-use crate::support::Client;
 
 const IN: &str = "COPY t FROM STDIN";
 const OUT: &str = "COPY (SELECT generate_series(1, 200000)) TO STDOUT";

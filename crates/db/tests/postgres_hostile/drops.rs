@@ -3,9 +3,9 @@
 use cenote::driver::{Begin, CommitOutcome, Param, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
+use crate::servers::client::{Client, own_schema, value};
 use crate::servers::network::{choppy, dsn_through, narrow, network};
 use crate::servers::soon;
-use crate::support::{Client, own_schema, value};
 
 #[tokio::test]
 async fn a_transaction_whose_first_statement_is_dropped_at_any_poll_leaves_nothing() {

@@ -3,7 +3,8 @@
 use cenote::driver::{Param, Status, Value};
 use cenote::postgres::param;
 
-use crate::support::{Client, dsn, own_schema, unique, value};
+use crate::servers::client::{Client, own_schema, value};
+use crate::servers::{dsn, unique};
 
 /// The rows of a FETCH are those of whichever cursor has the name now.
 #[tokio::test]

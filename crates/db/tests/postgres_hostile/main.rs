@@ -14,6 +14,4 @@ mod raw;
 mod servers;
 mod session;
 mod streams;
-#[path = "../postgres_support/mod.rs"]
-mod support;
 mod values;

@@ -4,9 +4,9 @@ use cenote::Kind;
 use cenote::driver::{Param, Status};
 use cenote::postgres::param;
 
+use crate::servers::client::{Client, value};
 use crate::servers::scripted::{self, Scripted, message};
 use crate::servers::soon;
-use crate::support::{Client, value};
 
 /// Its error looks like that of a statement which the server has forgotten; but the server knew it
 /// and had begun, and a part of it is committed.

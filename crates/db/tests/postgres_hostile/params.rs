@@ -2,7 +2,7 @@
 
 use cenote::driver::{Param, Value};
 
-use crate::support::Client;
+use crate::servers::client::Client;
 
 const TYPES: &[&str] = &[
     "bool",

@@ -2,7 +2,8 @@
 
 use cenote::driver::Reset;
 
-use crate::support::{Client, dsn};
+use crate::servers::client::Client;
+use crate::servers::dsn;
 
 #[tokio::test]
 async fn a_role_that_came_with_the_connection_comes_back_with_a_reset() {

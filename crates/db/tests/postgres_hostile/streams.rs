@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use cenote::driver::{CommitOutcome, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
+use crate::servers::client::{Client, own_schema, value};
 use crate::servers::network::{choppy, dsn_through, network};
 use crate::servers::soon;
-use crate::support::{Client, own_schema, value};
 
 const ROWS: &str = "SELECT n, repeat('x', 20) FROM generate_series(1, 3000) AS s (n)";
 

@@ -3,7 +3,7 @@
 
 use cenote::driver::{Request, Value};
 
-use crate::support::Client;
+use crate::servers::client::Client;
 
 const VALUES: &[&str] = &[
     "true",

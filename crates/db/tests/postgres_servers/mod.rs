@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
+#[cfg(feature = "postgres")]
+pub(crate) mod client;
 pub(crate) mod scripted;
 #[path = "../server_support/mod.rs"]
 mod support;

@@ -13,14 +13,7 @@ mod memory;
 mod servers;
 mod shown;
 
-/// What the scripts that start the servers say.
-fn told(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| {
-        panic!(
-            "{variable} is not set: run ci/test.sh, or ci/postgres.sh run -- ci/mariadb.sh run -- …"
-        )
-    })
-}
+use self::servers::told;
 
 /// PostgreSQL's ODBC driver, as Debian and Ubuntu install it.
 fn odbc_library() -> String {

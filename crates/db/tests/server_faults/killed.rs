@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::pool::{Runtime, Task, TokioRuntime};
-use cenote::{Db, Error, Kind};
+use cenote::{Db, Error, Kind, RowStream};
 use cenote_testkit::proxy::Weather;
 
 use crate::servers::network::{dsn_through, network, silent};
@@ -55,6 +55,21 @@ impl Runtime for Ahead {
 
 pub(crate) async fn admin() -> Db {
     Db::open(&dsn()).await.unwrap()
+}
+
+/// A stream with more rows than anybody reads, whose connection was killed.
+pub(crate) async fn is_cut_off(mut stream: RowStream) {
+    let ended = soon("the stream ends", async {
+        loop {
+            match stream.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+    });
+    let error = ended.await.expect("it cannot come to its end");
+    assert_eq!(error.kind(), Kind::ConnectionLost, "{error:?}");
 }
 
 #[tokio::test]

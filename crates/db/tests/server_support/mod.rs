@@ -5,20 +5,21 @@
 //! `assert_killed`, `gives_no_other_reason`, `is_gone`, `is_running`, `sleep` and `lock_all`.
 
 pub(crate) mod bank;
+mod names;
 pub(crate) mod network;
 pub(crate) mod own;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cenote::{Builder, Db, Error};
 
+pub(crate) use self::names::{told, unique};
 use super::{MAKE, SESSION_ID};
 
-/// What is different from one make of server to the next, as far as tests start and find it.
+/// What is different from one make of server to the next, and can be said in a word.
 pub(crate) struct Make {
     /// Its DSNs begin with this.
     pub(crate) driver: &'static str,
@@ -45,16 +46,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Who may do anything, as options of a DSN.
 pub(crate) const WHO: &str = "dbname=cenote;user=cenote;password=cenote-secret";
-
-/// What the script says that has started the server.
-pub(crate) fn told(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| {
-        panic!(
-            "{name} is not set; run ci/test.sh, or cargo test inside of ci/mariadb.sh or \
-             ci/postgres.sh: their first lines say how"
-        )
-    })
-}
 
 /// What the script of this make says.
 fn told_of_make(name: &str) -> String {
@@ -102,14 +93,6 @@ pub(crate) fn free_port() -> u16 {
             return port;
         }
     }
-}
-
-/// A name that nothing else on the server has.
-pub(crate) fn unique(what: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: it only has to be unique.
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{what}_{}_{n}", std::process::id())
 }
 
 /// Fails a test instead of letting it hang.

@@ -1,52 +1,14 @@
-//! Where the tests find their PostgreSQL server, and what they do on it.
-#![allow(dead_code, reason = "not every test needs all of it")]
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! A connection of a driver, without a pool, and what tests do to it.
+//!
+//! `client` of `mysql_servers` and of `postgres_servers` takes this in, and says whose by `driver`.
 
 use cenote::driver::{
     Begin, ConnectSettings, Connection, Driver, Dsn, Options, Outcome, Param, Request, Template,
     Value,
 };
-use cenote::postgres::{Postgres, PostgresConnection};
-use cenote::{FromValue, Result, Row};
+use cenote::{Error, FromValue, Result, Row};
 
-/// The DSN of the server that the tests run on.
-///
-/// # Panics
-///
-/// If there is none: a test that does nothing would look like one that passed.
-pub(crate) fn dsn() -> String {
-    variable("CENOTE_TEST_POSTGRES")
-}
-
-/// The same server by its unix socket.
-pub(crate) fn unix_dsn() -> String {
-    variable("CENOTE_TEST_POSTGRES_UNIX")
-}
-
-/// What the script that starts the servers says.
-pub(crate) fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| {
-        panic!("{name} is not set: run ci/test.sh, or ci/postgres.sh run -- cargo test …")
-    })
-}
-
-/// A name that no other test has.
-pub(crate) fn unique(start: &str) -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: it only has to be unique.
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{start}_{}_{n}", std::process::id())
-}
-
-/// A DSN whose connections see an empty schema of their own.
-pub(crate) async fn own_schema(dsn: &str) -> String {
-    let schema = unique("cenote_test");
-    let mut client = Client::open(dsn).await;
-    client.must(&format!("CREATE SCHEMA {schema}")).await;
-    client.close().await;
-    format!("{dsn};search_path={schema}")
-}
+use super::driver;
 
 /// A connection, with what the tests do to it. What must not fail panics.
 pub(crate) struct Client {
@@ -55,7 +17,7 @@ pub(crate) struct Client {
 
 pub(crate) async fn connect(dsn: &str, statement_cache: usize) -> Result<Box<dyn Connection>> {
     let dsn = Dsn::parse(dsn)?;
-    let template = Postgres::new().template(&dsn, &Options::new())?;
+    let template = driver().template(&dsn, &Options::new())?;
     connect_to(&*template, &dsn, statement_cache).await
 }
 
@@ -69,16 +31,6 @@ pub(crate) async fn connect_to(
 }
 
 impl Client {
-    /// To the test server, in whatever schema there is.
-    pub(crate) async fn new() -> Self {
-        Client::open(&dsn()).await
-    }
-
-    /// To the test server, in an empty schema of its own.
-    pub(crate) async fn in_own_schema() -> Self {
-        Client::open(&own_schema(&dsn()).await).await
-    }
-
     pub(crate) async fn open(dsn: &str) -> Self {
         Client::with_cache(dsn, 16).await
     }
@@ -88,16 +40,6 @@ impl Client {
         Client {
             connection: connection.expect("the server can be connected to"),
         }
-    }
-
-    /// The driver's own.
-    pub(crate) fn own(&mut self) -> &mut PostgresConnection {
-        let own = self.connection.as_any().downcast_mut();
-        own.expect("it is PostgreSQL's")
-    }
-
-    pub(crate) fn round_trips(&mut self) -> u64 {
-        self.own().round_trips()
     }
 
     pub(crate) async fn run(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Outcome> {
@@ -111,7 +53,7 @@ impl Client {
     }
 
     /// Runs a text that must fail.
-    pub(crate) async fn must_not(&mut self, sql: &str) -> cenote::Error {
+    pub(crate) async fn must_not(&mut self, sql: &str) -> Error {
         match self.run(sql, &[]).await {
             Ok(done) => panic!("{sql}: should have failed, and gave {done:?}"),
             Err(error) => error,
@@ -124,13 +66,6 @@ impl Client {
         request.script = true;
         request.cache = false;
         self.connection.run(request).await
-    }
-
-    /// The rows of the last statement of a script, which must not fail.
-    pub(crate) async fn script_rows(&mut self, sql: &str) -> Vec<Row> {
-        let done = self.script(sql).await;
-        let done = done.unwrap_or_else(|error| panic!("{sql}: {error}"));
-        done.rows.expect("rows were wanted").into_rows().collect()
     }
 
     pub(crate) async fn begin(&mut self) {
@@ -170,6 +105,15 @@ impl Client {
         let closed = self.connection.close().await;
         closed.expect("a connection can be closed");
     }
+}
+
+/// A DSN in PDO's form, with another value for an option.
+pub(crate) fn with_option(dsn: &str, name: &str, value: &str) -> String {
+    let (driver, rest) = dsn.split_once(':').expect("a DSN has a driver");
+    let is_other = |pair: &&str| pair.split('=').next() != Some(name);
+    let value = value.replace(';', ";;");
+    let pairs: Vec<_> = rest.split(';').filter(is_other).collect();
+    format!("{driver}:{};{name}={value}", pairs.join(";"))
 }
 
 /// A value as a parameter.

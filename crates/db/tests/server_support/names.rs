@@ -1,0 +1,27 @@
+//! Where servers are, and what things on them are called.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the script says that has started the server.
+///
+/// # Panics
+///
+/// If it says nothing: a test that does nothing would look like one that passed.
+pub(crate) fn told(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!(
+            "{name} is not set; run ci/test.sh, or cargo test inside of ci/mariadb.sh or \
+             ci/postgres.sh: their first lines say how"
+        )
+    })
+}
+
+/// A name that nothing else on the server has.
+pub(crate) fn unique(what: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: it only has to be unique.
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{what}_{}_{n}", std::process::id())
+}
