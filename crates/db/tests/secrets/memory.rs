@@ -123,7 +123,6 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
         let found = search();
         println!("\nfound {stage} {} {found:x?}", found.len());
     };
-    let threads = threads_now();
     told("at_first");
     let db = builder(driver, user, options).open().await.unwrap();
     told("opened");
@@ -149,30 +148,39 @@ async fn live(driver: &str, user: &str, options: &[&str]) {
     refused.ping().await.unwrap_err();
     drop(refused);
     if driver == "odbc" {
-        until_threads(threads + 3);
+        until_connections(3);
     }
     told("refused");
     db.close().await.unwrap();
     drop(db);
     if driver == "odbc" {
-        until_threads(threads);
+        until_connections(0);
     }
     told("dropped");
 }
 
-fn threads_now() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
+/// How many threads of ODBC's connections there are. One that ends meanwhile has no name any more.
+fn connections_now() -> usize {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| {
+        let name = thread.unwrap().path().join("comm");
+        fs::read_to_string(name).ok()
+    });
+    names.filter(|name| name.starts_with("cenote-odbc")).count()
 }
 
 /// A connection that is closed has a thread that ends soon after.
-fn until_threads(most: usize) {
+fn until_connections(most: usize) {
     for _ in 0..1_000_000 {
-        if threads_now() <= most {
+        if connections_now() <= most {
             return;
         }
         std::thread::yield_now();
     }
-    panic!("there are {} threads, and not {most}", threads_now());
+    panic!(
+        "there are {} connections, and not {most}",
+        connections_now()
+    );
 }
 
 /// The password is given to the builder, or with the option `in=dsn` written into the DSN.
