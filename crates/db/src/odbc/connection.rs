@@ -1,11 +1,8 @@
 //! A connection of the pool: sends programs to its thread.
 
 use std::any::Any;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-
-use tokio::sync::mpsc;
+use std::task::{Context, Poll};
 
 use super::session::{Order, Session};
 use super::types::to_odbc;
@@ -13,9 +10,9 @@ use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status,
 };
-use crate::worker::stream::{self, Inlet, Started};
-use crate::worker::{self, Answer, Worker};
-use crate::{Error, Kind, Result};
+use crate::worker::Worker;
+use crate::worker::stream::Stream;
+use crate::{Kind, Result};
 
 /// An open connection to an ODBC data source.
 ///
@@ -24,25 +21,14 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub struct OdbcConnection {
     worker: Worker<Session>,
-    /// None unless a stream has begun and has not been read to its end.
-    stream: Option<Stream>,
-}
-
-/// A stream that has begun: the session is out.
-#[derive(Debug)]
-struct Stream {
-    batches: mpsc::Receiver<Batch>,
-    answer: Answer<()>,
-    status: Status,
-    /// It can be cancelled: there is nothing that this would undo.
-    read_only: bool,
+    stream: Stream,
 }
 
 impl OdbcConnection {
     pub(super) fn new(worker: Worker<Session>) -> Self {
         OdbcConnection {
             worker,
-            stream: None,
+            stream: Stream::default(),
         }
     }
 
@@ -50,48 +36,8 @@ impl OdbcConnection {
         &mut self,
         program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.check_not_streaming()?;
+        self.stream.check_none()?;
         self.worker.call(program).await
-    }
-
-    fn check_not_streaming(&self) -> Result<()> {
-        if self.stream.is_some() {
-            let message = "a row stream is open on this connection; end it first";
-            return Err(Error::new(Kind::Busy, message));
-        }
-        Ok(())
-    }
-
-    /// Throws away what is left of a stream, and waits until the thread is done with it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it can be called again.
-    ///
-    /// # Errors
-    ///
-    /// Of a statement that may write, if it could not be brought to its end.
-    async fn wind_up_stream(&mut self) -> Result<()> {
-        let Some(stream) = &mut self.stream else {
-            return Ok(());
-        };
-        // The thread stops at the next row that nobody wants. How long its driver takes to find
-        // one nobody knows: so it is stopped before, if that undoes nothing.
-        stream.batches.close();
-        while stream.batches.try_recv().is_ok() {}
-        let is_cancelled = stream.read_only;
-        let home = poll_fn(|cx| {
-            if is_cancelled {
-                self.worker.cancel();
-            }
-            self.worker.poll_home(cx)
-        });
-        let home = home.await;
-        let answer = match self.stream.take() {
-            Some(mut stream) if !stream.read_only => stream.answer.try_recv(),
-            _ => Ok(Ok(())),
-        };
-        home.and_then(|()| answer.unwrap_or_else(|_| Err(worker::lost())))
     }
 }
 
@@ -143,60 +89,19 @@ impl Connection for OdbcConnection {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            self.check_not_streaming()?;
+            self.stream.check_none()?;
             let order = order(&request)?;
-            self.worker.settle().await?;
-            let (outlet, inlet) = stream::channel();
-            let mut answer = self
-                .worker
-                .send(move |session| session.stream(&order, outlet))?;
-            let recall = self.worker.recall();
-            let Inlet { started, batches } = inlet;
-            // A cancel here leaves the session out, with its call cancelled.
-            let Ok(started) = started.await else {
-                // It ended before it began, so there is an error to tell.
-                let home = poll_fn(|cx| self.worker.poll_home(cx)).await;
-                recall.call_off();
-                home?;
-                let answer = answer.try_recv().map_err(|_| worker::lost())?;
-                return Err(answer.err().unwrap_or_else(worker::lost));
-            };
-            recall.call_off();
-            let Started {
-                columns,
-                status,
-                read_only,
-            } = started;
-            self.stream = Some(Stream {
-                batches,
-                answer,
-                status,
-                read_only,
-            });
-            Ok(columns)
+            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            self.stream.start(&mut self.worker, program).await
         })
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        let Some(stream) = &mut self.stream else {
-            return Poll::Ready(Ok(None));
-        };
-        if let Some(batch) = ready!(stream.batches.poll_recv(cx)) {
-            return Poll::Ready(Ok(Some(batch)));
-        }
-        let home = ready!(self.worker.poll_home(cx));
-        let answer = match self.stream.take() {
-            Some(mut stream) => stream.answer.try_recv(),
-            None => return Poll::Ready(Ok(None)),
-        };
-        Poll::Ready(home.and_then(|()| match answer {
-            Ok(ended) => ended.map(|()| None),
-            Err(_) => Err(worker::lost()),
-        }))
+        self.stream.poll_batch(&mut self.worker, cx)
     }
 
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.wind_up_stream())
+        Box::pin(self.stream.end(&mut self.worker))
     }
 
     fn begin_with<'c>(
@@ -247,10 +152,9 @@ impl Connection for OdbcConnection {
     }
 
     fn status(&self) -> Status {
-        match (&self.stream, self.worker.session()) {
-            (_, Some(session)) => session.status(),
-            (Some(stream), None) => stream.status,
-            (None, None) => Status::Unknown,
+        match self.worker.session() {
+            Some(session) => session.status(),
+            None => self.stream.status(),
         }
     }
 
@@ -269,7 +173,7 @@ impl Connection for OdbcConnection {
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             // An error met here belongs to nobody; if the thread is gone, the next says so.
-            let _ = self.wind_up_stream().await;
+            let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
     }

@@ -3,10 +3,8 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-
-use tokio::sync::mpsc;
 
 use super::config::is_identifier;
 use super::error;
@@ -18,8 +16,7 @@ use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value,
 };
-use crate::worker::stream::{self, Inlet, Started};
-use crate::worker::{self, Answer};
+use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
 
 /// An open connection to an SQLite database.
@@ -29,8 +26,7 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub struct SqliteConnection {
     worker: Worker,
-    /// None unless a stream has begun and has not been read to its end.
-    stream: Option<Stream>,
+    stream: Stream,
     /// A write that waits in the lane, or did when its call was dropped.
     ticket: Option<Ticket>,
 }
@@ -50,21 +46,11 @@ enum Begun {
     OnThread(Option<Pass>),
 }
 
-/// A stream that has begun: the session is out.
-#[derive(Debug)]
-struct Stream {
-    batches: mpsc::Receiver<Batch>,
-    answer: Answer<()>,
-    status: Status,
-    /// It can be interrupted: there is nothing that this would undo.
-    read_only: bool,
-}
-
 impl SqliteConnection {
     pub(super) fn new(worker: Worker) -> Self {
         SqliteConnection {
             worker,
-            stream: None,
+            stream: Stream::default(),
             ticket: None,
         }
     }
@@ -169,48 +155,8 @@ impl SqliteConnection {
         &mut self,
         program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.check_not_streaming()?;
+        self.stream.check_none()?;
         self.worker.call(program).await
-    }
-
-    fn check_not_streaming(&self) -> Result<()> {
-        if self.stream.is_some() {
-            let message = "a row stream is open on this connection; end it first";
-            return Err(Error::new(Kind::Busy, message));
-        }
-        Ok(())
-    }
-
-    /// Throws away what is left of a stream, and waits until the thread is done with it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, it can be called again.
-    ///
-    /// # Errors
-    ///
-    /// Of a statement that writes, if it could not be brought to its end.
-    async fn wind_up_stream(&mut self) -> Result<()> {
-        let Some(stream) = &mut self.stream else {
-            return Ok(());
-        };
-        // The thread stops at the next row that nobody wants. How long it takes to find one
-        // nobody knows: so it is stopped before, if that undoes nothing.
-        stream.batches.close();
-        while stream.batches.try_recv().is_ok() {}
-        let is_interrupted = stream.read_only;
-        let home = poll_fn(|cx| {
-            if is_interrupted {
-                self.worker.cancel();
-            }
-            self.worker.poll_home(cx)
-        });
-        let home = home.await;
-        let answer = match self.stream.take() {
-            Some(mut stream) if !stream.read_only => stream.answer.try_recv(),
-            _ => Ok(Ok(())),
-        };
-        home.and_then(|()| answer.unwrap_or_else(|_| Err(worker::lost())))
     }
 }
 
@@ -245,7 +191,7 @@ fn order(request: &Request<'_>) -> Result<Order> {
 impl Connection for SqliteConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            self.check_not_streaming()?;
+            self.stream.check_none()?;
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;
             }
@@ -299,60 +245,19 @@ impl Connection for SqliteConnection {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            self.check_not_streaming()?;
+            self.stream.check_none()?;
             let order = order(&request)?;
-            self.worker.settle().await?;
-            let (outlet, inlet) = stream::channel();
-            let mut answer = self
-                .worker
-                .send(move |session| session.stream(&order, outlet))?;
-            let recall = self.worker.recall();
-            let Inlet { started, batches } = inlet;
-            let started = started.await;
-            let Ok(started) = started else {
-                // It ended before it began, so there is an error to tell.
-                let home = poll_fn(|cx| self.worker.poll_home(cx)).await;
-                recall.call_off();
-                home?;
-                let answer = answer.try_recv().map_err(|_| worker::lost())?;
-                return Err(answer.err().unwrap_or_else(worker::lost));
-            };
-            recall.call_off();
-            let Started {
-                columns,
-                status,
-                read_only,
-            } = started;
-            self.stream = Some(Stream {
-                batches,
-                answer,
-                status,
-                read_only,
-            });
-            Ok(columns)
+            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            self.stream.start(&mut self.worker, program).await
         })
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        let Some(stream) = &mut self.stream else {
-            return Poll::Ready(Ok(None));
-        };
-        if let Some(batch) = ready!(stream.batches.poll_recv(cx)) {
-            return Poll::Ready(Ok(Some(batch)));
-        }
-        let home = ready!(self.worker.poll_home(cx));
-        let answer = match self.stream.take() {
-            Some(mut stream) => stream.answer.try_recv(),
-            None => return Poll::Ready(Ok(None)),
-        };
-        Poll::Ready(home.and_then(|()| match answer {
-            Ok(ended) => ended.map(|()| None),
-            Err(_) => Err(worker::lost()),
-        }))
+        self.stream.poll_batch(&mut self.worker, cx)
     }
 
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.wind_up_stream())
+        Box::pin(self.stream.end(&mut self.worker))
     }
 
     fn begin_with<'c>(
@@ -361,7 +266,7 @@ impl Connection for SqliteConnection {
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            self.check_not_streaming()?;
+            self.stream.check_none()?;
             let begin = *begin;
             let in_place = !begin.read_only && first.is_none();
             let pass = match in_place {
@@ -416,10 +321,9 @@ impl Connection for SqliteConnection {
     }
 
     fn status(&self) -> Status {
-        match (&self.stream, self.worker.session()) {
-            (_, Some(session)) => session.status(),
-            (Some(stream), None) => stream.status,
-            (None, None) => Status::Unknown,
+        match self.worker.session() {
+            Some(session) => session.status(),
+            None => self.stream.status(),
         }
     }
 
@@ -435,7 +339,7 @@ impl Connection for SqliteConnection {
         Box::pin(async move {
             self.leave_lane().await;
             // An error met here belongs to nobody; if the thread is gone, the next says so.
-            let _ = self.wind_up_stream().await;
+            let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
     }
