@@ -2,6 +2,8 @@
 //! then: between two statements, and where it can be without a connection in hand, which others may need.
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Tasks of a thread that run statements in place let others run after so much time in them.
@@ -33,4 +35,22 @@ pub(crate) fn is_due() -> bool {
 pub(crate) async fn take() {
     let _ = RUN_IN_PLACE.try_with(|run| run.set(Duration::ZERO));
     tokio::task::yield_now().await;
+}
+
+/// Lets the task run that was just woken here.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has happened.
+pub(crate) async fn let_run() {
+    let mut has_been_asked = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_been_asked, true) {
+        true => Poll::Ready(()),
+        false => {
+            // Not Tokio's own way to yield, which lets all others run that are ready.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -185,7 +185,7 @@ impl<S: Session> Worker<S> {
 
     /// Waits for the session to come home, and cancels the call it is out for if that
     /// is given up.
-    async fn arrival(&mut self) -> Result<()> {
+    pub(crate) async fn arrival(&mut self) -> Result<()> {
         let recall = self.recall();
         let arrived = poll_fn(|cx| self.poll_home(cx)).await;
         recall.call_off();
@@ -210,6 +210,12 @@ impl<S: Session> Worker<S> {
         self.session = ready!(self.home.poll_recv(cx));
         self.lost = self.session.is_none();
         Poll::Ready(if self.lost { Err(lost()) } else { Ok(()) })
+    }
+
+    /// Looks whether the session has come home, without waiting.
+    pub(crate) fn is_home(&mut self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.poll_home(&mut nobody).is_ready()
     }
 
     /// Cancels what runs, and waits until the session is here. Fine if it is.

@@ -1,5 +1,6 @@
 //! A transaction of SQLite's that writes begins where it is called, in its turn, without a hop to the
-//! connection's thread.
+//! connection's thread; and it is committed on the thread, for which a task stands by that knows it to
+//! be brief.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -164,4 +165,169 @@ async fn a_second_begin_is_refused_and_ends_nothing() {
     assert_eq!(db.status(), Status::InTransaction);
     db.commit().await.unwrap();
     assert_eq!(one::<i64>(&mut db, "SELECT count(*) FROM t").await, 1);
+}
+
+/// A connection that has committed often enough to know that it does not take long.
+async fn open_to_commit(place: &Place, option: &str) -> Box<dyn Connection> {
+    let mut db = place.open_with(option).await;
+    for _ in 0..2 {
+        begin(&mut db).await;
+        exec(&mut db, "INSERT INTO t VALUES (0)").await;
+        db.commit().await.unwrap();
+    }
+    db
+}
+
+#[tokio::test]
+async fn a_commit_that_is_brief_is_done_at_the_first_poll() {
+    let place = Place::new();
+    let mut db = open_to_commit(&place, "synchronous=off").await;
+    // Not each of them: a busy machine makes any of them take long.
+    for n in 1..=1000 {
+        begin(&mut db).await;
+        exec(&mut db, "INSERT INTO t VALUES (1)").await;
+        let at_once = poll_times(db.commit(), 1);
+        db.settle().await.unwrap();
+        if let Some(committed) = at_once {
+            committed.unwrap();
+            let sql = "SELECT sum(n) FROM t";
+            assert!((1..=n).contains(&one::<i64>(&mut db, sql).await));
+            return;
+        }
+    }
+    panic!("none of them was");
+}
+
+#[tokio::test]
+async fn after_a_brief_commit_the_next_has_its_turn_before_the_one_that_commits_goes_on() {
+    let place = Place::new();
+    let (mut first, mut second) = (
+        open_to_commit(&place, "synchronous=off").await,
+        place.open().await,
+    );
+    for _ in 0..100 {
+        begin(&mut first).await;
+        exec(&mut first, "INSERT INTO t VALUES (1)").await;
+        let mut waiting = begins(&mut second);
+        assert_pending(&mut waiting);
+        let mut committing = first.commit();
+        // It yields to the next, which has been woken, or sleeps until the thread is done.
+        assert_pending(&mut committing);
+        waiting.await.unwrap();
+        committing.await.unwrap();
+        second.rollback().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_not_brief_after_all_lets_the_next_write_though_nobody_collects_it() {
+    let place = Place::new();
+    // Without a log of what is written, a commit waits for those who read.
+    let option = "journal_mode=delete&busy_timeout=1d";
+    let mut first = open_to_commit(&place, option).await;
+    let mut next = place.open_with(option).await;
+    let reader = rusqlite::Connection::open(place.0.path()).unwrap();
+    begin(&mut first).await;
+    exec(&mut first, "INSERT INTO t VALUES (1)").await;
+    let read = "BEGIN; SELECT * FROM t LIMIT 1";
+    reader.execute_batch(read).unwrap();
+    let mut committing = first.commit();
+    assert_pending(&mut committing);
+    let mut waiting = begins(&mut next);
+    assert_pending(&mut waiting);
+    reader.execute_batch("COMMIT").unwrap();
+    waiting.await.unwrap();
+    committing.await.unwrap();
+    next.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_is_dropped_while_its_task_sleeps_leaves_the_lane_to_others() {
+    let place = Place::new();
+    let option = "journal_mode=delete&busy_timeout=1d";
+    let mut first = open_to_commit(&place, option).await;
+    let mut next = place.open_with(option).await;
+    let reader = rusqlite::Connection::open(place.0.path()).unwrap();
+    begin(&mut first).await;
+    exec(&mut first, "INSERT INTO t VALUES (1)").await;
+    let read = "BEGIN; SELECT * FROM t LIMIT 1";
+    reader.execute_batch(read).unwrap();
+    assert!(poll_times(first.commit(), 1).is_none());
+    first.settle().await.unwrap();
+    // It was cancelled before it came to pass.
+    first.rollback().await.unwrap();
+    reader.execute_batch("COMMIT").unwrap();
+    begins(&mut next).await.unwrap();
+    next.rollback().await.unwrap();
+}
+
+/// Runs an insert that tells its number until it is run in place, in a transaction.
+async fn tell_in_place(db: &mut Box<dyn Connection>) {
+    begin(db).await;
+    let before = sqlite(db).in_place_runs();
+    for _ in 0..4 {
+        one::<i64>(db, "INSERT INTO t VALUES (1) RETURNING n").await;
+    }
+    assert!(sqlite(db).in_place_runs() > before);
+}
+
+#[tokio::test]
+async fn what_is_set_aside_in_place_is_in_memory_and_on_the_thread_where_it_was_told_to_be() {
+    let place = Place::new();
+    for (option, told) in [("busy_timeout=1d", 0), ("temp_store=file", 1)] {
+        let mut db = place.open_with(option).await;
+        tell_in_place(&mut db).await;
+        assert_eq!(one::<i64>(&mut db, "PRAGMA temp_store").await, told);
+        db.commit().await.unwrap();
+    }
+    let mut db = place.open().await;
+    let memory = cenote::driver::Value::Int(2);
+    db.set("temp_store", &memory).await.unwrap();
+    tell_in_place(&mut db).await;
+    assert_eq!(one::<i64>(&mut db, "PRAGMA temp_store").await, 2);
+    db.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn temporary_tables_outlive_what_is_set_aside() {
+    let place = Place::new();
+    let mut db = place.open().await;
+    tell_in_place(&mut db).await;
+    db.commit().await.unwrap();
+    exec(&mut db, "CREATE TEMP TABLE own AS SELECT 7 AS n").await;
+    begin(&mut db).await;
+    for _ in 0..4 {
+        one::<i64>(&mut db, "INSERT INTO t VALUES (1) RETURNING n").await;
+    }
+    db.commit().await.unwrap();
+    assert_eq!(one::<i64>(&mut db, "SELECT n FROM own").await, 7);
+}
+
+#[tokio::test]
+async fn a_table_that_has_lost_its_numbers_gives_none_that_another_table_gave() {
+    let place = Place::new();
+    let mut db = place.open().await;
+    let other = rusqlite::Connection::open(place.0.path()).unwrap();
+    other
+        .execute_batch(
+            "CREATE TABLE a (id INTEGER PRIMARY KEY); CREATE TABLE b (k INTEGER PRIMARY KEY)",
+        )
+        .unwrap();
+    let both = async |db: &mut Box<dyn Connection>| {
+        begin(db).await;
+        let a = exec(db, "INSERT INTO a DEFAULT VALUES")
+            .await
+            .last_insert_id;
+        let sql = format!("INSERT INTO b VALUES ({})", a.unwrap());
+        let b = exec(db, &sql).await.last_insert_id;
+        db.commit().await.unwrap();
+        (a, b)
+    };
+    assert_eq!(both(&mut db).await, (Some(1), Some(1)));
+    assert_eq!(both(&mut db).await, (Some(2), Some(2)));
+    other
+        .execute_batch("DROP TABLE b; CREATE TABLE b (k INTEGER PRIMARY KEY) WITHOUT ROWID")
+        .unwrap();
+    assert_eq!(both(&mut db).await, (Some(3), None));
+    assert_eq!(both(&mut db).await, (Some(4), None));
 }

@@ -161,6 +161,12 @@ impl Config {
         })
     }
 
+    /// A pragma is among its settings.
+    pub(super) fn sets(&self, pragma: &str) -> bool {
+        let mut names = self.pragmas.iter().map(|(name, _)| name);
+        names.any(|name| name.eq_ignore_ascii_case(pragma))
+    }
+
     /// The database goes when its last connection does.
     pub(super) fn needs_anchor(&self) -> bool {
         self.place == Place::SharedMemory

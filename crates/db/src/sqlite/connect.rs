@@ -78,6 +78,9 @@ fn open_session(
     }
     // Where connections share their cache, one waits for what another runs, unseen.
     session.in_place = config.in_place && !config.shares_cache();
+    if !config.sets("temp_store") {
+        session.sets_aside_in_memory.set(Some(false));
+    }
     session.has_functions = !blueprint.functions.is_empty();
     session.lane = lane;
     session.make = blueprint.make;

@@ -293,7 +293,10 @@ impl Connection for SqliteConnection {
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
-        Box::pin(self.call(|session| session.commit()))
+        Box::pin(async move {
+            self.stream.check_none()?;
+            self.worker.commit().await
+        })
     }
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {

@@ -46,6 +46,17 @@ struct State {
     to_thread: bool,
     /// The turn of the call that waits for the lane has come.
     pass: Option<Pass>,
+    awaited: Awaited,
+}
+
+/// Whether a task stands by for the thread, without having gone to sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Awaited {
+    #[default]
+    No,
+    Yes,
+    /// It does, and the thread relies on it.
+    Certainly,
 }
 
 impl State {
@@ -87,6 +98,7 @@ impl Control {
                 suspended: 0,
                 to_thread: false,
                 pass: None,
+                awaited: Awaited::No,
             }),
             news: Condvar::new(),
         }
@@ -130,6 +142,36 @@ impl Control {
         }
         drop(state);
         self.news.notify_all();
+    }
+
+    /// A task stands by for what is about to be sent to the thread.
+    pub(super) fn stand_by(&self) {
+        self.state().awaited = Awaited::Yes;
+    }
+
+    /// Asked by the thread: whether a task stands by, and will when the session comes home.
+    pub(super) fn is_awaited(&self) -> bool {
+        let mut state = self.state();
+        if state.awaited == Awaited::Yes {
+            state.awaited = Awaited::Certainly;
+        }
+        state.awaited == Awaited::Certainly
+    }
+
+    /// The task stands by no longer. `false` if it has to, because the thread relies on it: then the
+    /// session is all but home.
+    pub(super) fn leaves(&self) -> bool {
+        let mut state = self.state();
+        let may_leave = state.awaited != Awaited::Certainly;
+        if may_leave {
+            state.awaited = Awaited::No;
+        }
+        may_leave
+    }
+
+    /// The session is home.
+    pub(super) fn stand_down(&self) {
+        self.state().awaited = Awaited::No;
     }
 
     /// The running call has been cancelled.

@@ -2,9 +2,10 @@
 //! the BEGIN of a transaction whose turn to write has come. COMMIT never is: it may wait for the disk.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lane::{Joined, Pass};
-use super::pace::{Pace, Sort, Stopwatch};
+use super::pace::{self, Pace, Sort, Stopwatch};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
@@ -12,12 +13,13 @@ use super::types::bound;
 use super::worker::Worker;
 use crate::Result;
 use crate::breather;
-use crate::driver::{Outcome, Request};
+use crate::driver::{CommitOutcome, Outcome, Request};
+use crate::worker;
 
 impl Session {
     /// How a request would be run in place, if it may be: it is known to be short, and waits for
     /// nobody.
-    fn sort_in_place(&self, request: &Request<'_>) -> Option<Sort> {
+    fn pace_in_place(&self, request: &Request<'_>) -> Option<Pace> {
         if !self.in_place || request.script || !request.cache || !self.is_plain.get() {
             return None;
         }
@@ -32,7 +34,7 @@ impl Session {
             Sort::Write => !self.has_functions && !pace.plan.loops && self.is_writing(),
             Sort::Other => false,
         };
-        may_be.then_some(pace.sort)
+        may_be.then_some(pace)
     }
 
     /// A transaction that writes may be begun in place, when its turn has come: that is known to be
@@ -60,7 +62,7 @@ impl Worker {
     ///
     /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
-        let sort = self.session()?.sort_in_place(request)?;
+        let Pace { sort, plan, .. } = self.session()?.pace_in_place(request)?;
         tokio::task::consume_budget().await;
         if !request.alone && breather::is_due() {
             // One that is alone has done so before it took its connection.
@@ -71,7 +73,12 @@ impl Worker {
         let was_in_transaction = session.in_transaction();
         let watch = Stopwatch::start(session.is_timed);
         let until = (sort == Sort::Read).then(|| watch.limit());
-        let (done, given_up) = self.here(until, |session| session.run_request(request))?;
+        let (done, given_up) = self.here(until, |session| {
+            if plan.sets_aside {
+                session.set_aside_in_memory(true);
+            }
+            session.run_request(request)
+        })?;
         let took = watch.took();
         breather::note(took);
         let session = self.session()?;
@@ -150,4 +157,41 @@ impl Worker {
         }
         pass
     }
+
+    /// Commits on the thread, as always: it may wait for the disk. Where commits have been brief, the
+    /// task stands by for this one instead of going to sleep, so that the next writer in the lane
+    /// is woken from here: one that another thread wakes has to wait for the executor as well.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the commit is cancelled, or has been done.
+    pub(super) async fn commit(&mut self) -> Result<CommitOutcome> {
+        self.settle().await?;
+        let brief = self.session().filter(|session| session.commits_briefly());
+        let Some(control) = brief.map(|session| Arc::clone(&session.control)) else {
+            return self.call(|session| session.commit()).await;
+        };
+        control.stand_by();
+        let began = pace::now();
+        let mut answer = self.send(|session| session.commit())?;
+        while !self.is_home() {
+            if pace::now() - began > STANDS_BY && control.leaves() {
+                self.arrival().await?;
+                break;
+            }
+            // The thread may be waiting for this very processor.
+            std::thread::yield_now();
+        }
+        control.stand_down();
+        breather::note(pace::now() - began);
+        let done = answer.try_recv().unwrap_or_else(|_| Err(worker::lost()));
+        if self.session().is_some_and(Session::let_next_write) {
+            // It has been woken here, and others wait for it in turn: it goes first.
+            breather::let_run().await;
+        }
+        done
+    }
 }
+
+/// A task stands by for so long.
+const STANDS_BY: Duration = Duration::from_micros(200);

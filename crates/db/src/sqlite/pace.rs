@@ -87,6 +87,8 @@ pub(super) struct Plan {
     pub(super) loops: bool,
     /// It asks a module of SQLite's, which may write while it reads.
     pub(super) asks_module: bool,
+    /// It puts something aside in a table of its own: what `RETURNING` gives, say.
+    pub(super) sets_aside: bool,
 }
 
 /// How long the runs of one statement took.

@@ -2,6 +2,7 @@
 //! thread of a [`Worker`](super::worker::Worker), or in place if it is known to be short.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,12 @@ pub(super) struct Session {
     pub(super) paces: RefCell<Paces>,
     /// How long it took to begin transactions that write, once it was their turn.
     pub(super) begins: Cell<Pace>,
+    /// What statements put aside is kept in memory; None if the user has said where it is to be.
+    pub(super) sets_aside_in_memory: Cell<Option<bool>>,
+    /// Which tables have no rowids, as of this version of the schema.
+    without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
+    /// So many commits in a row were brief.
+    pub(super) brief_commits: Cell<u32>,
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
@@ -109,6 +116,9 @@ impl Session {
             inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
             begins: Cell::new(Pace::new(Sort::Other)),
+            sets_aside_in_memory: Cell::new(None),
+            without_rowids: RefCell::default(),
+            brief_commits: Cell::new(0),
             checks_at_once: Cell::new(None),
             seen_schema: Cell::new(None),
             waits_for_disk: Cell::new(true),
@@ -180,6 +190,7 @@ impl Session {
     }
 
     pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
+        self.set_aside_in_memory(false);
         if order.script {
             return self.run_script(order);
         }
@@ -209,6 +220,7 @@ impl Session {
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
     /// it makes one.
     pub(super) fn run_batch(&self, sql: &str, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+        self.set_aside_in_memory(false);
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
@@ -249,6 +261,7 @@ impl Session {
     }
 
     pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
+        self.set_aside_in_memory(false);
         let statement = self.statement(sql, true)?;
         Ok(Prepared::new(
             statement.parameter_count(),
@@ -263,6 +276,7 @@ impl Session {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
         }
+        self.set_aside_in_memory(false);
         let mut statement = self.statement(&order.sql, order.cache)?;
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
@@ -304,6 +318,9 @@ impl Session {
             })?;
             self.control.set_busy_timeout(timeout);
             return Ok(());
+        }
+        if name.eq_ignore_ascii_case("temp_store") {
+            self.sets_aside_in_memory.set(None);
         }
         let known = "SELECT 1 FROM pragma_pragma_list WHERE name = lower(?1)";
         if !self.any_row(known, name)? {
@@ -484,10 +501,26 @@ impl Session {
             return Ok(Some(rowid));
         }
         // Another table may have come to the same number; or no rowid was given out at all.
-        let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
-        let ask = || self.own_statement(without_rowids)?.exists([&insert.table]);
-        let none = insert.may_update || self.patiently(ask)?;
+        let none = insert.may_update || self.has_no_rowids(&insert.table)?;
         Ok((!none).then_some(rowid))
+    }
+
+    /// To ask SQLite takes as long as an insert. While nothing but plain statements is run here, another
+    /// schema has another number.
+    fn has_no_rowids(&self, table: &str) -> Result<bool> {
+        let version = self.schema_version().filter(|_| self.is_plain.get());
+        let mut known = self.without_rowids.borrow_mut();
+        if version.is_none() || known.0 != version {
+            *known = (version, HashMap::new());
+        }
+        if let Some(none) = known.1.get(table) {
+            return Ok(*none);
+        }
+        let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
+        let ask = || self.own_statement(without_rowids)?.exists([table]);
+        let none = self.patiently(ask)?;
+        known.1.insert(table.to_owned(), none);
+        Ok(none)
     }
 
     /// Steps through a statement, to its end or until `take` has had enough.

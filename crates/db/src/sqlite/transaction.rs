@@ -1,10 +1,19 @@
 //! How a session begins and ends transactions, and what it does with savepoints.
 
+use std::time::Duration;
+
 use super::error;
+use super::pace::Stopwatch;
 use super::session::Session;
 use super::statement::quoted;
 use crate::driver::{Begin, CommitOutcome, Status};
 use crate::{Error, Kind, Result};
+
+/// A commit that takes no longer does not wait for the disk.
+const BRIEF: Duration = Duration::from_micros(100);
+
+/// So many of them in a row show that the next one does not either.
+const ENOUGH: u32 = 2;
 
 /// Takes the writer's lock at once.
 pub(super) const BEGIN_WRITING: &str = "BEGIN IMMEDIATE";
@@ -41,12 +50,24 @@ impl Session {
     }
 
     pub(super) fn commit(&self) -> Result<CommitOutcome> {
-        self.often("COMMIT")?;
+        let watch = Stopwatch::start(self.is_timed);
+        let committed = self.often("COMMIT");
+        self.brief_commits
+            .update(|brief| match watch.took() <= BRIEF {
+                true => brief.saturating_add(1),
+                false => 0,
+            });
+        committed?;
         if self.in_transaction() {
             let message = "SQLite left the transaction open after COMMIT";
             return Err(Error::new(Kind::Database, message));
         }
         Ok(CommitOutcome::Committed)
+    }
+
+    /// The last commits were brief, and so will be the next.
+    pub(super) fn commits_briefly(&self) -> bool {
+        self.in_place && self.brief_commits.get() >= ENOUGH
     }
 
     /// Rolls back, if there is something. Once begun it cannot be cancelled.

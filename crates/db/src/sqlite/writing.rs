@@ -77,6 +77,7 @@ impl Step {
                 code => plan.loops |= LOOPS.contains(&code),
             }
         }
+        plan.sets_aside = !own_tables.is_empty();
         plan.loops |= gone_through.iter().any(|table| !own_tables.contains(table));
         plan
     }
@@ -147,6 +148,23 @@ impl Session {
         Ok(plan)
     }
 
+    /// Has SQLite keep what a statement puts aside in memory, or where it would by itself: in a
+    /// file, if it grows large. For a file it makes ready a hundred kilobytes each time, which costs more than
+    /// a short statement does; so what runs in place has it in memory. What runs on the thread is compiled
+    /// after this, because a pragma takes effect when it is compiled.
+    pub(super) fn set_aside_in_memory(&self, in_memory: bool) {
+        let pragma = match (self.sets_aside_in_memory.get(), in_memory) {
+            (Some(false), true) => "PRAGMA temp_store = MEMORY",
+            (Some(true), false) => "PRAGMA temp_store = DEFAULT",
+            _ => return,
+        };
+        // It takes effect at once, and only where there is no temporary table, which it would take along:
+        // nothing but plain statements has been run then.
+        if self.is_plain.get() && self.db.execute_batch(pragma).is_ok() {
+            self.sets_aside_in_memory.set(Some(in_memory));
+        }
+    }
+
     /// After every program on the thread: what is known of statements goes with the schema that they
     /// were compiled for. While it writes nobody else can change that.
     pub(super) fn heed_schema(&self) {
@@ -159,7 +177,7 @@ impl Session {
         }
     }
 
-    fn schema_version(&self) -> Option<i64> {
+    pub(super) fn schema_version(&self) -> Option<i64> {
         let mut ask = self.own_statement("PRAGMA schema_version").ok()?;
         ask.query_row([], |row| row.get(0)).ok()
     }
@@ -169,6 +187,7 @@ impl Session {
             locks: !statement.readonly(),
             loops: true,
             asks_module: true,
+            sets_aside: false,
         };
         // SQLite looks whether another has changed the schema when a statement is run, not when it
         // is compiled; and what is only explained never is.
@@ -218,12 +237,20 @@ impl Session {
         self.lane.as_ref().map_or(0, |lane| lane.waiting())
     }
 
-    /// Lets the next one write, unless it still may itself.
+    /// Lets the next one write, unless it still may itself. On the thread this is left to a task that
+    /// stands by.
     pub(super) fn leave_lane(&self) {
-        if self.pass.borrow().is_some() && !self.is_writing() {
+        if self.pass.borrow().is_some() && !self.is_writing() && !self.control.is_awaited() {
             let pass = self.pass.take();
             drop(pass);
         }
+    }
+
+    /// Lets the next one write, after a commit. Whether there is one.
+    pub(super) fn let_next_write(&self) -> bool {
+        let has_next = self.pass.borrow().is_some() && self.waiting_writers() > 0;
+        self.leave_lane();
+        has_next
     }
 
     /// It is as all others of its make.

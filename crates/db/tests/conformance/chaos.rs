@@ -216,7 +216,7 @@ async fn when_all_connections_are_cut_every_task_ends_and_no_place_is_lost() {
     // Those that died in the pool are found out by those who get them: a thread gets the one that
     // it had before, if it can.
     for _ in 0..100 {
-        if wire.alive() == shop.status().total {
+        if wire.cut_off() == 0 {
             break;
         }
         let tasks: Vec<_> = (0..4).map(|_| reads(&shop)).collect();
@@ -224,6 +224,7 @@ async fn when_all_connections_are_cut_every_task_ends_and_no_place_is_lost() {
             let _ = bucket(task).await;
         }
     }
+    assert_eq!(wire.cut_off(), 0);
     assert_sound(&shop).await;
     // One may be on its way in, for somebody who was served by another meanwhile.
     while shop.status().creating > 0 {

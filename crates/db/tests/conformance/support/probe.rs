@@ -56,6 +56,8 @@ pub(crate) struct Wire {
     log: Mutex<Vec<String>>,
     /// Connections of an earlier one are dead.
     generation: AtomicU64,
+    /// Of which generation those are that there are.
+    there: Mutex<Vec<u64>>,
     /// How often every call lets others run before it does anything.
     latency: AtomicUsize,
     opened: AtomicUsize,
@@ -84,6 +86,13 @@ impl Wire {
     /// Cuts all connections that there are.
     pub(crate) fn cut(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many connections there are that were cut.
+    pub(crate) fn cut_off(&self) -> usize {
+        let now = self.generation.load(Ordering::SeqCst);
+        let there = lock(&self.there);
+        there.iter().filter(|generation| **generation < now).count()
     }
 
     pub(crate) fn set_latency(&self, yields: usize) {
@@ -215,9 +224,11 @@ impl Template for Watched {
             }
             let connection = self.template.connect(credentials, settings).await?;
             wire.opened.fetch_add(1, Ordering::SeqCst);
+            let generation = wire.generation.load(Ordering::SeqCst);
+            lock(&wire.there).push(generation);
             let connection: Box<dyn Connection> = Box::new(End {
                 connection: Some(connection),
-                generation: wire.generation.load(Ordering::SeqCst),
+                generation,
                 wire: Arc::clone(wire),
                 is_cut: false,
                 compiled: 0,
@@ -246,6 +257,9 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         self.wire.gone.fetch_add(1, Ordering::SeqCst);
+        let mut there = lock(&self.wire.there);
+        let this = there.iter().position(|of| *of == self.generation);
+        there.remove(this.expect("it was there"));
     }
 }
 
