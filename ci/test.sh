@@ -185,6 +185,13 @@ start_redis() {
 # ---- checks that are not one command ---------------------------------------
 
 # The pool serves any kind of resource: it must not know of databases.
+check_drivers_alone() {
+    local driver
+    for driver in sqlite postgres mysql odbc; do
+        cargo clippy --quiet -p cenote --no-default-features --features "$driver" -- -D warnings || return 1
+    done
+}
+
 check_pool_words() {
     if grep -rniwE 'sql|transactions?|statements?' crates/pool/src; then
         echo "crates/pool/src must not speak of databases: see the lines above" >&2
@@ -221,6 +228,7 @@ step "dependencies" ci/deny.sh
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
 step "pool without features" cargo check -p cenote-pool --no-default-features
 step "database layer without drivers" cargo check -p cenote --no-default-features
+step "each driver alone" check_drivers_alone
 step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
 step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
     cargo test -p cenote --all-features --test conformance --test regressions --test cancel \

@@ -19,7 +19,9 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Waker, ready};
+#[cfg(any(test, feature = "sqlite"))]
+use std::task::Waker;
+use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -176,13 +178,6 @@ impl<S: Session> Worker<S> {
         Ok(answered)
     }
 
-    /// Begins a call that runs right here: its number, and the session. `None` if that is lent.
-    pub(crate) fn call_here(&mut self) -> Option<(u64, &mut S)> {
-        let session = self.session.as_deref_mut()?;
-        self.call += 1;
-        Some((self.call, session))
-    }
-
     /// Waits for the session to come home, and cancels the call it is out for if that
     /// is given up.
     pub(crate) async fn arrival(&mut self) -> Result<()> {
@@ -212,12 +207,6 @@ impl<S: Session> Worker<S> {
         Poll::Ready(if self.lost { Err(lost()) } else { Ok(()) })
     }
 
-    /// Looks whether the session has come home, without waiting.
-    pub(crate) fn is_home(&mut self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.poll_home(&mut nobody).is_ready()
-    }
-
     /// Cancels what runs, and waits until the session is here. Fine if it is.
     ///
     /// # Cancel safety
@@ -243,11 +232,6 @@ impl<S: Session> Worker<S> {
         self.session.as_deref()
     }
 
-    /// The session, unless it is lent.
-    pub(crate) fn session_mut(&mut self) -> Option<&mut S> {
-        self.session.as_deref_mut()
-    }
-
     /// The thread has ended.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
@@ -258,11 +242,6 @@ impl<S: Session> Worker<S> {
         if let Some(thread) = &self.thread {
             self.lost |= thread.is_finished();
         }
-    }
-
-    /// Gives the thread away, for somebody who wants to see it end.
-    pub(crate) fn take_thread(&mut self) -> Option<JoinHandle<()>> {
-        self.thread.take()
     }
 
     /// Closes the session on the thread, which ends then.
@@ -279,6 +258,33 @@ impl<S: Session> Worker<S> {
             .send(Job::Close { session, answer })
             .map_err(|_| lost())?;
         closed.await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// What only those need who run some calls in place.
+#[cfg(any(test, feature = "sqlite"))]
+impl<S: Session> Worker<S> {
+    /// Begins a call that runs right here: its number, and the session. `None` if that is lent.
+    pub(crate) fn call_here(&mut self) -> Option<(u64, &mut S)> {
+        let session = self.session.as_deref_mut()?;
+        self.call += 1;
+        Some((self.call, session))
+    }
+
+    /// Looks whether the session has come home, without waiting.
+    pub(crate) fn is_home(&mut self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.poll_home(&mut nobody).is_ready()
+    }
+
+    /// The session, unless it is lent.
+    pub(crate) fn session_mut(&mut self) -> Option<&mut S> {
+        self.session.as_deref_mut()
+    }
+
+    /// Gives the thread away, for somebody who wants to see it end.
+    pub(crate) fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+        self.thread.take()
     }
 }
 
