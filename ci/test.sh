@@ -184,7 +184,7 @@ start_redis() {
 
 # ---- checks that are not one command ---------------------------------------
 
-# The pool serves any kind of resource: it must not know of databases.
+# What is only there for one driver must not be left over with another.
 check_drivers_alone() {
     local driver
     for driver in sqlite postgres mysql odbc; do
@@ -192,6 +192,7 @@ check_drivers_alone() {
     done
 }
 
+# The pool serves any kind of resource: it must not know of databases.
 check_pool_words() {
     if grep -rniwE 'sql|transactions?|statements?' crates/pool/src; then
         echo "crates/pool/src must not speak of databases: see the lines above" >&2
