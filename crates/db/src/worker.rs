@@ -19,11 +19,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-#[cfg(any(test, feature = "sqlite"))]
-use std::task::Waker;
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 
+#[cfg(any(test, feature = "sqlite"))]
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -271,10 +271,15 @@ impl<S: Session> Worker<S> {
         Some((self.call, session))
     }
 
-    /// Looks whether the session has come home, without waiting.
+    /// Looks whether the session has come home, or is lost, without waiting.
     pub(crate) fn is_home(&mut self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.poll_home(&mut nobody).is_ready()
+        // By itself, not by a poll: a task that has used up its budget gets nothing by that.
+        match self.home.try_recv() {
+            Ok(session) => self.session = Some(session),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => self.lost |= self.session.is_none(),
+        }
+        self.session.is_some() || self.lost
     }
 
     /// The session, unless it is lent.

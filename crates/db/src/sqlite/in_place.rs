@@ -145,6 +145,7 @@ impl Worker {
         let watch = Stopwatch::start(timed);
         let mut pass = Some(pass);
         self.here(None, |session| {
+            session.set_aside_in_memory(false);
             if session.often(BEGIN_WRITING).is_ok() {
                 session.pass.replace(pass.take());
                 session.heed_schema();
@@ -174,16 +175,21 @@ impl Worker {
         control.stand_by();
         let began = pace::now();
         let mut answer = self.send(|session| session.commit())?;
-        while !self.is_home() {
+        let is_asleep = loop {
+            if self.is_home() {
+                break false;
+            }
             if pace::now() - began > STANDS_BY && control.leaves() {
-                self.arrival().await?;
-                break;
+                break true;
             }
             // The thread may be waiting for this very processor.
             std::thread::yield_now();
-        }
-        control.stand_down();
+        };
         breather::note(pace::now() - began);
+        match is_asleep {
+            true => self.arrival().await?,
+            false => control.stand_down(),
+        }
         let done = answer.try_recv().unwrap_or_else(|_| Err(worker::lost()));
         if self.session().is_some_and(Session::let_next_write) {
             // It has been woken here, and others wait for it in turn: it goes first.

@@ -54,6 +54,8 @@ pub(super) struct Session {
     pub(super) begins: Cell<Pace>,
     /// What statements put aside is kept in memory; None if the user has said where it is to be.
     pub(super) sets_aside_in_memory: Cell<Option<bool>>,
+    /// Something was run in this transaction that may have changed the schema.
+    pub(super) may_have_changed_schema: Cell<bool>,
     /// Which tables have no rowids, as of this version of the schema.
     without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
     /// So many commits in a row were brief.
@@ -117,6 +119,7 @@ impl Session {
             paces: RefCell::new(Paces::new(statement_cache)),
             begins: Cell::new(Pace::new(Sort::Other)),
             sets_aside_in_memory: Cell::new(None),
+            may_have_changed_schema: Cell::new(false),
             without_rowids: RefCell::default(),
             brief_commits: Cell::new(0),
             checks_at_once: Cell::new(None),
@@ -262,6 +265,10 @@ impl Session {
 
     pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
         self.set_aside_in_memory(false);
+        if !insert::is_plain(sql) {
+            // A pragma may take effect when it is compiled.
+            self.is_plain.set(false);
+        }
         let statement = self.statement(sql, true)?;
         Ok(Prepared::new(
             statement.parameter_count(),
@@ -311,6 +318,7 @@ impl Session {
     ///
     /// [`Kind::Config`] if there is none of that name, which SQLite would pass over.
     pub(super) fn set_pragma(&self, name: &str, value: &SqlValue) -> Result<()> {
+        self.set_aside_in_memory(false);
         self.is_alike.set(false);
         if name.eq_ignore_ascii_case("busy_timeout") {
             let timeout = as_milliseconds(value).ok_or_else(|| {
@@ -318,9 +326,6 @@ impl Session {
             })?;
             self.control.set_busy_timeout(timeout);
             return Ok(());
-        }
-        if name.eq_ignore_ascii_case("temp_store") {
-            self.sets_aside_in_memory.set(None);
         }
         let known = "SELECT 1 FROM pragma_pragma_list WHERE name = lower(?1)";
         if !self.any_row(known, name)? {
@@ -331,7 +336,11 @@ impl Session {
             let message = format!("the pragma {name} cannot be set to such a value");
             Error::new(Kind::Type, message)
         })?;
-        self.command(&format!("PRAGMA {name} = {value}"))
+        self.command(&format!("PRAGMA {name} = {value}"))?;
+        if name.eq_ignore_ascii_case("temp_store") {
+            self.sets_aside_in_memory.set(None);
+        }
+        Ok(())
     }
 
     /// The answer of a pragma that has one, in text.
@@ -359,6 +368,7 @@ impl Session {
         if self.in_transaction() {
             return;
         }
+        self.may_have_changed_schema.set(false);
         if self.is_reading() {
             // It keeps to an old snapshot, though nothing runs: some modules of SQLite leave that
             // behind after an error.
@@ -505,10 +515,11 @@ impl Session {
         Ok((!none).then_some(rowid))
     }
 
-    /// To ask SQLite takes as long as an insert. While nothing but plain statements is run here, another
-    /// schema has another number.
+    /// To ask SQLite takes as long as an insert. Another schema has another number: once it is committed,
+    /// and for the tables that all sessions have.
     fn has_no_rowids(&self, table: &str) -> Result<bool> {
-        let version = self.schema_version().filter(|_| self.is_plain.get());
+        let is_known = self.is_alike() && !self.may_have_changed_schema.get();
+        let version = is_known.then(|| self.schema_version()).flatten();
         let mut known = self.without_rowids.borrow_mut();
         if version.is_none() || known.0 != version {
             *known = (version, HashMap::new());

@@ -50,14 +50,18 @@ impl Session {
     }
 
     pub(super) fn commit(&self) -> Result<CommitOutcome> {
-        let watch = Stopwatch::start(self.is_timed);
-        let committed = self.often("COMMIT");
-        self.brief_commits
-            .update(|brief| match watch.took() <= BRIEF {
-                true => brief.saturating_add(1),
-                false => 0,
-            });
-        committed?;
+        let (writes, watch) = (self.is_writing(), Stopwatch::start(self.is_timed));
+        self.often("COMMIT")?;
+        let is_brief = watch.took() <= BRIEF;
+        if writes {
+            let before = self.brief_commits.get();
+            let now = if is_brief {
+                before.saturating_add(1)
+            } else {
+                0
+            };
+            self.brief_commits.set(now);
+        }
         if self.in_transaction() {
             let message = "SQLite left the transaction open after COMMIT";
             return Err(Error::new(Kind::Database, message));

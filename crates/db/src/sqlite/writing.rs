@@ -112,6 +112,7 @@ impl Session {
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
         self.enter_lane()?;
+        self.set_aside_in_memory(false);
         let watch = Stopwatch::start(self.is_timed);
         let begun = self.often(BEGIN_WRITING);
         self.note_begin(watch.took());
@@ -133,6 +134,9 @@ impl Session {
             self.is_plain.set(false);
             return Ok(Plan::default());
         }
+        if !insert::changes_rows(sql) && !insert::is_query(sql) {
+            self.may_have_changed_schema.set(true);
+        }
         let known = self.paces.borrow().of(sql).map(|pace| pace.plan);
         let plan = known.unwrap_or_else(|| self.plan(statement, sql));
         if plan.locks {
@@ -150,17 +154,17 @@ impl Session {
 
     /// Has SQLite keep what a statement puts aside in memory, or where it would by itself: in a
     /// file, if it grows large. For a file it makes ready a hundred kilobytes each time, which costs more than
-    /// a short statement does; so what runs in place has it in memory. What runs on the thread is compiled
-    /// after this, because a pragma takes effect when it is compiled.
+    /// a short statement does; so what runs in place has it in memory. Everything else is compiled after it has
+    /// been put back: a pragma takes effect when it is compiled, and BEGIN decides for the whole transaction.
     pub(super) fn set_aside_in_memory(&self, in_memory: bool) {
         let pragma = match (self.sets_aside_in_memory.get(), in_memory) {
-            (Some(false), true) => "PRAGMA temp_store = MEMORY",
+            (Some(false), true) if self.is_alike() => "PRAGMA temp_store = MEMORY",
             (Some(true), false) => "PRAGMA temp_store = DEFAULT",
             _ => return,
         };
-        // It takes effect at once, and only where there is no temporary table, which it would take along:
-        // nothing but plain statements has been run then.
-        if self.is_plain.get() && self.db.execute_batch(pragma).is_ok() {
+        // It would take temporary tables along. Only where there are some is there such a database.
+        let has_temporary = self.db.is_readonly("temp").is_ok();
+        if !has_temporary && self.db.execute_batch(pragma).is_ok() {
             self.sets_aside_in_memory.set(Some(in_memory));
         }
     }
@@ -250,11 +254,11 @@ impl Session {
     pub(super) fn let_next_write(&self) -> bool {
         let has_next = self.pass.borrow().is_some() && self.waiting_writers() > 0;
         self.leave_lane();
-        has_next
+        has_next && self.pass.borrow().is_none()
     }
 
     /// It is as all others of its make.
-    fn is_alike(&self) -> bool {
+    pub(super) fn is_alike(&self) -> bool {
         self.is_plain.get() && self.is_alike.get()
     }
 

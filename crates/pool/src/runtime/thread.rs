@@ -15,7 +15,8 @@ use super::{Runtime, Task, clock};
 /// One background thread, shared by all pools of the process that use it.
 ///
 /// It starts with the first task or timer, sleeps while there is nothing to do,
-/// and does not keep the process alive. A hook that blocks it stops the others.
+/// and does not keep the process alive. A hook that blocks it stops the others, and the
+/// time-outs of pools on Tokio, whose long sleeps are kept here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadRuntime;
 
@@ -23,6 +24,12 @@ impl ThreadRuntime {
     /// The handle; making one starts nothing.
     pub fn new() -> Self {
         ThreadRuntime
+    }
+
+    /// Whether the thread is there, or can be started now.
+    #[cfg(feature = "tokio")]
+    pub(super) fn starts(self) -> bool {
+        agenda().starts()
     }
 }
 
@@ -72,6 +79,18 @@ struct Todo {
     serial: u64,
 }
 
+impl Todo {
+    fn start(&mut self, agenda: &'static Agenda) -> bool {
+        if !self.started {
+            self.started = thread::Builder::new()
+                .name("cenote-pool".into())
+                .spawn(move || agenda.run())
+                .is_ok();
+        }
+        self.started
+    }
+}
+
 fn agenda() -> &'static Agenda {
     static AGENDA: OnceLock<Agenda> = OnceLock::new();
     AGENDA.get_or_init(|| Agenda {
@@ -85,18 +104,18 @@ impl Agenda {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the thread is there, or can be started.
+    fn starts(&'static self) -> bool {
+        self.lock().start(self)
+    }
+
     /// Adds something to do, and tells whether the thread has to know of it now; starts the thread if
     /// this is the first.
     fn add(&'static self, add: impl FnOnce(&mut Todo) -> bool) {
         let mut todo = self.lock();
         let is_urgent = add(&mut todo);
-        if !todo.started {
-            // If no thread can be had now, the next addition tries again.
-            todo.started = thread::Builder::new()
-                .name("cenote-pool".into())
-                .spawn(move || self.run())
-                .is_ok();
-        }
+        // If no thread can be had now, the next addition tries again.
+        todo.start(self);
         drop(todo);
         if is_urgent {
             self.changed.notify_one();

@@ -168,8 +168,9 @@ impl Runtime for TokioRuntime {
     /// except where a test sets the clock, which that thread does not follow.
     fn sleep_aside(&self, until: Instant) -> Task {
         let is_long = until.saturating_duration_since(self.now()) >= LONG;
-        match is_long && !self.follows_paused_clock && clock_is_real() {
-            true => ThreadRuntime::new().sleep(until),
+        let thread = ThreadRuntime::new();
+        match is_long && !self.follows_paused_clock && clock_is_real() && thread.starts() {
+            true => thread.sleep(until),
             false => self.sleep(until),
         }
     }
