@@ -82,7 +82,7 @@ use self::functions::{Functions, Steps};
 /// | `foreign_keys` | a boolean | on |
 /// | `cache_size` | pages, or KiB if it is negative | SQLite's |
 /// | `mmap_size` | bytes: `256MiB` | SQLite's |
-/// | `temp_store` | `default`, `file`, `memory` | SQLite's |
+/// | `temp_store` | `default`, `file`, `memory` | SQLite's; `memory` for what runs in place |
 /// | `locking_mode` | `normal`, `exclusive` | `normal` |
 /// | `pragma.NAME` | any other pragma | |
 ///
