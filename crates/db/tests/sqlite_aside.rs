@@ -5,26 +5,13 @@
 mod sqlite_support;
 
 use cenote::driver::{Connection, Value};
+use sqlite_support::place::Place;
 use sqlite_support::*;
 
-struct Place(TempDb);
+const IN_PLACE: &str = "&in_place=on";
 
-impl Place {
-    fn new() -> Self {
-        Place(TempDb::new())
-    }
-
-    async fn open(&self) -> Box<dyn Connection> {
-        self.open_with("busy_timeout=1d").await
-    }
-
-    /// A connection to which nothing takes long.
-    async fn open_with(&self, option: &str) -> Box<dyn Connection> {
-        let mut db = open(&format!("{}?in_place=on&{option}", self.0.dsn())).await;
-        sqlite(&mut db).time_nothing();
-        exec(&mut db, "CREATE TABLE IF NOT EXISTS t (n INTEGER)").await;
-        db
-    }
+async fn place() -> Place {
+    Place::with("CREATE TABLE t (n INTEGER)").await
 }
 
 /// Runs an insert that tells its number until it is run in place, in a transaction.
@@ -39,14 +26,14 @@ async fn tell_in_place(db: &mut Box<dyn Connection>) {
 
 #[tokio::test]
 async fn what_is_set_aside_in_place_is_in_memory_and_on_the_thread_where_it_was_told_to_be() {
-    let place = Place::new();
-    for (option, told) in [("busy_timeout=1d", 0), ("temp_store=file", 1)] {
-        let mut db = place.open_with(option).await;
+    let place = place().await;
+    for (option, told) in [("", 0), ("&temp_store=file", 1)] {
+        let mut db = place.open(&format!("{IN_PLACE}{option}")).await;
         tell_in_place(&mut db).await;
         assert_eq!(one::<i64>(&mut db, "PRAGMA temp_store").await, told);
         db.commit().await.unwrap();
     }
-    let mut db = place.open().await;
+    let mut db = place.open(IN_PLACE).await;
     let memory = Value::Int(2);
     db.set("temp_store", &memory).await.unwrap();
     tell_in_place(&mut db).await;
@@ -56,8 +43,8 @@ async fn what_is_set_aside_in_place_is_in_memory_and_on_the_thread_where_it_was_
 
 #[tokio::test]
 async fn temporary_tables_outlive_what_is_set_aside() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let place = place().await;
+    let mut db = place.open(IN_PLACE).await;
     tell_in_place(&mut db).await;
     db.commit().await.unwrap();
     exec(&mut db, "CREATE TEMP TABLE own AS SELECT 7 AS n").await;
@@ -77,9 +64,9 @@ async fn temporary_tables_outlive_what_is_set_aside() {
 
 #[tokio::test]
 async fn a_table_that_has_lost_its_numbers_gives_none_that_another_table_gave() {
-    let place = Place::new();
-    let mut db = place.open().await;
-    let other = rusqlite::Connection::open(place.0.path()).unwrap();
+    let place = place().await;
+    let mut db = place.open(IN_PLACE).await;
+    let other = rusqlite::Connection::open(place.file.path()).unwrap();
     other
         .execute_batch(
             "CREATE TABLE a (id INTEGER PRIMARY KEY); CREATE TABLE b (k INTEGER PRIMARY KEY)",
@@ -106,8 +93,8 @@ async fn a_table_that_has_lost_its_numbers_gives_none_that_another_table_gave() 
 
 #[tokio::test]
 async fn a_setting_that_is_refused_leaves_what_is_set_aside_as_it_was() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let place = place().await;
+    let mut db = place.open(IN_PLACE).await;
     tell_in_place(&mut db).await;
     db.commit().await.unwrap();
     let nonsense = Value::Bytes(b"x".as_slice().into());
@@ -117,8 +104,8 @@ async fn a_setting_that_is_refused_leaves_what_is_set_aside_as_it_was() {
 
 #[tokio::test]
 async fn a_temporary_table_is_not_taken_for_the_one_that_it_hides() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let place = place().await;
+    let mut db = place.open(IN_PLACE).await;
     exec(&mut db, "CREATE TABLE a (id INTEGER PRIMARY KEY)").await;
     exec(&mut db, "CREATE TABLE b (k INTEGER PRIMARY KEY)").await;
     let one_of = async |db: &mut Box<dyn Connection>, sql: &str| exec(db, sql).await.last_insert_id;
@@ -137,8 +124,8 @@ async fn a_temporary_table_is_not_taken_for_the_one_that_it_hides() {
 
 #[tokio::test]
 async fn a_table_that_was_rolled_back_is_not_taken_for_the_next_of_its_name() {
-    let place = Place::new();
-    let mut db = place.open().await;
+    let place = place().await;
+    let mut db = place.open(IN_PLACE).await;
     exec(&mut db, "CREATE TABLE a (id INTEGER PRIMARY KEY)").await;
     begin(&mut db).await;
     let without = "CREATE TABLE b (k INTEGER PRIMARY KEY) WITHOUT ROWID";

@@ -223,23 +223,37 @@ async fn after_a_brief_commit_the_next_has_its_turn_before_the_one_that_commits_
     }
 }
 
-#[tokio::test]
-async fn a_commit_that_is_not_brief_after_all_lets_the_next_write_though_nobody_collects_it() {
-    let place = Place::new();
-    // Without a log of what is written, a commit waits for those who read.
+/// One that is about to commit, and is known to do so briefly; the next one to write; and one that reads
+/// and is in its way: without a log of what is written, a commit waits for those who read.
+async fn held_up(place: &Place) -> (Box<dyn Connection>, Box<dyn Connection>, Reader) {
     let option = "journal_mode=delete&busy_timeout=1d";
-    let mut first = open_to_commit(&place, option).await;
-    let mut next = place.open_with(option).await;
+    let mut first = open_to_commit(place, option).await;
+    let next = place.open_with(option).await;
     let reader = rusqlite::Connection::open(place.0.path()).unwrap();
     begin(&mut first).await;
     exec(&mut first, "INSERT INTO t VALUES (1)").await;
     let read = "BEGIN; SELECT * FROM t LIMIT 1";
     reader.execute_batch(read).unwrap();
+    (first, next, Reader(reader))
+}
+
+struct Reader(rusqlite::Connection);
+
+impl Reader {
+    fn end(&self) {
+        self.0.execute_batch("COMMIT").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_not_brief_after_all_lets_the_next_write_though_nobody_collects_it() {
+    let place = Place::new();
+    let (mut first, mut next, reader) = held_up(&place).await;
     let mut committing = first.commit();
     assert_pending(&mut committing);
     let mut waiting = begins(&mut next);
     assert_pending(&mut waiting);
-    reader.execute_batch("COMMIT").unwrap();
+    reader.end();
     waiting.await.unwrap();
     committing.await.unwrap();
     next.rollback().await.unwrap();
@@ -248,19 +262,12 @@ async fn a_commit_that_is_not_brief_after_all_lets_the_next_write_though_nobody_
 #[tokio::test]
 async fn a_commit_that_is_dropped_while_its_task_sleeps_leaves_the_lane_to_others() {
     let place = Place::new();
-    let option = "journal_mode=delete&busy_timeout=1d";
-    let mut first = open_to_commit(&place, option).await;
-    let mut next = place.open_with(option).await;
-    let reader = rusqlite::Connection::open(place.0.path()).unwrap();
-    begin(&mut first).await;
-    exec(&mut first, "INSERT INTO t VALUES (1)").await;
-    let read = "BEGIN; SELECT * FROM t LIMIT 1";
-    reader.execute_batch(read).unwrap();
+    let (mut first, mut next, reader) = held_up(&place).await;
     assert!(poll_times(first.commit(), 1).is_none());
     first.settle().await.unwrap();
     // It was cancelled before it came to pass.
     first.rollback().await.unwrap();
-    reader.execute_batch("COMMIT").unwrap();
+    reader.end();
     begins(&mut next).await.unwrap();
     next.rollback().await.unwrap();
 }

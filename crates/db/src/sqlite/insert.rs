@@ -1,9 +1,14 @@
 //! Whether a statement changes rows, and where it inserts: SQLite remembers the last number
 //! of changes and the last rowid of a connection, and says nothing of who left them there.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::hooks::Action;
+
+use super::error;
+use super::session::Session;
+use crate::Result;
 
 /// It is an INSERT, REPLACE, UPDATE or DELETE; or a WITH, before any of them.
 pub(super) fn changes_rows(sql: &str) -> bool {
@@ -121,6 +126,55 @@ impl Inserts {
         let last = self.last();
         last.rowid
             .filter(|_| last.table.eq_ignore_ascii_case(table))
+    }
+}
+
+impl Session {
+    /// From now on it is known what was inserted last, if a text may have to tell.
+    pub(super) fn note_inserts_of(&mut self, sql: &str) -> Result<()> {
+        if self.inserts.is_none() && may_upsert(sql) {
+            let inserts = Inserts::default();
+            inserts.hook(&mut self.db).map_err(error::from_sqlite)?;
+            self.inserts = Some(inserts);
+        }
+        Ok(())
+    }
+
+    /// The rowid of the row that a statement which changed something has inserted last, given
+    /// the last one before it.
+    pub(super) fn inserted(&self, sql: &str, before: i64) -> Result<Option<i64>> {
+        let Some(insert) = Insert::read(sql) else {
+            return Ok(None);
+        };
+        if let Some(inserts) = self.inserts.as_ref().filter(|_| insert.may_update) {
+            return Ok(inserts.last_into(&insert.table));
+        }
+        let rowid = self.db.last_insert_rowid();
+        if rowid != before {
+            return Ok(Some(rowid));
+        }
+        // Another table may have come to the same number; or no rowid was given out at all.
+        let none = insert.may_update || self.has_no_rowids(&insert.table)?;
+        Ok((!none).then_some(rowid))
+    }
+
+    /// To ask SQLite takes as long as an insert. Another schema has another number: once it is committed,
+    /// and for the tables that all sessions have.
+    fn has_no_rowids(&self, table: &str) -> Result<bool> {
+        let is_known = self.is_alike() && !self.may_have_changed_schema.get();
+        let version = is_known.then(|| self.schema_version()).flatten();
+        let mut known = self.without_rowids.borrow_mut();
+        if version.is_none() || known.0 != version {
+            *known = (version, HashMap::new());
+        }
+        if let Some(none) = known.1.get(table) {
+            return Ok(*none);
+        }
+        let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
+        let ask = || self.own_statement(without_rowids)?.exists([table]);
+        let none = self.patiently(ask)?;
+        known.1.insert(table.to_owned(), none);
+        Ok(none)
     }
 }
 

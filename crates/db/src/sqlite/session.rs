@@ -14,7 +14,7 @@ use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 use super::control::Control;
 use super::error;
 use super::functions::Alarm;
-use super::insert::{self, Insert, Inserts};
+use super::insert::{self, Inserts};
 use super::lane::{Lane, Make, Pass};
 use super::pace::{Pace, Paces, Sort};
 use super::reset::Origin;
@@ -48,7 +48,7 @@ pub(super) struct Session {
     pub(super) is_alike: Cell<bool>,
     pub(super) make: Make,
     /// What was inserted last; once a statement asks that cannot tell otherwise.
-    inserts: Option<Inserts>,
+    pub(super) inserts: Option<Inserts>,
     pub(super) paces: RefCell<Paces>,
     /// How long it took to begin transactions that write, once it was their turn.
     pub(super) begins: Cell<Pace>,
@@ -57,7 +57,7 @@ pub(super) struct Session {
     /// Something was run in this transaction that may have changed the schema.
     pub(super) may_have_changed_schema: Cell<bool>,
     /// Which tables have no rowids, as of this version of the schema.
-    without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
+    pub(super) without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
     /// So many commits in a row were brief.
     pub(super) brief_commits: Cell<u32>,
     /// Of which version of the schema it is known whether every statement is checked at its end,
@@ -160,16 +160,6 @@ impl Session {
         self.origin = Some(origin);
         self.is_plain.set(restored.is_ok());
         restored.map(|()| Reset::Done)
-    }
-
-    /// From now on it is known what was inserted last, if a text may have to tell.
-    pub(super) fn note_inserts_of(&mut self, sql: &str) -> Result<()> {
-        if self.inserts.is_none() && insert::may_upsert(sql) {
-            let inserts = Inserts::default();
-            inserts.hook(&mut self.db).map_err(error::from_sqlite)?;
-            self.inserts = Some(inserts);
-        }
-        Ok(())
     }
 
     pub(super) fn in_transaction(&self) -> bool {
@@ -497,43 +487,6 @@ impl Session {
         Ok(outcome)
     }
 
-    /// The rowid of the row that a statement which changed something has inserted last, given
-    /// the last one before it.
-    fn inserted(&self, sql: &str, before: i64) -> Result<Option<i64>> {
-        let Some(insert) = Insert::read(sql) else {
-            return Ok(None);
-        };
-        if let Some(inserts) = self.inserts.as_ref().filter(|_| insert.may_update) {
-            return Ok(inserts.last_into(&insert.table));
-        }
-        let rowid = self.db.last_insert_rowid();
-        if rowid != before {
-            return Ok(Some(rowid));
-        }
-        // Another table may have come to the same number; or no rowid was given out at all.
-        let none = insert.may_update || self.has_no_rowids(&insert.table)?;
-        Ok((!none).then_some(rowid))
-    }
-
-    /// To ask SQLite takes as long as an insert. Another schema has another number: once it is committed,
-    /// and for the tables that all sessions have.
-    fn has_no_rowids(&self, table: &str) -> Result<bool> {
-        let is_known = self.is_alike() && !self.may_have_changed_schema.get();
-        let version = is_known.then(|| self.schema_version()).flatten();
-        let mut known = self.without_rowids.borrow_mut();
-        if version.is_none() || known.0 != version {
-            *known = (version, HashMap::new());
-        }
-        if let Some(none) = known.1.get(table) {
-            return Ok(*none);
-        }
-        let without_rowids = "SELECT 1 FROM pragma_table_list(?1) WHERE wr";
-        let ask = || self.own_statement(without_rowids)?.exists([table]);
-        let none = self.patiently(ask)?;
-        known.1.insert(table.to_owned(), none);
-        Ok(none)
-    }
-
     /// Steps through a statement, to its end or until `take` has had enough.
     fn each_row(
         &self,
@@ -570,7 +523,7 @@ impl Session {
 
     /// Does something again for as long as a lock of the shared cache is in its way. For all
     /// other locks SQLite itself calls the busy handler.
-    fn patiently<T>(&self, mut ask: impl FnMut() -> rusqlite::Result<T>) -> Result<T> {
+    pub(super) fn patiently<T>(&self, mut ask: impl FnMut() -> rusqlite::Result<T>) -> Result<T> {
         let mut turn = 0;
         loop {
             self.control.check()?;
