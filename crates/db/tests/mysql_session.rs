@@ -437,3 +437,14 @@ async fn a_file_of_this_machine_is_refused_unless_its_folder_was_named() {
     }
     assert_eq!(client.get::<i64>("SELECT COUNT(*) FROM t").await, 3);
 }
+
+/// glibc's allocator keeps pieces of up to 1032 bytes at hand for each thread.
+#[tokio::test]
+async fn a_kept_statement_is_run_by_a_future_that_allocators_have_at_hand() {
+    let mut client = Client::new().await;
+    client.run("SELECT ? + 1", &[value(1)]).await.unwrap();
+    assert_eq!(client.own().kept_statements(), 1);
+    let params = [value(1)];
+    let run = client.connection.run(Request::new("SELECT ? + 1", &params));
+    assert!(size_of_val(&*run) <= 1032, "{}", size_of_val(&*run));
+}
