@@ -5,8 +5,8 @@
 //!
 //! NAME stands before the result. SERVER is a program that is given a folder for its data and SQLite's
 //! `synchronous` (`full` or `normal`), and prints its address on a line of its own.
-//! ROUTE is `read` (a product by its number) or `order` (one product). Each connection sends its
-//! next request when the last is answered. A second of warming up is not counted. One thread,
+//! ROUTE is `read` (a product by its number), `order` (one product) or `mixed` (of ten requests one is an
+//! order). Each connection sends its next request when the last is answered. A second of warming up is not counted. One thread,
 //! so that most of the machine is left to the server.
 
 use std::path::Path;
@@ -30,23 +30,31 @@ async fn main() -> Result<()> {
     let [name, program, synchronous, route, connections, seconds] = given.as_slice() else {
         return Err("usage: load NAME SERVER SYNCHRONOUS ROUTE CONNECTIONS SECONDS".into());
     };
-    let (request, status) = match route.as_str() {
-        "read" => (read_request(), "200"),
-        "order" => (order_request(), "201"),
-        other => return Err(format!("there is no route {other:?}: read or order").into()),
+    let requests: Arc<[Request]> = match route.as_str() {
+        "read" => [read_request()].into(),
+        "order" => [order_request()].into(),
+        "mixed" => (0..10)
+            .map(|number| match number {
+                0 => order_request(),
+                _ => read_request(),
+            })
+            .collect(),
+        other => {
+            return Err(format!("there is no route {other:?}: read, order or mixed").into());
+        }
     };
     let folder = tempfile::tempdir()?;
     let (mut server, address) = start(program, folder.path(), synchronous).await?;
     let pid = server.id().ok_or("the server has ended")?;
     let answered = Arc::new(AtomicU64::new(0));
     let mut clients = JoinSet::new();
-    for _ in 0..connections.parse()? {
+    for number in 0..connections.parse()? {
         let socket = TcpStream::connect(&address).await?;
         socket.set_nodelay(true)?;
         clients.spawn(keep_asking(
             socket,
-            request.clone(),
-            status,
+            Arc::clone(&requests),
+            number,
             Arc::clone(&answered),
         ));
     }
@@ -104,34 +112,48 @@ async fn start(program: &str, folder: &Path, synchronous: &str) -> Result<(Child
     ))
 }
 
-fn read_request() -> String {
-    "GET /products/2 HTTP/1.1\r\nhost: shop\r\n\r\n".to_owned()
+/// What is sent, and the status that it has to be answered with.
+struct Request {
+    text: String,
+    status: &'static str,
 }
 
-fn order_request() -> String {
+fn read_request() -> Request {
+    Request {
+        text: "GET /products/2 HTTP/1.1\r\nhost: shop\r\n\r\n".to_owned(),
+        status: "200",
+    }
+}
+
+fn order_request() -> Request {
     let body = r#"{"customer":"a diver","lines":[{"product":1,"quantity":1}]}"#;
     let length = body.len();
-    format!(
+    let text = format!(
         "POST /orders HTTP/1.1\r\nhost: shop\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\n\r\n{body}"
-    )
+    );
+    Request {
+        text,
+        status: "201",
+    }
 }
 
+/// Sends one request after the other, the first by this number, so that not all connections send the same.
 async fn keep_asking(
     socket: TcpStream,
-    request: String,
-    status: &str,
+    requests: Arc<[Request]>,
+    first: usize,
     answered: Arc<AtomicU64>,
 ) -> Result<()> {
     let mut socket = BufReader::new(socket);
     let mut line = String::new();
     let mut body = Vec::new();
-    loop {
-        socket.write_all(request.as_bytes()).await?;
+    for Request { text, status } in requests.iter().cycle().skip(first % requests.len()) {
+        socket.write_all(text.as_bytes()).await?;
         let mut length = 0;
         line.clear();
         socket.read_line(&mut line).await?;
-        if line.split(' ').nth(1) != Some(status) {
+        if line.split(' ').nth(1) != Some(*status) {
             return Err(format!("expected {status}, got {line:?}").into());
         }
         loop {
@@ -147,4 +169,5 @@ async fn keep_asking(
         socket.read_exact(&mut body).await?;
         answered.fetch_add(1, Ordering::Relaxed);
     }
+    Err("there are no requests to send".into())
 }
