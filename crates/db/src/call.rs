@@ -77,6 +77,16 @@ pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
 
+/// Whether a text of this class needs nothing but a connection: no place among those who write, and no
+/// pause before.
+fn is_free(handle: &Handle, class: &Class) -> bool {
+    #[cfg(feature = "sqlite")]
+    if crate::breather::is_due() {
+        return false;
+    }
+    class.reads_only || handle.shared.writers.is_none()
+}
+
 impl<'a> Call<'a> {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         match &self.target {
@@ -159,12 +169,24 @@ impl<'a> Call<'a> {
     ///
     /// Dropped, nothing has happened.
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
-        match &self.target {
-            // Nothing can be bound: the short way.
-            Target::Ambient(handle) | Target::Outside(handle) if self.seen.frame().is_none() => {
-                self.place_alone(handle, None, Purpose::of(class)).await
+        match self.unbound() {
+            // The short way: every layer of futures costs.
+            Some(handle) if is_free(handle, class) => {
+                let acquired = handle.pool.acquire_owned_as(self.site).await;
+                Ok(Place::alone(acquired.map_err(place::from_pool)?, None))
             }
-            _ => self.place_in_coroutine(class).await,
+            Some(handle) => self.place_alone(handle, None, Purpose::of(class)).await,
+            None => self.place_in_coroutine(class).await,
+        }
+    }
+
+    /// The handle, if nothing can be bound.
+    fn unbound(&self) -> Option<&Handle> {
+        match &self.target {
+            Target::Ambient(handle) | Target::Outside(handle) if self.seen.frame().is_none() => {
+                Some(handle)
+            }
+            _ => None,
         }
     }
 
@@ -249,7 +271,7 @@ impl<'a> Call<'a> {
             Box::pin(crate::breather::take()).await;
         }
         let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
-        Ok(Place::alone(&handle.shared, lease, keeper))
+        Ok(Place::alone(lease, keeper))
     }
 
     /// Pins the connection that this call would run on; takes one if there is none.
@@ -367,21 +389,23 @@ impl<'a> Call<'a> {
         request.rows = rows;
         let mut place = self.place(text.class()).await?;
         let expected = place.expect(text.class());
-        let done = place.run(request, self.site).await;
+        let done = place.run(request, self.shared(), self.site).await;
         if place.was_never_reached(&done) {
             // The connection had died in the pool, and the server has seen nothing: once
             // more, on another.
             drop(place);
             return Box::pin(self.run_once_more(text.class(), request)).await;
         }
-        place.finish(expected, self.site, done).await
+        let (shared, site) = (self.shared(), self.site);
+        place.finish(expected, shared, site, done).await
     }
 
     async fn run_once_more(&self, class: &Class, request: Request<'_>) -> Result<Outcome> {
         let mut place = self.place(class).await?;
         let expected = place.expect(class);
-        let done = place.run(request, self.site).await;
-        place.finish(expected, self.site, done).await
+        let (shared, site) = (self.shared(), self.site);
+        let done = place.run(request, shared, site).await;
+        place.finish(expected, shared, site, done).await
     }
 
     /// Takes a place and makes a call there that a BEGIN cannot travel with.
@@ -395,7 +419,7 @@ impl<'a> Call<'a> {
             let mut place = self.place(class).await?;
             place.begin_now(self.site).await?;
             let expected = place.expect(class);
-            let done = place.fly(op, self.site).await;
+            let done = place.fly(op, self.shared(), self.site).await;
             if again && place.was_never_reached(&done) {
                 again = false;
                 continue;
@@ -448,7 +472,8 @@ impl<'a> Call<'a> {
             sets: &sets,
         };
         let (place, expected, done) = self.fly(&plan.class, &batch).await?;
-        place.finish(expected, self.site, done).await
+        let (shared, site) = (self.shared(), self.site);
+        place.finish(expected, shared, site, done).await
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

@@ -405,7 +405,9 @@ impl Db {
             // Does to a connection what an empty text does: nothing.
             let nothing = sql::plan(call.shared().dialect, "")?;
             let (place, expected, answer) = call.fly(&nothing.class, &Ping).await?;
-            place.finish(expected, call.site, answer).await
+            place
+                .finish(expected, call.shared(), call.site, answer)
+                .await
         }
     }
 

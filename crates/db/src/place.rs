@@ -11,7 +11,7 @@ use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
 use crate::coroutine::{Bind, Frame};
-use crate::driver::{Outcome, Request, Status};
+use crate::driver::{Begin, Outcome, Request, Status};
 use crate::handle::Handle;
 use crate::link::Link;
 use crate::op::{self, BeginWith, Op, Run};
@@ -31,7 +31,6 @@ pub(crate) enum Place {
 /// A connection for one call.
 pub(crate) struct Alone {
     lease: Lease,
-    shared: Arc<Shared>,
     /// The frame that is to keep it, should something pin it.
     frame: Option<Arc<Frame>>,
 }
@@ -127,12 +126,8 @@ pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
 }
 
 impl Place {
-    pub(crate) fn alone(shared: &Arc<Shared>, lease: Lease, frame: Option<Arc<Frame>>) -> Self {
-        Place::Alone(Alone {
-            lease,
-            shared: Arc::clone(shared),
-            frame,
-        })
+    pub(crate) fn alone(lease: Lease, frame: Option<Arc<Frame>>) -> Self {
+        Place::Alone(Alone { lease, frame })
     }
 
     pub(crate) fn turn(turn: Turn) -> Self {
@@ -150,25 +145,17 @@ impl Place {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        match self {
-            Place::Alone(alone) => &alone.shared,
-            Place::Turn(turn, _) => turn.bound().shared(),
-        }
-    }
-
     /// Makes a call here, within the limits of statements and transactions.
     pub(crate) async fn fly<O: Op>(
         &mut self,
         op: &O,
+        shared: &Shared,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        let shared = self.shared();
-        if shared.statement_timeout.is_none() && shared.max_transaction_age.is_none() {
+        if !shared.limits_calls() {
             return op::fly_unlimited(self.link(), op, site).await;
         }
-        let shared = Arc::clone(shared);
-        let limit = self.limit(&shared);
+        let limit = self.limit(shared);
         if let Place::Turn(turn, _) = self
             && limit == Some(Duration::ZERO)
         {
@@ -187,26 +174,51 @@ impl Place {
     pub(crate) async fn run(
         &mut self,
         mut request: Request<'_>,
+        shared: &Shared,
         site: &'static Location<'static>,
     ) -> Result<Outcome> {
         request.alone = matches!(self, Place::Alone(_));
-        if let Place::Turn(turn, _) = self
-            && let Some(begin) = turn.bound().unsent_begin()
-        {
-            let first = Some(request);
-            // From here on a cancel leaves it to be rolled back.
-            turn.bound().set_begun(true);
-            // Its future is large, and rarely needed.
-            let done = Box::pin(self.fly(&BeginWith { begin, first }, site)).await;
-            if let Place::Turn(turn, _) = self
-                && done.is_err()
-                && turn.link().status() == Status::Idle
-            {
-                turn.bound().set_begun(false);
-            }
-            return done;
+        if !shared.limits_calls() && self.unsent_begin().is_none() {
+            // Nearly always; and every layer of futures costs.
+            let mut flight = self.link().depart(site);
+            let answer = flight.connection().run(request).await;
+            flight.land();
+            return answer;
         }
-        self.fly(&Run(request), site).await
+        Box::pin(self.run_watched(request, shared, site)).await
+    }
+
+    async fn run_watched(
+        &mut self,
+        request: Request<'_>,
+        shared: &Shared,
+        site: &'static Location<'static>,
+    ) -> Result<Outcome> {
+        let Some(begin) = self.unsent_begin() else {
+            return self.fly(&Run(request), shared, site).await;
+        };
+        let first = Some(request);
+        self.set_begun(true);
+        // From here on a cancel leaves it to be rolled back.
+        let done = self.fly(&BeginWith { begin, first }, shared, site).await;
+        if done.is_err() && self.link().status() == Status::Idle {
+            self.set_begun(false);
+        }
+        done
+    }
+
+    /// The BEGIN that is to travel with the next statement.
+    fn unsent_begin(&self) -> Option<Begin> {
+        match self {
+            Place::Turn(turn, _) => turn.bound().unsent_begin(),
+            Place::Alone(_) => None,
+        }
+    }
+
+    fn set_begun(&self, begun: bool) {
+        if let Place::Turn(turn, _) = self {
+            turn.bound().set_begun(begun);
+        }
     }
 
     /// Sends a BEGIN that was to travel with the first statement, for a call that it
@@ -271,6 +283,7 @@ impl Place {
     pub(crate) async fn finish<T>(
         mut self,
         expected: Expected,
+        shared: &Arc<Shared>,
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
@@ -285,7 +298,9 @@ impl Place {
             Place::Alone(alone) if alone.lost_sight(&expected) && result.is_ok() => {
                 Err(left_open(site))
             }
-            Place::Alone(alone) => alone.finish(site, result).await,
+            Place::Alone(alone) if alone.leaves_nothing() => result,
+            // Which is rare.
+            Place::Alone(alone) => Box::pin(alone.finish_unclean(shared, site, result)).await,
         }
     }
 }
@@ -319,29 +334,31 @@ impl Alone {
         begins && self.frame.is_none() && self.lease.status() == Status::Unknown
     }
 
-    async fn finish<T>(self, site: &'static Location<'static>, result: Result<T>) -> Result<T> {
-        if self.lease.is_broken() || self.lease.is_unsettled() {
-            return result;
-        }
-        // Unknown is for the pool's hook to find out.
-        let open = matches!(self.lease.status(), Status::InTransaction | Status::Failed);
-        if !open && !self.lease.is_touched() {
-            return result;
-        }
-        Box::pin(self.finish_unclean(open, site, result)).await
+    /// The connection can go back as it is: nothing of the call is left on it, or only what the pool's hook
+    /// has to find out about.
+    fn leaves_nothing(&self) -> bool {
+        let lease = &self.lease;
+        let given_up = lease.is_broken() || lease.is_unsettled();
+        given_up || (!self.is_open() && !lease.is_touched())
     }
 
-    /// Something is left on the connection, which is rare.
+    /// A transaction is open.
+    fn is_open(&self) -> bool {
+        matches!(self.lease.status(), Status::InTransaction | Status::Failed)
+    }
+
+    /// Something is left on the connection.
     async fn finish_unclean<T>(
         mut self,
-        open: bool,
+        shared: &Arc<Shared>,
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
+        let open = self.is_open();
         if let Some(frame) = &self.frame {
-            let bound = Bound::new(&self.shared, self.lease);
+            let bound = Bound::new(shared, self.lease);
             if bound.bind_to(frame) == Bind::Done {
-                bound.keep(open.then(|| Level::raw(&self.shared, Some(Arc::clone(frame)), site)));
+                bound.keep(open.then(|| Level::raw(shared, Some(Arc::clone(frame)), site)));
                 return result;
             }
             // Two branches of one coroutine have touched two connections: only one can
@@ -355,10 +372,10 @@ impl Alone {
         if !open {
             return result;
         }
-        let runtime = self.shared.runtime.clone();
-        let limit = Some(self.shared.cleanup_timeout);
+        let limit = Some(shared.cleanup_timeout);
         // If this fails the pool's hook finds the connection as it is, and destroys it.
-        let rolled_back = op::fly(&mut self.lease, &op::Rollback, site, &runtime, limit).await;
+        let rolled_back =
+            op::fly(&mut self.lease, &op::Rollback, site, &shared.runtime, limit).await;
         result.and(Err(match rolled_back {
             Ok(()) => left_open(site),
             Err(error) => left_open(site).because(error),

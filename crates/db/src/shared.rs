@@ -37,3 +37,10 @@ pub(crate) struct Shared {
     pub(crate) idle_in_transaction: Option<Duration>,
     pub(crate) contention: Arc<Contention>,
 }
+
+impl Shared {
+    /// Calls may be late: there is a limit that each has to mind.
+    pub(crate) fn limits_calls(&self) -> bool {
+        self.statement_timeout.is_some() || self.max_transaction_age.is_some()
+    }
+}

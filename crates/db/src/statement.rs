@@ -48,7 +48,8 @@ impl Call<'_> {
             let turn = pin.bound().turn(&self.position(), self.site).await?;
             let mut place = Place::turn(turn);
             place.begin_now(self.site).await?;
-            let prepared = place.fly(&Prepare(plan.sql()), self.site).await;
+            let prepare = Prepare(plan.sql());
+            let prepared = place.fly(&prepare, self.shared(), self.site).await;
             drop(place);
             // The connection had died in the pool: once more, on another.
             match &prepared {

@@ -65,7 +65,8 @@ impl Call<'_> {
             if let Place::Turn(turn, _) = &mut place {
                 turn.set_streaming();
             }
-            let started = place.fly(&StartStream(text.request()), self.site).await;
+            let start = StartStream(text.request());
+            let started = place.fly(&start, self.shared(), self.site).await;
             if !again || !place.was_never_reached(&started) {
                 break (place, expected, started);
             }
@@ -81,7 +82,12 @@ impl Call<'_> {
                     site: self.site,
                 })
             }
-            Err(error) => place.finish(expected, self.site, Err(error)).await,
+            Err(error) => {
+                let wrong = Err(error);
+                place
+                    .finish(expected, self.shared(), self.site, wrong)
+                    .await
+            }
         }
     }
 

@@ -261,9 +261,9 @@ impl Answer {
         if let Some(error) = self.error() {
             return Err(error);
         }
-        let rows = match self.rows.take() {
+        let rows = match &mut self.rows {
             _ if !self.wants_rows => None,
-            Some(rows) => Some(rows.finish()),
+            Some(rows) => Some(rows.take()),
             None => {
                 let layout = self.layout.take().unwrap_or_else(Layout::empty);
                 Some(BatchBuilder::new(Arc::clone(&layout.columns)).finish())

@@ -276,11 +276,23 @@ impl BatchBuilder {
     /// The rows that are complete. One that has been begun and not ended is left out.
     #[inline]
     pub fn finish(mut self) -> Batch {
+        self.take()
+    }
+
+    /// The same, for one that lies where it does: to move all of it would take longer than to take its parts.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Batch {
         if self.rows.cells.len() != self.rows.count * self.rows.columns.len() {
             self.drop_open_row();
         }
+        let rows = &mut self.rows;
         Batch {
-            rows: Arc::new(self.rows),
+            rows: Arc::new(Rows {
+                columns: Arc::clone(&rows.columns),
+                count: std::mem::take(&mut rows.count),
+                cells: std::mem::take(&mut rows.cells),
+                bytes: std::mem::take(&mut rows.bytes),
+            }),
         }
     }
 

@@ -110,17 +110,17 @@ pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
 /// only push each other out.
 fn slot_of(text: &str) -> usize {
     let bytes = text.as_bytes();
+    // One that is too short for parts has its length alone.
     let word = |at: usize| {
-        let mut word = [0; 8];
-        let part = &bytes[at.min(bytes.len())..bytes.len().min(at + 8)];
-        word[..part.len()].copy_from_slice(part);
-        u64::from_le_bytes(word)
+        let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
+        part.map_or(0, |part| u64::from_le_bytes(*part))
     };
+    let last = bytes.len().saturating_sub(8);
     let mixed = [
         bytes.len() as u64,
-        word(bytes.len() / 3),
-        word(bytes.len() / 2),
-        word(bytes.len().saturating_sub(8)),
+        word((bytes.len() / 3).min(last)),
+        word((bytes.len() / 2).min(last)),
+        word(last),
     ]
     .into_iter()
     .fold(0_u64, |mixed, part| {

@@ -89,6 +89,8 @@ pub(super) struct Plan {
     pub(super) asks_module: bool,
     /// It puts something aside in a table of its own: what `RETURNING` gives, say.
     pub(super) sets_aside: bool,
+    /// SQLite could not be asked, because the call was dropped meanwhile, say: it is asked again the next time.
+    pub(super) is_guess: bool,
 }
 
 /// How long the runs of one statement took.

@@ -138,6 +138,7 @@ impl Session {
             self.may_have_changed_schema.set(true);
         }
         let known = self.paces.borrow().of(sql).map(|pace| pace.plan);
+        let known = known.filter(|plan| !plan.is_guess);
         let plan = known.unwrap_or_else(|| self.plan(statement, sql));
         if plan.locks {
             self.enter_lane()?;
@@ -192,6 +193,7 @@ impl Session {
             loops: true,
             asks_module: true,
             sets_aside: false,
+            is_guess: true,
         };
         // SQLite looks whether another has changed the schema when a statement is run, not when it
         // is compiled; and what is only explained never is.

@@ -62,6 +62,29 @@ fn a_leased_resource_is_left_alone_until_it_comes_back() {
     }
 }
 
+#[test]
+fn a_crowd_is_served_with_a_resource_for_as_long_as_that_lives() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    gate.open();
+    let pool = mortal(&log, &manual, &gate, 1);
+    let mut lease = now(pool.acquire()).unwrap();
+    let mut crowd: Vec<_> = (0..6).map(|_| hand(pool.acquire())).collect();
+    crowd.iter_mut().for_each(|waiter| waiter.waits());
+    let mut crowd = crowd.into_iter();
+    for served in 1..=3 {
+        manual.advance_millis(33);
+        drop(lease);
+        lease = crowd.next().unwrap().done().unwrap();
+        assert_eq!((*lease, served, log.gone()), (1, served, vec![]));
+    }
+    // 99 ms old, and then older than it may be.
+    manual.advance_millis(26);
+    drop(lease);
+    assert_eq!(log.gone(), [1]);
+    let lease = crowd.next().unwrap().waits_for(&manual).unwrap();
+    assert_eq!(*lease, 2);
+}
+
 /// One that dies at 100 ms, with a factory that fails from the second call to
 /// the given one.
 fn failing_until(log: &Log, manual: &Manual, good: usize, order: Order) -> FnPool<usize, Oops> {
