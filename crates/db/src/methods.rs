@@ -19,6 +19,7 @@ macro_rules! sql_methods {
         ///
         /// What the database says, parameters that do not fit, no connection to be had.
         #[track_caller]
+        #[inline(always)]
         pub fn exec<'a>(
             &'a self,
             sql: &'a str,
@@ -39,6 +40,7 @@ macro_rules! sql_methods {
         ///
         /// As `exec`; it stops at the first.
         #[track_caller]
+        #[inline(always)]
         pub fn exec_many<'a, P: $crate::IntoParams<'a>>(
             &'a self,
             sql: &'a str,
@@ -59,6 +61,7 @@ macro_rules! sql_methods {
         ///
         /// As `exec`.
         #[track_caller]
+        #[inline(always)]
         pub fn query<'a>(
             &'a self,
             sql: &'a str,
@@ -79,6 +82,7 @@ macro_rules! sql_methods {
         /// As `exec`; [`Kind::NoRows`](crate::Kind::NoRows) and
         /// [`Kind::TooManyRows`](crate::Kind::TooManyRows) besides.
         #[track_caller]
+        #[inline(always)]
         pub fn query_one<'a>(
             &'a self,
             sql: &'a str,
@@ -98,6 +102,7 @@ macro_rules! sql_methods {
         ///
         /// As `exec`; [`Kind::TooManyRows`](crate::Kind::TooManyRows) besides.
         #[track_caller]
+        #[inline(always)]
         pub fn query_opt<'a>(
             &'a self,
             sql: &'a str,
@@ -119,6 +124,7 @@ macro_rules! sql_methods {
         /// As `exec`; [`Kind::Type`](crate::Kind::Type) and
         /// [`Kind::Column`](crate::Kind::Column) if the rows do not fit the type.
         #[track_caller]
+        #[inline(always)]
         pub fn query_as<'a, T: $crate::DeserializeOwned>(
             &'a self,
             sql: &'a str,
@@ -139,6 +145,7 @@ macro_rules! sql_methods {
         ///
         /// As `query_one` and `query_as`.
         #[track_caller]
+        #[inline(always)]
         pub fn query_as_one<'a, T: $crate::DeserializeOwned>(
             &'a self,
             sql: &'a str,
@@ -159,6 +166,7 @@ macro_rules! sql_methods {
         ///
         /// As `query_opt` and `query_as`.
         #[track_caller]
+        #[inline(always)]
         pub fn query_as_opt<'a, T: $crate::DeserializeOwned>(
             &'a self,
             sql: &'a str,
@@ -184,6 +192,7 @@ macro_rules! sql_methods {
         ///
         /// As `exec`.
         #[track_caller]
+        #[inline(always)]
         pub fn stream<'a>(
             &'a self,
             sql: &'a str,
@@ -203,6 +212,7 @@ macro_rules! sql_methods {
         ///
         /// What the database says to the SQL.
         #[track_caller]
+        #[inline(always)]
         pub fn prepare<'a>(
             &'a self,
             sql: &'a str,

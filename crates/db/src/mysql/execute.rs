@@ -168,7 +168,7 @@ impl MysqlConnection {
         let asked = self.wire()?.query_iter(request.sql);
         let answer = gather(asked, reading, &mut gathered).await;
         let landed = self.land_all(answer).await;
-        let outcome = landed.and_then(|()| self.outcome(request.sql, gathered));
+        let outcome = landed.and_then(|()| self.outcome(request.sql, &mut gathered));
         if self.may_touch_session(request.sql) {
             self.note_touch(request.sql).await?;
         }
@@ -276,7 +276,7 @@ impl MysqlConnection {
             {
                 self.cache.set_layout(request.sql, now);
             }
-            let outcome = self.outcome(request.sql, gathered)?;
+            let outcome = self.outcome(request.sql, &mut gathered)?;
             if outcome.warnings > 0 {
                 Box::pin(self.note_warnings(outcome.warnings)).await?;
             }
@@ -305,7 +305,7 @@ impl MysqlConnection {
         &mut self,
         request: Request<'_>,
         answer: mysql_async::Result<()>,
-        gathered: Gathered,
+        mut gathered: Gathered,
         was: Was,
     ) -> Result<Outcome> {
         let landed = self.land_all(answer).await;
@@ -315,7 +315,7 @@ impl MysqlConnection {
                 return Box::pin(self.execute_stale(request, was.idle, wrong)).await;
             }
             landed => {
-                let outcome = landed.and_then(|()| self.outcome(request.sql, gathered));
+                let outcome = landed.and_then(|()| self.outcome(request.sql, &mut gathered));
                 if was.touches_session && !self.is_broken {
                     self.note_touch(request.sql).await?;
                 }
@@ -434,13 +434,13 @@ impl MysqlConnection {
         }
     }
 
-    fn outcome(&mut self, sql: &str, gathered: Gathered) -> Result<Outcome> {
-        if let Some(wrong) = gathered.wrong {
+    fn outcome(&mut self, sql: &str, gathered: &mut Gathered) -> Result<Outcome> {
+        if let Some(wrong) = gathered.wrong.take() {
             return Err(wrong);
         }
         let wire = self.wire()?;
         let id = wire.last_insert_id().filter(|id| *id != 0);
-        let rows: Option<Batch> = gathered.rows.map(BatchBuilder::finish);
+        let rows: Option<Batch> = gathered.rows.as_mut().map(BatchBuilder::take);
         let affected = match wire.affected_rows() {
             // With RETURNING the server tells them by giving them.
             0 if gathered.count > 0 && writes(sql) => gathered.count,
@@ -491,9 +491,9 @@ pub(super) fn is_stale(error: &Error) -> bool {
 
 /// It begins with a word that writes.
 fn writes(sql: &str) -> bool {
-    const WORDS: [&str; 4] = ["INSERT", "DELETE", "UPDATE", "REPLAC"];
-    let word = sql.trim_start().get(..6).unwrap_or_default();
-    WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
+    const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
+    let word = sql.as_bytes().trim_ascii_start().first_chunk::<6>();
+    word.is_some_and(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known)))
 }
 
 impl<'l> Reading<'l> {
@@ -546,9 +546,11 @@ impl Gathered {
             None => Layout::new(described, reading.is_utc),
         };
         self.count = 0;
-        self.rows = reading
-            .rows
-            .then(|| BatchBuilder::with_capacity(Arc::clone(&layout.columns), 1, FIRST_BYTES));
+        self.rows = None;
+        if reading.rows {
+            let rows = BatchBuilder::new(Arc::clone(&layout.columns));
+            self.rows.insert(rows).make_room(1, FIRST_BYTES);
+        }
         self.layout = Some(layout);
     }
 

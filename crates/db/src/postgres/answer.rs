@@ -168,9 +168,14 @@ impl Answer {
         if !self.wants_rows || self.wrong.is_some() {
             return Next::Read;
         }
-        let rows = self.rows.get_or_insert_with(|| {
-            BatchBuilder::with_capacity(Arc::clone(&layout.columns), 1, body.len())
-        });
+        let rows = match &mut self.rows {
+            Some(rows) => rows,
+            none => {
+                let rows = none.insert(BatchBuilder::new(Arc::clone(&layout.columns)));
+                rows.make_room(1, body.len());
+                rows
+            }
+        };
         match push_row(rows, layout, self.all_text, body) {
             Some(Ok(())) => {}
             Some(Err(wrong)) => {
