@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | PEER | `cenote`, `mysql_async` (its pool with the reset switched off, a bare `Conn` where there is one task), `mysql_async-defaults` (its pool as it comes), `sqlx` |
+//! | PEER | `cenote`, `mysql_async` (its pool with the reset switched off, a bare `Conn` where there is one task), `mysql_async-text` (a bare `Conn` that is given the text, where there is one task), `mysql_async-defaults` (its pool as it comes), `sqlx` |
 //! | TASK | `set-up` (makes the table), `one` (one task reads one row by its key over and over), `many` (64 tasks over 8 connections do) |
 //! | WAY | `unix` or `tcp`: both to the server of `ci/mariadb.sh`, without TLS |
 //! | FLAVOR | `threads` (default) or `current`: Tokio's scheduler |
@@ -74,14 +74,20 @@ fn main() -> Outcome<()> {
         return runtime.block_on(peers::cenote::set_up(&server, ROWS));
     }
     // Spawned, as the tasks of a server are.
-    use peers::mysql_async::{AsItComes, Bare, WithoutReset};
+    use peers::mysql_async::{AsItComes, Bare, BareByText, WithoutReset};
     let measured = match (*peer, *task) {
         ("cenote", _) => runtime.block_on(spawned::<peers::cenote::Cenote>(server, task, count)),
         ("mysql_async", "one") => runtime.block_on(spawned::<Bare>(server, task, count)),
+        ("mysql_async-text", "one") => runtime.block_on(spawned::<BareByText>(server, task, count)),
         ("mysql_async", _) => runtime.block_on(spawned::<WithoutReset>(server, task, count)),
         ("mysql_async-defaults", _) => runtime.block_on(spawned::<AsItComes>(server, task, count)),
         ("sqlx", _) => runtime.block_on(spawned::<peers::sqlx::Sqlx>(server, task, count)),
-        _ => return Err("PEER is cenote, mysql_async, mysql_async-defaults or sqlx".into()),
+        _ => {
+            return Err(
+                "PEER is cenote, mysql_async, mysql_async-text, mysql_async-defaults or sqlx"
+                    .into(),
+            );
+        }
     }?;
     let each = |time: Duration| time.as_nanos() / u128::from(count);
     println!(

@@ -77,14 +77,15 @@ pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
 
-/// Whether a text of this class needs nothing but a connection: no place among those who write, and no
-/// pause before.
-fn is_free(handle: &Handle, class: &Class) -> bool {
+/// Whether a text of this class needs nothing but a connection, and leaves nothing on it: no place among those
+/// who write, no pause before, no limit to mind.
+fn is_plain(handle: &Handle, class: &Class) -> bool {
     #[cfg(feature = "sqlite")]
     if crate::breather::is_due() {
         return false;
     }
-    class.reads_only || handle.shared.writers.is_none()
+    let shared = &handle.shared;
+    !may_pin(class) && !shared.limits_calls() && (class.reads_only || shared.writers.is_none())
 }
 
 impl<'a> Call<'a> {
@@ -170,11 +171,6 @@ impl<'a> Call<'a> {
     /// Dropped, nothing has happened.
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
         match self.unbound() {
-            // The short way: every layer of futures costs.
-            Some(handle) if is_free(handle, class) => {
-                let acquired = handle.pool.acquire_owned_as(self.site).await;
-                Ok(Place::alone(acquired.map_err(place::from_pool)?, None))
-            }
             Some(handle) => self.place_alone(handle, None, Purpose::of(class)).await,
             None => self.place_in_coroutine(class).await,
         }
@@ -382,20 +378,53 @@ impl<'a> Call<'a> {
 
     async fn run_text(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
         let text = self.text(sql, params)?;
-        if let Some(ended) = self.end_bad(text.class()) {
-            return ended;
-        }
+        let class = text.class();
         let mut request = text.request();
         request.rows = rows;
-        let mut place = self.place(text.class()).await?;
-        let expected = place.expect(text.class());
+        if let Some(handle) = self.unbound().filter(|handle| is_plain(handle, class)) {
+            // The way of nearly all calls, without a detour: every layer of futures costs.
+            let acquired = handle.pool.acquire_owned_as(self.site).await;
+            let mut lease = acquired.map_err(place::from_pool)?;
+            request.alone = true;
+            // A cancel from here on gives the connection back, to be settled.
+            let mut flight = lease.depart(self.site);
+            let done = flight.connection().run(request).await;
+            flight.land();
+            lease.note_answer();
+            if done.is_ok() && lease.is_clean() {
+                return done;
+            }
+            let place = Place::alone(lease, None);
+            return Box::pin(self.end_run(place, class, request, done)).await;
+        }
+        if let Some(ended) = self.end_bad(class) {
+            return ended;
+        }
+        let mut place = self.place(class).await?;
+        let expected = place.expect(class);
         let done = place.run(request, self.shared(), self.site).await;
+        if place.was_never_reached(&done) {
+            return Box::pin(self.end_run(place, class, request, done)).await;
+        }
+        let (shared, site) = (self.shared(), self.site);
+        place.finish(expected, shared, site, done).await
+    }
+
+    /// Ends a run that something is wrong with, or may be.
+    async fn end_run(
+        &self,
+        mut place: Place,
+        class: &Class,
+        request: Request<'_>,
+        done: Result<Outcome>,
+    ) -> Result<Outcome> {
         if place.was_never_reached(&done) {
             // The connection had died in the pool, and the server has seen nothing: once
             // more, on another.
             drop(place);
-            return Box::pin(self.run_once_more(text.class(), request)).await;
+            return self.run_once_more(class, request).await;
         }
+        let expected = place.expect(class);
         let (shared, site) = (self.shared(), self.site);
         place.finish(expected, shared, site, done).await
     }

@@ -186,13 +186,17 @@ impl Link {
         Ok(())
     }
 
+    /// Nothing is left of an earlier call.
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.is_unsettled() && !self.touched && self.status() == Status::Idle
+    }
+
     /// What is to be done with it when it comes back to the pool.
     pub(crate) fn verdict(&self, reset_always: bool) -> Verdict {
         if self.is_broken() {
             return Verdict::Discard;
         }
-        let clean = !self.is_unsettled() && self.status() == Status::Idle;
-        if clean && !self.touched && !reset_always {
+        if self.is_clean() && !reset_always {
             Verdict::Keep
         } else {
             Verdict::Later

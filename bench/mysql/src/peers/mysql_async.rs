@@ -1,5 +1,5 @@
-//! mysql_async: a bare connection, with a statement that was prepared by hand; and its pool, with its
-//! cache of statements.
+//! mysql_async: a bare connection, given the statement's text each time, as `Db` is, or a statement that was
+//! prepared by hand; and its pool, with its cache of statements.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row};
@@ -51,6 +51,29 @@ impl Peer for Bare {
         let statement = conn.prep(SQL).await?;
         for n in 0..count {
             let row: Option<Row> = conn.exec_first(&statement, (key(n),)).await?;
+            check(row, key(n));
+        }
+        Ok(())
+    }
+}
+
+/// The same with the statement's text, which it knows by its cache of statements.
+pub struct BareByText {
+    conn: Mutex<Conn>,
+}
+
+impl Peer for BareByText {
+    async fn open(server: &Server, _connections: usize) -> Outcome<Self> {
+        let conn = Conn::new(Opts::from(options(server))).await?;
+        Ok(BareByText {
+            conn: Mutex::new(conn),
+        })
+    }
+
+    async fn queries(&self, count: u64) -> Outcome<()> {
+        let mut conn = self.conn.lock().await;
+        for n in 0..count {
+            let row: Option<Row> = conn.exec_first(SQL, (key(n),)).await?;
             check(row, key(n));
         }
         Ok(())

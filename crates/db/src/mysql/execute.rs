@@ -492,8 +492,12 @@ pub(super) fn is_stale(error: &Error) -> bool {
 /// It begins with a word that writes.
 fn writes(sql: &str) -> bool {
     const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
-    let word = sql.as_bytes().trim_ascii_start().first_chunk::<6>();
-    word.is_some_and(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known)))
+    let Some(word) = sql.as_bytes().trim_ascii_start().first_chunk::<6>() else {
+        return false;
+    };
+    // A SELECT, nearly always.
+    let may_write = b"IDUR".contains(&word[0].to_ascii_uppercase());
+    may_write && WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known))
 }
 
 impl<'l> Reading<'l> {
