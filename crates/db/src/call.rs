@@ -77,15 +77,16 @@ pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
 
-/// Whether a text of this class needs nothing but a connection, and leaves nothing on it: no place among those
-/// who write, no pause before, no limit to mind.
+/// Whether a text of this class can be run now with nothing but a connection (no pause before, no place among
+/// those who write, no limit to mind), and is expected to leave nothing on it.
 fn is_plain(handle: &Handle, class: &Class) -> bool {
     #[cfg(feature = "sqlite")]
     if crate::breather::is_due() {
         return false;
     }
     let shared = &handle.shared;
-    !may_pin(class) && !shared.limits_calls() && (class.reads_only || shared.writers.is_none())
+    let is_free = class.reads_only || shared.writers.is_none();
+    is_free && !may_pin(class) && shared.statement_timeout.is_none()
 }
 
 impl<'a> Call<'a> {
@@ -413,7 +414,7 @@ impl<'a> Call<'a> {
     /// Ends a run that something is wrong with, or may be.
     async fn end_run(
         &self,
-        mut place: Place,
+        place: Place,
         class: &Class,
         request: Request<'_>,
         done: Result<Outcome>,
@@ -424,8 +425,8 @@ impl<'a> Call<'a> {
             drop(place);
             return self.run_once_more(class, request).await;
         }
-        let expected = place.expect(class);
         let (shared, site) = (self.shared(), self.site);
+        let expected = Expected::of(class);
         place.finish(expected, shared, site, done).await
     }
 

@@ -152,10 +152,13 @@ impl Place {
         shared: &Shared,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        if !shared.limits_calls() {
+        let limit = match shared.limits_calls() {
+            true => self.limit(shared),
+            false => None,
+        };
+        if limit.is_none() {
             return op::fly_unlimited(self.link(), op, site).await;
         }
-        let limit = self.limit(shared);
         if let Place::Turn(turn, _) = self
             && limit == Some(Duration::ZERO)
         {
@@ -266,12 +269,10 @@ impl Place {
     /// A text of this class is about to be sent. What it may do to the session is noted first: if
     /// the call is dropped, it may have done it.
     pub(crate) fn expect(&mut self, class: &Class) -> Expected {
-        let link = self.link();
-        let expected = Expected { class: *class };
         if class.touches_session {
-            link.touch();
+            self.link().touch();
         }
-        expected
+        Expected::of(class)
     }
 
     /// The call has been answered: sees what the server says now, binds the connection if
@@ -311,6 +312,10 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    pub(crate) fn of(class: &Class) -> Self {
+        Expected { class: *class }
+    }
+
     /// What it did to the transaction that it ran in.
     fn control<T>(&self, result: &Result<T>) -> Option<Control> {
         match self.class.transaction {

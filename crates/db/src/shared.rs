@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Calls may be late: there is a limit that each has to mind.
+    /// Calls may have to be over by a time: all of them, or those of a transaction.
     pub(crate) fn limits_calls(&self) -> bool {
         self.statement_timeout.is_some() || self.max_transaction_age.is_some()
     }

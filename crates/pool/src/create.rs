@@ -96,12 +96,8 @@ impl<M: Manager> Creation<M> {
         };
         // SAFETY: a creation owns its slot.
         unsafe { slot.put(filled) };
-        let coarse_now = core.runtime.coarse_now();
-        slot.stamp(coarse_now);
+        slot.stamp(core.runtime.coarse_now());
         slot.note_pool();
-        let lifetime = lifetime(core);
-        let nanos = lifetime.and_then(|lifetime| u64::try_from(lifetime.as_nanos()).ok());
-        let expires_roughly = nanos.map_or(u64::MAX, |nanos| coarse_now.saturating_add(nanos));
         core.turn(|turn| {
             let id = turn.state.next_id();
             turn.note(|| Event::Created { resource: id, took });
@@ -114,8 +110,8 @@ impl<M: Manager> Creation<M> {
             };
             let meta = Meta {
                 id,
-                expires: lifetime.and_then(|lifetime| now.checked_add(lifetime)),
-                expires_roughly,
+                expires: lifetime(core, now),
+                is_expired: false,
                 doomed,
                 returned: 0,
                 replaced: false,
@@ -177,11 +173,12 @@ impl<M: Manager> Drop for Creation<M> {
     }
 }
 
-/// How long a resource made now may live, spread by the jitter so that
+/// When a resource made now has lived long enough, spread by the jitter so that
 /// resources made together do not expire together.
-fn lifetime<M: Manager>(core: &Core<M>) -> Option<Duration> {
+fn lifetime<M: Manager>(core: &Core<M>, now: Instant) -> Option<Instant> {
     let lifetime = core.config.max_lifetime?;
     let jitter = core.config.lifetime_jitter * (random() * 2.0 - 1.0);
     // Longer than a duration can be is for ever.
-    Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 + jitter)).ok()
+    let lifetime = Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 + jitter)).ok()?;
+    now.checked_add(lifetime)
 }

@@ -57,7 +57,7 @@ impl<M: Manager> Core<M> {
             return false;
         }
         let meta = &mut state.metas[slot.index()];
-        if meta.is_special(now) || !state.waiters.head_needs_only_a_resource() {
+        if meta.is_special() || !state.waiters.head_needs_only_a_resource() {
             return false;
         }
         if let Some(served) = meta.reserved_for.take() {

@@ -238,10 +238,15 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
     for index in order {
         let slot = turn.slots.at(index);
         let word = slot.word();
+        let Some(meta) = turn.state.metas.get_mut(index) else {
+            continue;
+        };
+        // One that goes from hand to hand in a crowd is reserved as often as it is leased.
+        let expired = meta.expires.is_some_and(|expires| expires <= now);
+        meta.is_expired = expired;
         if !matches!(word.phase(), Phase::Idle | Phase::Leased) {
             continue;
         }
-        let meta = &mut turn.state.metas[index];
         if meta.seen.0 != word.mark() {
             meta.seen = (word.mark(), now);
         }
@@ -260,7 +265,6 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
                 held_for: unchanged_for,
             });
         }
-        let expired = meta.expires.is_some_and(|expires| expires <= now);
         if expired && !meta.replaced {
             if !turn.state.has_room() {
                 // Break first. A leased one goes when it comes back.

@@ -492,7 +492,7 @@ pub(super) fn is_stale(error: &Error) -> bool {
 /// It begins with a word that writes.
 fn writes(sql: &str) -> bool {
     const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
-    let Some(word) = sql.as_bytes().trim_ascii_start().first_chunk::<6>() else {
+    let Some(word) = sql.trim_start().as_bytes().first_chunk::<6>() else {
         return false;
     };
     // A SELECT, nearly always.

@@ -37,6 +37,7 @@ mod frontend;
 pub mod fuzzing;
 mod hosts;
 mod inbox;
+mod looks;
 mod lookup;
 mod message;
 mod param;

@@ -18,22 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zeroize::Zeroize;
 
 use super::inbox::{Frame, Inbox, NoMessage};
+use super::looks::Looks;
 use super::socket::{Peek, Socket};
 use super::{error, frontend};
 use crate::{Error, Kind, Result};
 
 /// An outbox that has grown beyond this goes when it is empty.
 const KEPT: usize = 256 * 1024;
-
-/// A send that took so long was interrupted: by the server's being at work, as likely as not.
-const LONG_SEND: Duration = Duration::from_micros(10);
-
-/// After so many answers in a row that were there already, the next is waited for.
-const LONGEST_LUCK: u8 = 32;
-
-/// Of so many sends at most, after looks in vain, one is followed by a look. Where the server has a processor
-/// of its own, a send can take long for other reasons.
-const LONGEST_DOUBT: u8 = 64;
 
 /// The connection's bytes.
 pub(super) struct Wire {
@@ -55,12 +46,8 @@ pub(super) struct Wire {
     sent: bool,
     /// TLS may still keep some of what was sent to itself.
     unflushed: bool,
-    /// So many looks for an early answer in a row found one.
-    luck: u8,
-    /// So many sends pass after a look in vain; more with each in a row.
-    doubt: u8,
-    /// So many sends are yet to pass before the next look.
-    unwatched: u8,
+    /// Whether an early answer is looked for.
+    looks: Looks,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
@@ -81,9 +68,7 @@ impl Wire {
             broken: false,
             sent: false,
             unflushed: false,
-            luck: 0,
-            doubt: 0,
-            unwatched: 0,
+            looks: Looks::default(),
             send_error: None,
             round_trips: 0,
         }
@@ -237,7 +222,7 @@ impl Wire {
         }
         let is_all_sent = self.outbox.is_empty() && !self.unflushed;
         if !is_all_sent && self.send_error.is_none() {
-            let began = self.watches_send().then(now);
+            let began = (!self.socket.is_tls() && self.looks.may_follow()).then(now);
             if let Poll::Ready(Err(wrong)) = self.poll_send(cx) {
                 // What the server said before it went may tell why: that is read first.
                 self.send_error = Some(wrong);
@@ -260,40 +245,18 @@ impl Wire {
         }
     }
 
-    /// Whether a look for the answer may follow the next send.
-    fn watches_send(&mut self) -> bool {
-        // Now and then it is waited for all the same, so that others get their turn.
-        if self.socket.is_tls() || self.luck >= LONGEST_LUCK {
-            self.luck = 0;
-            return false;
-        }
-        let is_due = self.unwatched == 0;
-        self.unwatched = self.unwatched.saturating_sub(1);
-        is_due
-    }
-
-    /// Looks, after a send that took long, whether the answer is there: a server on the same machine
-    /// may have had the processor meanwhile. Waiting for what is there costs more than a look.
+    /// Looks, after a send that took long, whether the answer is there.
     fn is_there_already(&mut self, send_took: Duration) -> bool {
-        if send_took < LONG_SEND {
-            self.luck = 0;
+        if !self.looks.is_worth_it(send_took) {
             return false;
         }
-        match self.socket.try_read(self.inbox.room()) {
-            Ok(read @ 1..) => {
-                self.luck += 1;
-                self.doubt = 0;
-                self.inbox.note_read(read);
-                true
-            }
-            // The end and errors are for the one who waits.
-            Ok(0) | Err(_) => {
-                self.luck = 0;
-                self.doubt = (2 * self.doubt + 1).min(LONGEST_DOUBT);
-                self.unwatched = self.doubt;
-                false
-            }
+        // The end and errors are for the one who waits.
+        let read = self.socket.try_read(self.inbox.room()).unwrap_or(0);
+        if read > 0 {
+            self.inbox.note_read(read);
         }
+        self.looks.note(read > 0);
+        read > 0
     }
 
     /// Sends what there is to be sent. What comes meanwhile is kept.

@@ -203,8 +203,8 @@ impl BatchBuilder {
         builder
     }
 
-    /// Makes room for so many rows and bytes: for one that lies where it is to stay, because to move it with
-    /// what it has in it takes longer than to make it.
+    /// Makes room for so many rows and bytes. A builder is made first, put where it is to stay, and only then
+    /// given room: to move it takes longer than to make it.
     #[inline]
     pub(crate) fn make_room(&mut self, rows: usize, bytes: usize) {
         let cells = rows.saturating_mul(self.rows.columns.len());
@@ -286,7 +286,7 @@ impl BatchBuilder {
         self.take()
     }
 
-    /// The same, for one that lies where it does: to move all of it would take longer than to take its parts.
+    /// The same without moving the builder, which is empty afterwards.
     #[inline]
     pub(crate) fn take(&mut self) -> Batch {
         if self.rows.cells.len() != self.rows.count * self.rows.columns.len() {
@@ -406,5 +406,19 @@ mod tests {
         assert!(rows.bytes() < 8);
         assert!(rows.end_row().is_err());
         assert_eq!(rows.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_from_a_builder_is_whole_and_the_builder_goes_on_empty() {
+        let mut rows = with_limit(100);
+        rows.cell(0, b"one");
+        rows.end_row().unwrap();
+        rows.cell(0, b"begun");
+        let batch = rows.take();
+        assert_eq!((batch.len(), batch.raw(0, 0)), (1, Some((0, &b"one"[..]))));
+        assert_eq!((rows.rows(), rows.bytes()), (0, 0));
+        rows.cell(0, b"two");
+        rows.end_row().unwrap();
+        assert_eq!(rows.finish().raw(0, 0), Some((0, &b"two"[..])));
     }
 }

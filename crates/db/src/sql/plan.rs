@@ -182,4 +182,15 @@ mod tests {
         let first = plan(&SQLITE, &sql).unwrap();
         assert!(!Arc::ptr_eq(&first, &plan(&SQLITE, &sql).unwrap()));
     }
+
+    #[test]
+    fn texts_of_any_length_have_a_slot_and_those_that_differ_mostly_have_others() {
+        for len in 0..40 {
+            assert!(slot_of(&"x".repeat(len)) < REMEMBERED);
+        }
+        let slots: std::collections::HashSet<_> = (100..200)
+            .map(|n| slot_of(&format!("SELECT a FROM t{n} WHERE b = ?")))
+            .collect();
+        assert!(slots.len() > 60, "{}", slots.len());
+    }
 }

@@ -188,18 +188,24 @@ impl Session {
     }
 
     fn plan(&self, statement: &Statement<'_>, sql: &str) -> Plan {
-        let unknown = Plan {
-            locks: !statement.readonly(),
-            loops: true,
-            asks_module: true,
-            sets_aside: false,
-            is_guess: true,
-        };
         // SQLite looks whether another has changed the schema when a statement is run, not when it
         // is compiled; and what is only explained never is.
         let is_fresh = self.command("SELECT 1 FROM sqlite_schema LIMIT 1").is_ok();
-        let explained = self.explained(sql).ok().filter(|_| is_fresh);
-        explained.unwrap_or(unknown)
+        let explained = self.explained(sql);
+        // EXPLAIN itself, say, cannot be explained, today or tomorrow.
+        let is_final = |wrong: &rusqlite::Error| {
+            wrong.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown)
+        };
+        match explained {
+            Ok(plan) if is_fresh => plan,
+            explained => Plan {
+                locks: !statement.readonly(),
+                loops: true,
+                asks_module: true,
+                sets_aside: false,
+                is_guess: !is_fresh || !explained.is_err_and(|wrong| is_final(&wrong)),
+            },
+        }
     }
 
     /// By what SQLite would do, step by step.

@@ -285,6 +285,10 @@ async fn a_call_that_the_server_never_saw_is_made_once_more_on_another_connectio
     insert(&shop, 2).await?;
     assert_eq!(numbers(&shop).await, [1, 2]);
     assert_eq!(wire.opened(), 2);
+    // A read goes another way.
+    wire.next(Step::Run, Fault::NeverSent);
+    assert_eq!(numbers(&shop).await, [1, 2]);
+    assert_eq!(wire.opened(), 3);
     // Once: then it is shown. (The first step on a fresh connection is its set-up.)
     wire.next(Step::Run, Fault::NeverSent);
     wire.next(Step::Connect, Fault::LostBefore);

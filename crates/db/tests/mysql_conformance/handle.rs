@@ -90,6 +90,20 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
     Ok(())
 }
 
+/// Nothing in the text tells that it does.
+#[tokio::test]
+async fn a_read_that_opens_a_transaction_outside_of_a_coroutine_is_told_and_rolled_back()
+-> Result<()> {
+    let db = shop_with(|builder| builder.max(1)).await;
+    db.exec("CREATE OR REPLACE TABLE opened (n INT)", ())
+        .await?;
+    db.set_default("autocommit", 0);
+    let left = db.query("SELECT n FROM opened", ()).await.unwrap_err();
+    assert_eq!(left.kind(), cenote::Kind::LeftTransaction);
+    assert_eq!((db.status().total, db.status().idle), (1, 1));
+    Ok(())
+}
+
 /// D-my-010a, D-my-010b
 #[tokio::test]
 async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Result<()> {

@@ -67,3 +67,24 @@ async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
         assert_eq!(zone, "UTC", "{polls} polls");
     }
 }
+
+/// Nothing in the text tells that it does.
+#[tokio::test]
+async fn what_a_function_does_to_the_session_outside_of_a_coroutine_is_undone() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec(
+        "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
+         $$ SELECT pg_catalog.set_config('TimeZone', 'Asia/Tokyo', false) $$",
+        (),
+    )
+    .await
+    .unwrap();
+    for _ in 0..3 {
+        let set: String = db.query_as_one("SELECT quietly()", ()).await.unwrap();
+        assert_eq!(set, "Asia/Tokyo");
+        let zone: String = soon("to ask", db.query_as_one("SHOW TimeZone", ()))
+            .await
+            .unwrap();
+        assert_eq!(zone, "UTC");
+    }
+}

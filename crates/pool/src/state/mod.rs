@@ -47,8 +47,8 @@ use crate::waiters::{WaiterKey, Waiters};
 pub(crate) struct Meta {
     pub(crate) id: ResourceId,
     pub(crate) expires: Option<Instant>,
-    /// The same by the coarse clock, for whoever has no time to read the other; `u64::MAX` for never.
-    pub(crate) expires_roughly: u64,
+    /// It had expired when the keeper looked last: so whoever hands it over need not read the clock.
+    pub(crate) is_expired: bool,
     /// Must go at the next opportunity.
     pub(crate) doomed: Option<DestroyReason>,
     /// When it came back last, among all returns; its place in the ring.
@@ -70,10 +70,10 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Whether there is more to be thought of than who gets it next. `now` is by the coarse clock.
+    /// Whether there is more to be thought of than who gets it next.
     #[inline]
-    pub(crate) fn is_special(&self, now: u64) -> bool {
-        self.doomed.is_some() || self.probe.is_some() || now >= self.expires_roughly
+    pub(crate) fn is_special(&self) -> bool {
+        self.doomed.is_some() || self.is_expired || self.probe.is_some()
     }
 }
 
