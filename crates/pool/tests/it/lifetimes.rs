@@ -85,6 +85,25 @@ fn a_crowd_is_served_with_a_resource_for_as_long_as_that_lives() {
     assert_eq!(*lease, 2);
 }
 
+#[test]
+fn one_that_outlives_its_time_on_its_way_to_a_waiter_serves_that_one_and_goes() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    gate.open();
+    let pool = mortal(&log, &manual, &gate, 1);
+    let lease = now(pool.acquire()).unwrap();
+    let mut crowd: Vec<_> = (0..6).map(|_| hand(pool.acquire())).collect();
+    crowd.iter_mut().for_each(|waiter| waiter.waits());
+    drop(lease);
+    // It is reserved for the first of them, who does not come for it yet.
+    manual.advance_millis(126);
+    let mut crowd = crowd.into_iter();
+    let late = crowd.next().unwrap().done().unwrap();
+    assert_eq!((*late, log.gone()), (1, vec![]));
+    drop(late);
+    assert_eq!(log.gone(), [1]);
+    assert_eq!(*crowd.next().unwrap().waits_for(&manual).unwrap(), 2);
+}
+
 /// One that dies at 100 ms, with a factory that fails from the second call to
 /// the given one.
 fn failing_until(log: &Log, manual: &Manual, good: usize, order: Order) -> FnPool<usize, Oops> {
