@@ -227,8 +227,8 @@ step "format" cargo fmt --all --check
 step "words" check_pool_words
 step "dependencies" ci/deny.sh
 step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
-step "pool without features" cargo check -p cenote-pool --no-default-features
-step "database layer without drivers" cargo check -p cenote --no-default-features
+step "pool without features" cargo clippy -p cenote-pool --no-default-features -- -D warnings
+step "database layer without drivers" cargo clippy -p cenote --no-default-features -- -D warnings
 step "each driver alone" check_drivers_alone
 step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
 step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \

@@ -29,7 +29,8 @@ impl ThreadRuntime {
     /// Whether the thread is there, or can be started now.
     #[cfg(feature = "tokio")]
     pub(super) fn starts(self) -> bool {
-        agenda().starts()
+        let agenda = agenda();
+        agenda.lock().start(agenda)
     }
 }
 
@@ -102,11 +103,6 @@ fn agenda() -> &'static Agenda {
 impl Agenda {
     fn lock(&self) -> MutexGuard<'_, Todo> {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the thread is there, or can be started.
-    fn starts(&'static self) -> bool {
-        self.lock().start(self)
     }
 
     /// Adds something to do, and tells whether the thread has to know of it now; starts the thread if
