@@ -234,7 +234,7 @@ fn a_log_subscriber_that_panics_fails_no_acquire_and_costs_no_place() {
     waiter.waits();
     manual.advance_millis(3000);
     drop(lease);
-    let lease = tracing::subscriber::with_default(subscriber, || waiter.done().unwrap());
+    let lease = with_log(subscriber, || waiter.done().unwrap());
     assert_eq!(log.lines(), ["written"]);
     assert_eq!((*lease, counts(&pool)), (1, (1, 0, 1)));
     drop(lease);

@@ -172,7 +172,7 @@ fn logged(work: impl FnOnce()) -> Vec<String> {
         .with_ansi(false)
         .with_writer(move || sink.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, work);
+    with_log(subscriber, work);
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     text.lines().map(str::to_owned).collect()
 }

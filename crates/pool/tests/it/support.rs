@@ -352,3 +352,16 @@ pub fn number_pool(log: &Log, manual: &Manual, max: usize) -> FnPool<usize, Oops
 pub fn units() -> Builder<FnManager<(), Infallible>> {
     Pool::from_fn(|| async { Ok(()) })
 }
+
+/// Runs `work` with this log for its thread.
+///
+/// The only log there is, `tracing` takes for everybody's: it asks whichever thread comes to a line
+/// first, which may be another test's, and leaves the line out for good. Of two it asks both.
+#[cfg(feature = "tracing")]
+pub fn with_log<T>(
+    log: impl tracing::Subscriber + Send + Sync + 'static,
+    work: impl FnOnce() -> T,
+) -> T {
+    let _second = tracing::Dispatch::new(tracing_subscriber::fmt().finish());
+    tracing::subscriber::with_default(log, work)
+}
