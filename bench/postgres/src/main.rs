@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | PEER | `cenote`, `tokio-postgres` (with deadpool's pool where there are several tasks), `sqlx` |
+//! | PEER | `cenote`, `tokio-postgres` (with deadpool's pool where there are several tasks), `sqlx`; for `one` also `socket`: no client library at all |
 //! | TASK | `one` (one task, one statement over and over), `many` (64 tasks over 8 connections), `transaction` (begin, a statement, commit), `rows` (reads so many rows) |
 //! | WAY | `unix` or `tcp`: both to the server of `ci/postgres.sh`, without TLS |
 //! | FLAVOR | `threads` (default) or `current`: Tokio's scheduler |
@@ -75,8 +75,9 @@ fn main() -> Outcome<()> {
         "tokio-postgres" => runtime.block_on(spawned::<peers::tokio_postgres::Pooled>(
             server, task, count,
         )),
+        "socket" => runtime.block_on(spawned::<peers::socket::Socket>(server, task, count)),
         "sqlx" => runtime.block_on(spawned::<peers::sqlx::Sqlx>(server, task, count)),
-        _ => return Err("PEER is cenote, tokio-postgres or sqlx".into()),
+        _ => return Err("PEER is cenote, tokio-postgres, sqlx or socket".into()),
     }?;
     let each = |time: Duration| time.as_nanos() / u128::from(count);
     println!(

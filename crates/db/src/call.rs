@@ -124,6 +124,7 @@ impl<'a> Call<'a> {
     }
 
     /// Reads the SQL and fits the parameters to it. Nothing has been sent yet.
+    #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
         let plan = sql::plan(self.shared().dialect, sql)?;
@@ -139,6 +140,7 @@ impl<'a> Call<'a> {
 
     /// A call runs where it was made, or not at all: it must not slip out of a
     /// transaction, nor into one.
+    #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
         let anywhere = match &self.target {
             Target::Ambient(_) | Target::Outside(_) => false,
@@ -154,6 +156,7 @@ impl<'a> Call<'a> {
         Err(Error::new(Kind::Escaped, message).at(self.site))
     }
 
+    #[inline]
     fn refuse_session_only(&self, class: &Class) -> Result<()> {
         if !class.only_session || self.keeper().is_some() || self.lookup().is_some() {
             return Ok(());
@@ -554,6 +557,7 @@ impl<'a> Call<'a> {
     }
 }
 
+#[inline]
 fn at_most_one(outcome: Outcome, site: &'static Location<'static>) -> Result<Option<Row>> {
     let Some(rows) = outcome.rows else {
         return Ok(None);
@@ -565,5 +569,5 @@ fn at_most_one(outcome: Outcome, site: &'static Location<'static>) -> Result<Opt
         );
         return Err(Error::new(Kind::TooManyRows, message).at(site));
     }
-    Ok(rows.into_rows().next())
+    Ok(rows.into_first())
 }

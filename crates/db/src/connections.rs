@@ -65,6 +65,7 @@ impl Defaults {
         self.version.store(version, Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -177,6 +178,7 @@ impl Connections {
         }
     }
 
+    #[inline]
     pub(crate) fn is_outdated(&self, link: &Link) -> bool {
         // Acquire pairs with the release in `Db::recycle`.
         link.generation() != self.generation.load(Ordering::Acquire)

@@ -112,6 +112,7 @@ impl Db {
     }
 
     #[track_caller]
+    #[inline]
     pub(crate) fn call(&self) -> Call<'_> {
         Call {
             target: match self.outside {

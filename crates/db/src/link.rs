@@ -87,6 +87,7 @@ impl Link {
         Flight { link: self }
     }
 
+    #[inline]
     pub(crate) fn status(&self) -> Status {
         match self.in_flight {
             Some(_) => Status::Unknown,
@@ -94,6 +95,7 @@ impl Link {
         }
     }
 
+    #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.connection.is_broken()
     }
@@ -126,6 +128,7 @@ impl Link {
     }
 
     /// Notes what the last call gave besides its answer.
+    #[inline]
     pub(crate) fn note_answer(&mut self) {
         self.touched |= self.connection.session_changed();
         self.warnings = self.connection.warnings();
@@ -187,6 +190,7 @@ impl Link {
     }
 
     /// Nothing is left of an earlier call.
+    #[inline]
     pub(crate) fn is_clean(&self) -> bool {
         !self.is_unsettled() && !self.touched && self.status() == Status::Idle
     }

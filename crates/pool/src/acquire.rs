@@ -133,6 +133,7 @@ impl<'p, M: Manager> Unchecked<'p, M> {
 }
 
 impl<M: Manager> Drop for Unchecked<'_, M> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
             drop(Held::new(self.core, slot.index()));

@@ -182,6 +182,7 @@ fn flat(answer: Result<Result<Verdict, Refusal>, Arc<str>>) -> Result<Verdict, R
 }
 
 /// What a manager's hook answered.
+#[inline]
 pub(crate) fn into_answer<E: std::error::Error + 'static>(
     answer: Result<Result<bool, E>, Arc<str>>,
 ) -> Result<Verdict, Refusal> {

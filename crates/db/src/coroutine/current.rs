@@ -54,10 +54,12 @@ impl Drop for Swapped {
 ///
 /// A task that runs inside the poll of a scope but is none of it (a `LocalSet` driven
 /// there) is told by its executor's task id, and counts as outside.
+#[inline]
 pub(crate) fn current_frame() -> Option<Arc<Frame>> {
     with_current(|frame| frame.map(Arc::clone))
 }
 
+#[inline]
 fn with_current<T>(look: impl Fn(Option<&Arc<Frame>>) -> T) -> T {
     let looked = CURRENT.try_with(|current| {
         let current = current.borrow();
@@ -79,6 +81,7 @@ pub fn current() -> Option<CoroutineId> {
 pub(crate) struct Seen(Option<Arc<Frame>>);
 
 /// Notes where the running code is.
+#[inline]
 pub(crate) fn seen() -> Seen {
     Seen(current_frame())
 }
@@ -89,6 +92,7 @@ impl Seen {
     }
 
     /// Whether the running code is where it was then.
+    #[inline]
     pub(crate) fn is_here(&self) -> bool {
         with_current(|now| match (&self.0, now) {
             (None, None) => true,

@@ -43,6 +43,13 @@ use crate::{Error, Result};
 /// A future of a driver.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Boxes a future that is made where it is to stay. `Box::pin` makes it on the stack and moves it, all of it: a
+/// large one costs as much as a short call.
+pub(crate) fn boxed_in_place<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    let place = Box::new_uninit();
+    Box::into_pin(Box::write(place, make()))
+}
+
 /// A kind of database.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What it is called in messages, and before the colon of a DSN: `sqlite`.

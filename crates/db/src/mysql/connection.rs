@@ -20,7 +20,7 @@ use super::wire::Wire;
 use crate::Result;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value,
+    Reset, Savepoint, Status, Value, boxed_in_place,
 };
 
 /// An open connection to a MySQL or MariaDB server.
@@ -135,7 +135,7 @@ impl Connection for MysqlConnection {
         };
         match kept {
             // What runs again and again has a future of its own, which is small.
-            Some(statement) => Box::pin(self.exchange(request, statement, Keep::Known)),
+            Some(statement) => boxed_in_place(|| self.exchange(request, statement, Keep::Known)),
             None => Box::pin(self.execute(request)),
         }
     }

@@ -285,6 +285,7 @@ impl MysqlConnection {
     }
 
     /// The parameters for a statement, if they are such that the server can be given them.
+    #[inline]
     fn fit(&self, request: &Request<'_>, statement: &Statement) -> Result<Params> {
         let params = param::to_raw(request.params, self.is_utc)?;
         let wanted = usize::from(statement.handle.num_params());
@@ -434,6 +435,7 @@ impl MysqlConnection {
         }
     }
 
+    #[inline]
     fn outcome(&mut self, sql: &str, gathered: &mut Gathered) -> Result<Outcome> {
         if let Some(wrong) = gathered.wrong.take() {
             return Err(wrong);
@@ -490,6 +492,7 @@ pub(super) fn is_stale(error: &Error) -> bool {
 }
 
 /// It begins with a word that writes.
+#[inline]
 fn writes(sql: &str) -> bool {
     const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
     let Some(word) = sql.trim_start().as_bytes().first_chunk::<6>() else {
@@ -537,6 +540,7 @@ async fn gather<'c, 't: 'c, P: Protocol + 'c>(
 
 impl Gathered {
     /// The next result begins.
+    #[inline]
     fn open(&mut self, described: Arc<[mysql_async::Column]>, reading: &Reading<'_>) {
         if described.is_empty() {
             // CALL ends with one such; a script may have any number.

@@ -54,6 +54,7 @@ impl Cache {
         self.kept.len()
     }
 
+    #[inline]
     pub(super) fn get(&mut self, sql: &str) -> Option<Statement> {
         let is_last = |kept: &Kept| &*kept.sql == sql;
         if !self.kept.get(self.last).is_some_and(is_last) {

@@ -64,14 +64,20 @@ impl Layout {
     }
 
     /// The layout of rows that come now, of which the server says this: mostly the same as last time.
+    #[inline]
     pub(super) fn now(
         self: &Arc<Self>,
         said: Arc<[mysql_async::Column]>,
         is_utc: bool,
     ) -> Arc<Self> {
-        if Arc::ptr_eq(&self.described, &said) {
-            return Arc::clone(self);
+        match Arc::ptr_eq(&self.described, &said) {
+            true => Arc::clone(self),
+            false => self.described_anew(said, is_utc),
         }
+    }
+
+    #[cold]
+    fn described_anew(&self, said: Arc<[mysql_async::Column]>, is_utc: bool) -> Arc<Self> {
         if self.described != said {
             return Layout::new(said, is_utc);
         }

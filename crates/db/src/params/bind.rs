@@ -15,6 +15,7 @@ impl<'a> Params<'a> {
     ///
     /// [`Kind::Parameters`] if their number, their names or their kind (with or without names) do
     /// not fit; it says which.
+    #[inline]
     pub fn bind(self, placeholders: &Placeholders<'_>) -> Result<Vec<Param<'a>>> {
         match (self, placeholders) {
             (Params::Positional(values), Placeholders::None) => counted(values, 0),
@@ -33,15 +34,21 @@ impl<'a> Params<'a> {
     }
 }
 
+#[inline]
 fn counted(values: Vec<Param<'_>>, placeholders: usize) -> Result<Vec<Param<'_>>> {
-    if values.len() == placeholders {
-        return Ok(values);
+    match values.len() == placeholders {
+        true => Ok(values),
+        false => Err(miscounted(values.len(), placeholders)),
     }
-    Err(refuse(format!(
+}
+
+#[cold]
+fn miscounted(values: usize, placeholders: usize) -> Error {
+    refuse(format!(
         "the SQL has {} and {}",
         counted_placeholders(placeholders),
-        given(values.len())
-    )))
+        given(values)
+    ))
 }
 
 fn by_name<'a>(

@@ -21,7 +21,7 @@ use super::wire::Wire;
 use super::{error, frontend};
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value,
+    Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
 
@@ -323,7 +323,7 @@ fn log_notice(report: &Report) {
 
 impl Connection for PostgresConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(self.execute(None, request))
+        boxed_in_place(|| self.execute(None, request))
     }
 
     fn run_batch<'c>(

@@ -43,6 +43,7 @@ pub struct Cell {
 impl Cell {
     const NULL: u32 = u32::MAX;
 
+    #[inline]
     fn null() -> Self {
         Cell {
             start: 0,
@@ -84,6 +85,12 @@ impl Batch {
         }
         let cell = rows.cells.get(row.checked_mul(width)? + column)?;
         Some((cell.tag, &rows.bytes[cell.range()?]))
+    }
+
+    /// Its first row. As it is the only one that is wanted, the batch need not be shared.
+    #[inline]
+    pub(crate) fn into_first(self) -> Option<Row> {
+        (!self.is_empty()).then(|| Row::new(self, 0))
     }
 
     /// Its rows, one after the other. None of their bytes is copied.
@@ -219,12 +226,14 @@ impl BatchBuilder {
 
     /// The next cell has these bytes. The tag is for [`Decode`](super::Decode), which gets both
     /// back: what it means is up to the driver.
+    #[inline]
     pub fn cell(&mut self, tag: u8, bytes: &[u8]) {
         self.cell_with(tag, |cell| cell.push(bytes));
     }
 
     /// The next cell has the bytes that `write` writes: straight to their place, without a
     /// buffer of the driver's own. Gives back what `write` gives.
+    #[inline]
     pub fn cell_with<R>(&mut self, tag: u8, write: impl FnOnce(&mut CellBytes<'_>) -> R) -> R {
         let start = self.rows.bytes.len();
         let mut cell = CellBytes {
@@ -249,25 +258,28 @@ impl BatchBuilder {
     ///
     /// [`Kind::Column`] if it has not exactly one cell for each column, [`Kind::Unsupported`]
     /// if the bytes of all rows no longer fit into 4 GiB. The row is then left out.
+    #[inline]
     pub fn end_row(&mut self) -> Result<()> {
         let width = self.rows.columns.len();
         let cells = self.rows.cells.len() - self.rows.count * width;
-        if cells != width {
-            self.drop_open_row();
-            return Err(Error::new(
-                Kind::Column,
-                format!("a row has {cells} cells and the result {width} columns"),
-            ));
-        }
-        if self.is_too_large {
-            self.drop_open_row();
-            return Err(Error::new(
-                Kind::Unsupported,
-                "the rows are larger than 4 GiB together; take them as a stream",
-            ));
+        if cells != width || self.is_too_large {
+            return Err(self.refuse_row(cells));
         }
         self.rows.count += 1;
         Ok(())
+    }
+
+    /// What is wrong with a row of so many cells, which is left out.
+    #[cold]
+    fn refuse_row(&mut self, cells: usize) -> Error {
+        let width = self.rows.columns.len();
+        self.drop_open_row();
+        if cells != width {
+            let message = format!("a row has {cells} cells and the result {width} columns");
+            return Error::new(Kind::Column, message);
+        }
+        let message = "the rows are larger than 4 GiB together; take them as a stream";
+        Error::new(Kind::Unsupported, message)
     }
 
     /// How many rows are complete.
@@ -331,6 +343,7 @@ impl CellBytes<'_> {
     /// Adds bytes to the cell.
     ///
     /// What does not fit any more is left out; [`BatchBuilder::end_row`] then says so.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         // The limit itself is left free, for it would look like NULL.
         if bytes.len() >= self.limit - self.bytes.len() {

@@ -131,6 +131,7 @@ pub trait ColumnIndex: sealed::Sealed {
 }
 
 impl ColumnIndex for usize {
+    #[inline]
     fn position_in(&self, columns: &Columns) -> Result<usize> {
         match columns.get(*self) {
             Some(_) => Ok(*self),

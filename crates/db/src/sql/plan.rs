@@ -31,6 +31,7 @@ impl Plan {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
+    #[inline]
     pub(crate) fn placeholders(&self) -> Placeholders<'_> {
         match &self.places {
             Places::None => Placeholders::None,

@@ -14,7 +14,7 @@ use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value,
+    Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
@@ -190,7 +190,7 @@ fn order(request: &Request<'_>) -> Result<Order> {
 
 impl Connection for SqliteConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move {
+        boxed_in_place(|| async move {
             self.stream.check_none()?;
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;

@@ -7,6 +7,7 @@
 macro_rules! from_copy {
     ($($type:ty => |$value:ident| $made:expr;)*) => {$(
         impl From<$type> for Value<'_> {
+            #[inline]
             fn from($value: $type) -> Self {
                 $made
             }
