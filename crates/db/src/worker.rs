@@ -18,14 +18,24 @@ pub(crate) mod stream;
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(any(test, feature = "sqlite"))]
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, ready};
+#[cfg(any(test, feature = "sqlite"))]
+use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
+#[cfg(any(test, feature = "sqlite"))]
+use std::thread::Thread;
+#[cfg(any(test, feature = "sqlite"))]
+use std::time::Duration;
 
 #[cfg(any(test, feature = "sqlite"))]
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+#[cfg(any(test, feature = "sqlite"))]
+use tokio::task::coop::unconstrained;
 
 use crate::{Error, Kind, Result};
 
@@ -282,6 +292,27 @@ impl<S: Session> Worker<S> {
         self.session.is_some() || self.lost
     }
 
+    /// Blocks this thread until the session has come home, or for so long; now and then for less. Unlike a
+    /// thread that looks again and again, one that sleeps leaves its processor to whoever it waits for.
+    pub(crate) fn doze(&mut self, longest: Duration) {
+        thread_local! {
+            static ALARM: Waker = Waker::from(Arc::new(Alarm(std::thread::current())));
+        }
+        let is_set = ALARM.try_with(|alarm| {
+            // A task that has used up its budget would be told to come back later.
+            let home = unconstrained(poll_fn(|cx| self.poll_home(cx)));
+            pin!(home)
+                .poll(&mut Context::from_waker(alarm))
+                .is_pending()
+        });
+        match is_set {
+            Ok(true) => std::thread::park_timeout(longest),
+            Ok(false) => {}
+            // The thread is ending.
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+
     /// The session, unless it is lent.
     pub(crate) fn session_mut(&mut self) -> Option<&mut S> {
         self.session.as_deref_mut()
@@ -290,6 +321,17 @@ impl<S: Session> Worker<S> {
     /// Gives the thread away, for somebody who wants to see it end.
     pub(crate) fn take_thread(&mut self) -> Option<JoinHandle<()>> {
         self.thread.take()
+    }
+}
+
+/// Wakes a thread that dozes.
+#[cfg(any(test, feature = "sqlite"))]
+struct Alarm(Thread);
+
+#[cfg(any(test, feature = "sqlite"))]
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -516,6 +558,35 @@ mod tests {
         let mut answer = worker.send(Patient::wait).unwrap();
         worker.settle().await.unwrap();
         assert!(!matches!(answer.try_recv(), Ok(Ok(()))));
+        assert_eq!(worker.call(Patient::answer).await.unwrap(), 42);
+    }
+
+    #[tokio::test]
+    async fn one_who_dozes_is_woken_when_the_session_comes_home_or_is_lost() {
+        const FOR_EVER: Duration = Duration::from_secs(3600);
+        let mut worker = worker().await;
+        for _ in 0..100 {
+            let mut answer = worker.send(Patient::answer).unwrap();
+            while !worker.is_home() {
+                worker.doze(FOR_EVER);
+            }
+            assert_eq!(answer.try_recv().unwrap().unwrap(), 42);
+        }
+        let _answer = worker.send(|_| -> Result<()> { panic!("a bug") }).unwrap();
+        while !worker.is_home() {
+            worker.doze(FOR_EVER);
+        }
+        assert!(worker.is_lost());
+    }
+
+    #[tokio::test]
+    async fn one_who_dozes_wakes_by_itself_when_the_time_is_up_and_can_wait_as_a_task() {
+        let mut worker = worker().await;
+        let _answer = worker.send(Patient::wait).unwrap();
+        worker.doze(Duration::from_millis(1));
+        assert!(!worker.is_home());
+        worker.cancel();
+        worker.arrival().await.unwrap();
         assert_eq!(worker.call(Patient::answer).await.unwrap(), 42);
     }
 

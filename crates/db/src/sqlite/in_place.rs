@@ -183,7 +183,7 @@ impl Worker {
                 break true;
             }
             // The thread may be waiting for this very processor.
-            std::thread::yield_now();
+            self.doze(STANDS_BY);
         };
         breather::note(pace::now() - began);
         match is_asleep {
