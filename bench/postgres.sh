@@ -49,11 +49,17 @@ count_of() {
     esac
 }
 
+# A bare socket of Tokio's, without any client library, shows what is left of the goal for `one`.
+peers_of() {
+    echo cenote tokio-postgres sqlx
+    [[ "$1" != one ]] || echo socket
+}
+
 for ((round = 1; round <= rounds; round++)); do
     for task in one many transaction rows; do
         wants "$task" || continue
         for way in $ways; do
-            for peer in cenote tokio-postgres sqlx; do
+            for peer in $(peers_of "$task"); do
                 "$program" "$peer" "$task" "$way" "$(count_of "$task")" >>"$results/runs"
             done
         done
@@ -87,7 +93,7 @@ if [[ -e "$results/runs" ]]; then
     for task in one many transaction rows; do
         wants "$task" || continue
         for way in $ways; do
-            for peer in cenote tokio-postgres sqlx; do
+            for peer in $(peers_of "$task"); do
                 printf '%-12s %-5s %-16s %12d %12d\n' "$task" "$way" "$peer" \
                     "$(median "$peer" "$task" "$way" 4)" "$(median "$peer" "$task" "$way" 5)"
             done
@@ -105,6 +111,8 @@ for way in $ways; do
     if wants one; then
         goal "$way: one task, client CPU a query, of tokio-postgres" \
             "$(of_peers tokio-postgres one "$way" 5)" "<=" 0.85
+        printf '%-68s %6.2f\n' "$way: the same of a bare socket, which has no client library" \
+            "$(ratio "$(median socket one "$way" 5)" "$(median tokio-postgres one "$way" 5)")"
     fi
     if wants many; then
         for peer in tokio-postgres sqlx; do

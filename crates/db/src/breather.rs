@@ -6,44 +6,37 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A task that runs statements in place lets others run after so much time in them.
+/// Tasks of a thread that run statements in place let others run after so much time in them.
 const YIELD_AFTER: Duration = Duration::from_micros(150);
 
-thread_local! {
-    static RUN_IN_PLACE: Cell<Run> = const { Cell::new(Run { of: None, time: Duration::ZERO }) };
-}
+/// After so much time at the latest.
+const YIELD_AT_LAST: Duration = Duration::from_micros(400);
 
-/// How long statements have run in place for the task that last ran one on this thread, since it last yielded for
-/// that. When another task runs one, the first has long let others run.
-#[derive(Clone, Copy, Default)]
-struct Run {
-    /// None outside of the executor's tasks.
-    of: Option<tokio::task::Id>,
-    time: Duration,
+thread_local! {
+    /// How long statements have run in place on this thread since it last yielded for that.
+    static RUN_IN_PLACE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// A statement has been run in place.
 pub(crate) fn note(took: Duration) {
-    let of = tokio::task::try_id();
     // A thread that is ending yields no more.
-    let _ = RUN_IN_PLACE.try_with(|run| {
-        let before = run.get();
-        let time = match before.of == of {
-            true => before.time.saturating_add(took),
-            false => took,
-        };
-        run.set(Run { of, time });
-    });
+    let _ = RUN_IN_PLACE.try_with(|run| run.set(run.get().saturating_add(took)));
 }
 
 /// Others should run before the next statement does: statements have kept this thread for long
 /// enough, or have used up the task's budget.
 pub(crate) fn is_due() -> bool {
+    is_due_after(YIELD_AFTER)
+}
+
+/// They should, even if some would have to wait for the one that lets them.
+pub(crate) fn is_overdue() -> bool {
+    is_due_after(YIELD_AT_LAST)
+}
+
+fn is_due_after(long_enough: Duration) -> bool {
     let run = RUN_IN_PLACE.try_with(Cell::get).unwrap_or_default();
-    if run.time >= YIELD_AFTER && run.of == tokio::task::try_id() {
-        return true;
-    }
-    !run.time.is_zero() && !tokio::task::coop::has_budget_remaining()
+    run >= long_enough || (!run.is_zero() && !tokio::task::coop::has_budget_remaining())
 }
 
 /// Lets others run.
@@ -52,13 +45,8 @@ pub(crate) fn is_due() -> bool {
 ///
 /// Dropped, nothing has happened.
 pub(crate) async fn take() {
-    rest();
+    let _ = RUN_IN_PLACE.try_with(|run| run.set(Duration::ZERO));
     tokio::task::yield_now().await;
-}
-
-/// The task goes to sleep, so that others run anyway.
-pub(crate) fn rest() {
-    let _ = RUN_IN_PLACE.try_with(|run| run.take());
 }
 
 /// Lets the task run that was just woken here.
@@ -83,26 +71,15 @@ pub(crate) async fn let_run() {
 mod tests {
     use super::*;
 
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_breath_is_due_after_a_tasks_own_statements_and_not_after_those_of_others() {
+    #[tokio::test]
+    async fn a_breath_is_due_after_a_while_and_overdue_later_and_then_all_begins_anew() {
         note(YIELD_AFTER / 2);
         assert!(!is_due());
         note(YIELD_AFTER / 2);
-        assert!(is_due());
-        let is_due_there = async || tokio::spawn(async { is_due() }).await.unwrap();
-        assert!(!is_due_there().await);
-        assert!(is_due(), "nobody else has run a statement since");
+        assert!(is_due() && !is_overdue());
+        note(YIELD_AT_LAST - YIELD_AFTER);
+        assert!(is_overdue());
         take().await;
         assert!(!is_due());
-        note(YIELD_AFTER);
-        rest();
-        assert!(!is_due(), "it waits for something else");
-        note(YIELD_AFTER);
-        let other = async {
-            note(YIELD_AFTER / 2);
-            is_due()
-        };
-        assert!(!tokio::spawn(other).await.unwrap());
-        assert!(!is_due(), "the other task had its turn");
     }
 }

@@ -12,7 +12,6 @@ use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
-use crate::breather;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value, boxed_in_place,
@@ -68,14 +67,7 @@ impl SqliteConnection {
             Joined::Queued(ticket) => self.ticket.insert(ticket),
         };
         let leaving = Leaving(Some(ticket.copy()));
-        let word = poll_fn(|cx| {
-            let told = ticket.poll_word(cx);
-            if told.is_pending() {
-                breather::rest();
-            }
-            told
-        })
-        .await;
+        let word = poll_fn(|cx| ticket.poll_word(cx)).await;
         leaving.call_off();
         self.ticket = None;
         match word {

@@ -46,6 +46,15 @@ impl Session {
             && self.begins.get().is_short()
     }
 
+    /// Others should run before the next statement does: later if this is the one whose turn it is to write,
+    /// because those who wait for theirs would wait for all others as well.
+    fn is_breath_due(&self) -> bool {
+        match self.pass.borrow().is_some() {
+            true => breather::is_overdue(),
+            false => breather::is_due(),
+        }
+    }
+
     fn run_request(&self, request: &Request<'_>) -> Result<Outcome> {
         let mut statement = self.statement(request.sql, true)?;
         check_count(&statement, request.params.len())?;
@@ -64,7 +73,7 @@ impl Worker {
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let Pace { sort, plan, .. } = self.session()?.pace_in_place(request)?;
         tokio::task::consume_budget().await;
-        if !request.alone && breather::is_due() {
+        if !request.alone && self.session()?.is_breath_due() {
             // One that is alone has done so before it took its connection.
             breather::take().await;
         }
