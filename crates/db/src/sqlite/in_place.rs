@@ -210,3 +210,53 @@ impl Worker {
 
 /// A task stands by for so long.
 const STANDS_BY: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::driver::{Begin, ConnectSettings, Credentials, Driver, Dsn, Options};
+    use crate::sqlite::{Sqlite, SqliteConnection};
+
+    /// Others wait for the one whose turn it is to write, and would wait for all that run meanwhile.
+    #[tokio::test]
+    async fn one_whose_turn_it_is_to_write_lets_others_run_later_than_one_who_reads() {
+        const A_WHILE: Duration = Duration::from_micros(200);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("turn.db");
+        let dsn = format!("sqlite:{}?in_place=on", file.display());
+        let dsn: Dsn = dsn.parse().unwrap();
+        let template = Sqlite::new().template(&dsn, &Options::new()).unwrap();
+        let settings = ConnectSettings::new(16);
+        let mut db = template
+            .connect(Credentials::default(), &settings)
+            .await
+            .unwrap();
+        // Nothing counts but what is noted here.
+        let sqlite = db.as_any().downcast_mut::<SqliteConnection>().unwrap();
+        sqlite.time_nothing();
+        let create = "CREATE TABLE t (id INTEGER PRIMARY KEY)";
+        db.run(Request::new(create, &[])).await.unwrap();
+        let read = Request::new("SELECT id FROM t WHERE id = 1", &[]);
+        for writes in [false, true] {
+            if writes {
+                db.begin_with(&Begin::default(), None).await.unwrap();
+            }
+            for _ in 0..8 {
+                db.run(read).await.unwrap();
+            }
+            breather::take().await;
+            let mut runs_at_once = || {
+                let mut cx = Context::from_waker(Waker::noop());
+                pin!(db.run(read)).poll(&mut cx).is_ready()
+            };
+            assert!(runs_at_once(), "nothing has run before");
+            breather::note(A_WHILE);
+            assert_eq!(runs_at_once(), writes);
+            breather::note(2 * A_WHILE);
+            assert!(!runs_at_once(), "its time is up as well");
+        }
+    }
+}

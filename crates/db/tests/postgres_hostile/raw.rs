@@ -46,9 +46,8 @@ async fn whatever_ends_a_failed_transaction_does_not_say_that_it_was_committed()
     }
 }
 
-/// What one task leaves behind in a session, the next does not find.
-#[tokio::test]
-async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
+/// A database of one connection with a function `quietly()`, which changes the session.
+async fn with_quiet_function() -> Db {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec(
         "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
@@ -57,6 +56,13 @@ async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
     )
     .await
     .unwrap();
+    db
+}
+
+/// What one task leaves behind in a session, the next does not find.
+#[tokio::test]
+async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
+    let db = with_quiet_function().await;
     for polls in 0..6 {
         let dropper = db.clone();
         let call = cenote::scope(async move { dropper.exec("SELECT quietly()", ()).await });
@@ -71,14 +77,7 @@ async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
 /// Nothing in the text tells that it does.
 #[tokio::test]
 async fn what_a_function_does_to_the_session_outside_of_a_coroutine_is_undone() {
-    let db = own_tables(|builder| builder.max(1)).await;
-    db.exec(
-        "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
-         $$ SELECT pg_catalog.set_config('TimeZone', 'Asia/Tokyo', false) $$",
-        (),
-    )
-    .await
-    .unwrap();
+    let db = with_quiet_function().await;
     for _ in 0..3 {
         let set: String = db.query_as_one("SELECT quietly()", ()).await.unwrap();
         assert_eq!(set, "Asia/Tokyo");
