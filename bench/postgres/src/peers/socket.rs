@@ -30,7 +30,11 @@ impl Peer for Socket {
                 Way::Tcp(socket)
             }
         };
-        let body = [&196_608_i32.to_be_bytes()[..], b"user\0trusted\0database\0cenote\0\0"].concat();
+        let body = [
+            &196_608_i32.to_be_bytes()[..],
+            b"user\0trusted\0database\0cenote\0\0",
+        ]
+        .concat();
         let length = i32::try_from(body.len() + 4)?.to_be_bytes();
         way.ask(&[&length[..], &body].concat()).await?;
         let parse = message(b'P', &[b"s\0", SQL.as_bytes(), b"\0\0\0"].concat())?;

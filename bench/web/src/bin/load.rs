@@ -176,7 +176,9 @@ fn is_complete(answer: &[u8]) -> Result<bool> {
         let told = String::from_utf8_lossy(answer);
         return Err(format!("an answer that does not say how long it is: {told:?}").into());
     };
-    let digits = answer[at + LENGTH.len()..].iter().take_while(|digit| digit.is_ascii_digit());
+    let digits = answer[at + LENGTH.len()..]
+        .iter()
+        .take_while(|digit| digit.is_ascii_digit());
     let length = digits.fold(0, |length, digit| 10 * length + usize::from(digit - b'0'));
     Ok(answer.len() >= head + 4 + length)
 }
