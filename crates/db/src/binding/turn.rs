@@ -79,6 +79,10 @@ impl Bound {
     ///
     /// Dropped while waiting, nothing has happened; dropped while undoing, the next one
     /// goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// The call may not run: its transaction has ended, is lost or doomed, before or by what was undone.
     pub(crate) async fn turn(
         self: &Arc<Self>,
         position: &Position,
@@ -100,6 +104,11 @@ impl Bound {
         };
         if turn.is_untidy() {
             Box::pin(turn.tidy()).await?;
+            // To cancel what was left behind may have cost the transaction: then nothing more runs in it, least
+            // of all on a connection that is in none any more.
+            if let Admission::No(error) = self.state().admits(position) {
+                return Err(error);
+            }
         }
         Ok(turn)
     }

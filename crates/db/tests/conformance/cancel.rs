@@ -223,3 +223,35 @@ async fn a_savepoint_dropped_in_a_transaction_that_goes_on_is_undone_or_dooms_it
         times += 1;
     }
 }
+
+/// SQLite undoes the whole transaction when a write is interrupted: what comes next must not run without it.
+#[tokio::test]
+async fn after_a_write_in_a_savepoint_that_cost_the_transaction_nothing_more_runs() -> Result<()> {
+    const LONG: &str = "INSERT INTO t (n) WITH RECURSIVE c (x) AS (VALUES (1) UNION ALL \
+                        SELECT x + 1 FROM c WHERE x < 1000000000) SELECT 2 FROM c";
+    let shop = shop(1).await;
+    let mut doomed = 0;
+    for _ in 0..20 {
+        let before = count(&shop).await;
+        let done = shop
+            .transaction(async || {
+                insert(&shop, 1).await?;
+                let inner = shop.transaction(async || shop.exec(LONG, ()).await);
+                assert!(polled(2000, inner).await.is_none(), "it takes minutes");
+                insert(&shop, 3).await
+            })
+            .await;
+        let added = count(&shop).await - before;
+        match done {
+            // It had not begun.
+            Ok(_) => assert_eq!(added, 2),
+            Err(error) => {
+                assert_eq!(error.kind(), cenote::Kind::Doomed, "{error}");
+                assert_eq!(added, 0);
+                doomed += 1;
+            }
+        }
+    }
+    assert!(doomed > 0, "it was never interrupted");
+    Ok(())
+}
