@@ -1,9 +1,12 @@
 //! One call: where it was made, where it has to run, and its way there and back.
 
+use std::future::poll_fn;
 use std::panic::Location;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use cenote_pool::AcquireError;
+use cenote_pool::{AcquireError, Lease};
 
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::coroutine::{Bind, Frame, Seen};
@@ -64,8 +67,9 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
-    pub(crate) fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
+        request.rows = rows;
         request.script = self.plan.class.statements == Statements::Several;
         request.cache = !request.script;
         request
@@ -128,14 +132,18 @@ impl<'a> Call<'a> {
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
         let plan = sql::plan(self.shared().dialect, sql)?;
-        let params = params?.bind(&plan.placeholders())?;
+        let params = plan.bind(params?)?;
         if plan.class.statements == Statements::Several && !params.is_empty() {
-            let message = "a script of several statements cannot have parameters: run them one \
-                           by one";
-            return Err(Error::new(Kind::Parameters, message).at(self.site));
+            return Err(self.script_with_params());
         }
         self.refuse_session_only(&plan.class)?;
         Ok(Text { plan, params })
+    }
+
+    #[cold]
+    fn script_with_params(&self) -> Error {
+        let message = "a script of several statements cannot have parameters: run them one by one";
+        Error::new(Kind::Parameters, message).at(self.site)
     }
 
     /// A call runs where it was made, or not at all: it must not slip out of a
@@ -147,18 +155,31 @@ impl<'a> Call<'a> {
             // A statement is the coroutine's; a transaction and a connection are whose they are.
             Target::Bound(_, position) => !matches!(position, Position::Frame(Some(_))),
         };
-        if anywhere || self.seen.is_here() {
-            return Ok(());
+        match anywhere || self.seen.is_here() {
+            true => Ok(()),
+            false => Err(self.escaped()),
         }
+    }
+
+    #[cold]
+    fn escaped(&self) -> Error {
         let message = "this call was made in one coroutine or transaction and awaited in another, \
                        or outside: make the call where it is awaited, as in \
                        scope(async { db.exec(..).await })";
-        Err(Error::new(Kind::Escaped, message).at(self.site))
+        Error::new(Kind::Escaped, message).at(self.site)
     }
 
     #[inline]
     fn refuse_session_only(&self, class: &Class) -> Result<()> {
-        if !class.only_session || self.keeper().is_some() || self.lookup().is_some() {
+        match class.only_session {
+            false => Ok(()),
+            true => self.refuse_if_unbound(),
+        }
+    }
+
+    #[cold]
+    fn refuse_if_unbound(&self) -> Result<()> {
+        if self.keeper().is_some() || self.lookup().is_some() {
             return Ok(());
         }
         let message = "this statement only changes the session, which outside of a coroutine \
@@ -375,20 +396,15 @@ impl<'a> Call<'a> {
     ///
     /// Dropped while it runs, it is cancelled; whether it took effect is unknown.
     pub(crate) async fn run(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
-        let done = self.run_text(sql, params, rows).await;
-        self.note(&done);
-        done
-    }
-
-    async fn run_text(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
-        let text = self.text(sql, params)?;
-        let class = text.class();
-        let mut request = text.request();
-        request.rows = rows;
-        if let Some(handle) = self.unbound().filter(|handle| is_plain(handle, class)) {
+        let text = self.text(sql, params);
+        if let Ok(text) = &text
+            && let Some(handle) = self.unbound()
+            && is_plain(handle, text.class())
+        {
             // The way of nearly all calls, without a detour: every layer of futures costs.
-            let acquired = handle.pool.acquire_owned_as(self.site).await;
+            let acquired = handle.pool.acquire_as(self.site).await;
             let mut lease = acquired.map_err(place::from_pool)?;
+            let mut request = text.request(rows);
             request.alone = true;
             // A cancel from here on gives the connection back, to be settled.
             let mut flight = lease.depart(self.site);
@@ -398,12 +414,22 @@ impl<'a> Call<'a> {
             if done.is_ok() && lease.is_clean() {
                 return done;
             }
-            let place = Place::alone(lease, None);
-            return Box::pin(self.end_run(place, class, request, done)).await;
+            let place = Place::alone(Lease::into_owned(lease), None);
+            return Box::pin(self.end_run(place, text.class(), request, done)).await;
         }
+        let mut running = pin!(self.run_where_it_belongs(text, rows));
+        let done = poll_fn(|cx| poll_out_of_line(running.as_mut(), cx)).await;
+        self.note(&done);
+        done
+    }
+
+    async fn run_where_it_belongs(&self, text: Result<Text<'_>>, rows: bool) -> Result<Outcome> {
+        let text = text?;
+        let class = text.class();
         if let Some(ended) = self.end_bad(class) {
             return ended;
         }
+        let request = text.request(rows);
         let mut place = self.place(class).await?;
         let expected = place.expect(class);
         let done = place.run(request, self.shared(), self.site).await;
@@ -495,10 +521,9 @@ impl<'a> Call<'a> {
             return Err(Error::new(Kind::Parameters, message).at(self.site));
         }
         self.refuse_session_only(&plan.class)?;
-        let placeholders = plan.placeholders();
         let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| params.bind(&placeholders))
+            .map(|params| plan.bind(params))
             .collect::<Result<_>>()?;
         let batch = RunBatch {
             sql: plan.sql(),
@@ -555,6 +580,12 @@ impl<'a> Call<'a> {
             Error::new(Kind::NoRows, message).at(self.site)
         })
     }
+}
+
+/// Polls in a function of its own: what is rare must not lie among the instructions of what is not.
+#[inline(never)]
+fn poll_out_of_line<F: Future>(future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    future.poll(cx)
 }
 
 #[inline]

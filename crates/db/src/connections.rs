@@ -179,6 +179,12 @@ impl Connections {
     }
 
     #[inline]
+    #[cold]
+    async fn catch_up(&self, link: &mut Link) -> Result<()> {
+        self.replace_if_outdated(link).await;
+        self.bring_up_to_date(link).await
+    }
+
     pub(crate) fn is_outdated(&self, link: &Link) -> bool {
         // Acquire pairs with the release in `Db::recycle`.
         link.generation() != self.generation.load(Ordering::Acquire)
@@ -243,12 +249,9 @@ impl Manager for Connections {
         if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
             link.driver().probe();
         }
-        // This future lies in that of every call: what is rare is boxed.
-        if self.is_outdated(link) {
-            Box::pin(self.replace_if_outdated(link)).await;
-        }
-        if link.defaults() != self.defaults.version() {
-            Box::pin(self.bring_up_to_date(link)).await?;
+        if self.is_outdated(link) || link.defaults() != self.defaults.version() {
+            // This future lies in that of every call: what is rare is boxed.
+            Box::pin(self.catch_up(link)).await?;
         }
         Ok(!link.is_broken())
     }

@@ -65,7 +65,7 @@ impl Call<'_> {
             if let Place::Turn(turn, _) = &mut place {
                 turn.set_streaming();
             }
-            let start = StartStream(text.request());
+            let start = StartStream(text.request(true));
             let started = place.fly(&start, self.shared(), self.site).await;
             if !again || !place.was_never_reached(&started) {
                 break (place, expected, started);

@@ -109,6 +109,13 @@ struct Checking<'p, M: Manager, H> {
     began: Option<Box<Instant>>,
 }
 
+impl<'p, M: Manager, H> Checking<'p, M, H> {
+    /// What is in it besides the hook.
+    fn take(&mut self) -> (&'p Slot<Filled<M>>, Option<WaiterKey>, Option<Box<Instant>>) {
+        (self.unchecked.take(), self.key, self.began.take())
+    }
+}
+
 /// A resource that the acquire hook has not passed. Dropping it destroys the
 /// resource: the hook was cut off, so its state is unknown.
 struct Unchecked<'p, M: Manager> {
@@ -241,28 +248,44 @@ where
     /// Polls the hook that is under way. If it refuses, the stage is another one.
     #[inline]
     fn poll_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (answer, slot, key, began) = match &mut *self.stage {
-            Stage::Checking(checking) => {
-                // SAFETY: pinned with `self`, see `poll`.
-                let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
-                let Poll::Ready(answer) = hook.poll(cx) else {
-                    return None;
-                };
+        let Stage::Checking(checking) = &mut *self.stage else {
+            return self.poll_boxed_hook(cx);
+        };
+        // SAFETY: pinned with `self`, see `poll`.
+        let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
+        match hook.poll(cx) {
+            Poll::Pending => None,
+            // Nearly always, and at once.
+            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.began.is_none() => {
                 let slot = checking.unchecked.take();
-                let began = checking.began.take();
-                (into_answer(answer), slot, checking.key, began)
+                // SAFETY: as in `end_check`.
+                unsafe { std::ptr::drop_in_place(checking) };
+                self.stage = ManuallyDrop::new(Stage::Done);
+                Some(slot)
             }
-            Stage::CheckingBoxed(checking) => {
-                let Poll::Ready(answer) = Pin::new(&mut checking.hook).poll(cx) else {
-                    return None;
-                };
-                let answer = answer.unwrap_or_else(|panic| Err(Some(panic)));
-                let slot = checking.unchecked.take();
-                (answer, slot, checking.key, checking.began.take())
-            }
+            Poll::Ready(answer) => self.answered(into_answer(answer), cx),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_boxed_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
+        let Stage::CheckingBoxed(checking) = &mut *self.stage else {
+            return None;
+        };
+        let Poll::Ready(answer) = Pin::new(&mut checking.hook).poll(cx) else {
+            return None;
+        };
+        self.answered(answer.unwrap_or_else(|panic| Err(Some(panic))), cx)
+    }
+
+    /// The hook is done, and the slot is ours.
+    #[inline(never)]
+    fn answered(&mut self, answer: Answered, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
+        let (slot, key, began) = match &mut *self.stage {
+            Stage::Checking(checking) => checking.take(),
+            Stage::CheckingBoxed(checking) => checking.take(),
             _ => return None,
         };
-        // The hook is done, and the slot is ours.
         self.end_check();
         if let Some(key) = key {
             self.core.turn(|turn| turn.leave(key));
@@ -325,6 +348,7 @@ where
 
     /// Everything but a resource that is idle or reserved for us, and whose hook
     /// says yes at once.
+    #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
             let looked = match &*self.stage {

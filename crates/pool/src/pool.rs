@@ -163,9 +163,26 @@ impl<M: Manager> Pool<M> {
         self.core.acquire(Location::caller(), Some(timeout))
     }
 
-    /// Acquires like [`acquire_owned`](Pool::acquire_owned), in the name of another
-    /// line of the program: for libraries, so that [`holders`](Pool::holders), events and
-    /// errors show their users' call sites and not their own.
+    /// Acquires like [`acquire`](Pool::acquire), in the name of another line of the
+    /// program: for libraries, so that [`holders`](Pool::holders), events and errors
+    /// show their users' call sites and not their own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Pool::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Pool::acquire).
+    #[inline]
+    pub fn acquire_as(
+        &self,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
+        self.core.acquire(caller, self.core.config.acquire_timeout)
+    }
+
+    /// Acquires like [`acquire_as`](Pool::acquire_as) a lease that borrows nothing.
     ///
     /// # Cancel safety
     ///

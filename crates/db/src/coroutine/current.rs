@@ -1,12 +1,24 @@
 //! Which frame is being polled on this thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::frame::{CoroutineId, Frame};
 
 thread_local! {
     static CURRENT: RefCell<Option<Entered>> = const { RefCell::new(None) };
+
+    /// Whether there is one: every call asks, and mostly there is none.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn replace_current(entered: Option<Entered>) -> Option<Entered> {
+    // A thread that is ending has no current frame any more.
+    let before = CURRENT.try_with(|current| {
+        IS_INSIDE.set(entered.is_some());
+        current.replace(entered)
+    });
+    before.unwrap_or_default()
 }
 
 /// A frame that is being polled, and the executor's task that it is polled in.
@@ -32,19 +44,15 @@ pub(super) struct Swapped {
 
 impl Swapped {
     pub(super) fn with(entered: Option<Entered>) -> Self {
-        // A thread that is ending has no current frame any more.
-        let before = CURRENT.try_with(|current| current.replace(entered));
         Swapped {
-            before: before.unwrap_or_default(),
+            before: replace_current(entered),
         }
     }
 }
 
 impl Drop for Swapped {
     fn drop(&mut self) {
-        let before = self.before.take();
-        // A thread that is ending has no current frame any more.
-        let ours = CURRENT.try_with(|current| current.replace(before));
+        let ours = replace_current(self.before.take());
         // Dropped only now: the last hold on a frame may run the user's code.
         drop(ours);
     }
@@ -61,6 +69,14 @@ pub(crate) fn current_frame() -> Option<Arc<Frame>> {
 
 #[inline]
 fn with_current<T>(look: impl Fn(Option<&Arc<Frame>>) -> T) -> T {
+    match IS_INSIDE.get() {
+        false => look(None),
+        true => with_entered(look),
+    }
+}
+
+#[inline(never)]
+fn with_entered<T>(look: impl Fn(Option<&Arc<Frame>>) -> T) -> T {
     let looked = CURRENT.try_with(|current| {
         let current = current.borrow();
         let entered = current.as_ref();

@@ -83,6 +83,7 @@ fn no_infile(wrong: LocalInfileError) -> Error {
 }
 
 /// The connection went with an earlier call.
+#[cold]
 pub(super) fn broken() -> Error {
     let message = "the connection was lost before this call";
     Error::new(Kind::ConnectionLost, message).never_sent()
@@ -104,12 +105,14 @@ pub(super) fn dropped() -> Error {
 }
 
 /// There are other parameters than the SQL wants.
+#[cold]
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
     Error::new(Kind::Parameters, message)
 }
 
 /// It is more than the server takes at once. It would hang up over it, so it is not sent.
+#[cold]
 pub(super) fn too_large(size: u64, limit: u64) -> Error {
     let message = format!(
         "a statement of {size} bytes with its parameters is more than the server's \

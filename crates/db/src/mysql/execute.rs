@@ -52,6 +52,8 @@ struct Was {
     idle: bool,
     /// Of a statement that may change the session.
     touches_session: bool,
+    /// Of a statement that writes.
+    writes: bool,
 }
 
 /// How an answer is read.
@@ -168,7 +170,7 @@ impl MysqlConnection {
         let asked = self.wire()?.query_iter(request.sql);
         let answer = gather(asked, reading, &mut gathered).await;
         let landed = self.land_all(answer).await;
-        let outcome = landed.and_then(|()| self.outcome(request.sql, &mut gathered));
+        let outcome = landed.and_then(|()| self.outcome(writes(request.sql), &mut gathered));
         if self.may_touch_session(request.sql) {
             self.note_touch(request.sql).await?;
         }
@@ -256,6 +258,7 @@ impl MysqlConnection {
                 kept: keep == Keep::Known,
                 idle: self.status == Status::Idle,
                 touches_session: statement.touches_session,
+                writes: statement.writes,
             };
             let params = self.fit(&request, &statement)?;
             self.take_off()?;
@@ -276,7 +279,7 @@ impl MysqlConnection {
             {
                 self.cache.set_layout(request.sql, now);
             }
-            let outcome = self.outcome(request.sql, &mut gathered)?;
+            let outcome = self.outcome(was.writes, &mut gathered)?;
             if outcome.warnings > 0 {
                 Box::pin(self.note_warnings(outcome.warnings)).await?;
             }
@@ -316,7 +319,7 @@ impl MysqlConnection {
                 return Box::pin(self.execute_stale(request, was.idle, wrong)).await;
             }
             landed => {
-                let outcome = landed.and_then(|()| self.outcome(request.sql, &mut gathered));
+                let outcome = landed.and_then(|()| self.outcome(was.writes, &mut gathered));
                 if was.touches_session && !self.is_broken {
                     self.note_touch(request.sql).await?;
                 }
@@ -404,6 +407,7 @@ impl MysqlConnection {
             layout: Layout::new(handle.columns(), is_utc),
             handle,
             touches_session: self.may_touch_session(sql),
+            writes: writes(sql),
         };
         if keeps {
             self.cache.insert(sql, statement.clone());
@@ -436,7 +440,7 @@ impl MysqlConnection {
     }
 
     #[inline]
-    fn outcome(&mut self, sql: &str, gathered: &mut Gathered) -> Result<Outcome> {
+    fn outcome(&mut self, writes: bool, gathered: &mut Gathered) -> Result<Outcome> {
         if let Some(wrong) = gathered.wrong.take() {
             return Err(wrong);
         }
@@ -445,7 +449,7 @@ impl MysqlConnection {
         let rows: Option<Batch> = gathered.rows.as_mut().map(BatchBuilder::take);
         let affected = match wire.affected_rows() {
             // With RETURNING the server tells them by giving them.
-            0 if gathered.count > 0 && writes(sql) => gathered.count,
+            0 if writes => gathered.count,
             affected => affected,
         };
         Ok(Outcome {
@@ -492,15 +496,10 @@ pub(super) fn is_stale(error: &Error) -> bool {
 }
 
 /// It begins with a word that writes.
-#[inline]
 fn writes(sql: &str) -> bool {
     const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
-    let Some(word) = sql.trim_start().as_bytes().first_chunk::<6>() else {
-        return false;
-    };
-    // A SELECT, nearly always.
-    let may_write = b"IDUR".contains(&word[0].to_ascii_uppercase());
-    may_write && WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known))
+    let word = sql.trim_start().as_bytes().first_chunk::<6>();
+    word.is_some_and(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known)))
 }
 
 impl<'l> Reading<'l> {

@@ -38,20 +38,25 @@ impl MysqlConnection {
     /// The same but for the ping of one that [may have gone](MysqlConnection::prove).
     #[inline]
     pub(super) fn take_off(&mut self) -> Result<()> {
-        if self.is_broken {
-            return Err(error::broken());
-        }
-        if self.stream.is_some() {
-            let message = "a row stream is open on this connection; end it first";
-            return Err(Error::new(Kind::Busy, message));
-        }
-        if self.in_flight {
-            let message = "an earlier call was dropped on this connection; settle it first";
-            return Err(Error::new(Kind::Busy, message));
+        if self.is_broken || self.in_flight || self.stream.is_some() {
+            return Err(self.unfit());
         }
         self.warnings = 0;
         self.in_flight = true;
         Ok(())
+    }
+
+    /// Why it cannot be used, or not now.
+    #[cold]
+    fn unfit(&self) -> Error {
+        if self.is_broken {
+            return error::broken();
+        }
+        let message = match self.stream {
+            Some(_) => "a row stream is open on this connection; end it first",
+            None => "an earlier call was dropped on this connection; settle it first",
+        };
+        Error::new(Kind::Busy, message)
     }
 
     /// Asks whether the other side is still there.

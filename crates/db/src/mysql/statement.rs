@@ -13,6 +13,8 @@ pub(super) struct Statement {
     pub(super) layout: Arc<Layout>,
     /// It may change the session, and with that what other statements mean.
     pub(super) touches_session: bool,
+    /// Its first word is one that writes.
+    pub(super) writes: bool,
 }
 
 /// The statements that a connection keeps, at most so many. The one that was not used for longest

@@ -30,16 +30,14 @@ enum Shape {
     UInt,
     Float,
     Double,
-    Decimal,
     Bit,
     Date,
     /// With so many digits of a second's fraction.
     DateTime(usize),
     Timestamp(usize),
     Time(usize),
-    Json,
-    Text,
-    Bytes,
+    /// Text, or bytes: its cells have this tag.
+    AsItComes(u8),
 }
 
 /// The character set of what is no text.
@@ -117,7 +115,9 @@ fn shape(column: &mysql_async::Column, is_utc: bool) -> Shape {
         | ColumnType::MYSQL_TYPE_YEAR => Shape::Int,
         ColumnType::MYSQL_TYPE_FLOAT => Shape::Float,
         ColumnType::MYSQL_TYPE_DOUBLE => Shape::Double,
-        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => Shape::Decimal,
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => {
+            Shape::AsItComes(DECIMAL)
+        }
         ColumnType::MYSQL_TYPE_BIT => Shape::Bit,
         ColumnType::MYSQL_TYPE_DATE | ColumnType::MYSQL_TYPE_NEWDATE => Shape::Date,
         ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_DATETIME2 => {
@@ -128,10 +128,10 @@ fn shape(column: &mysql_async::Column, is_utc: bool) -> Shape {
             false => Shape::DateTime(fraction),
         },
         ColumnType::MYSQL_TYPE_TIME | ColumnType::MYSQL_TYPE_TIME2 => Shape::Time(fraction),
-        ColumnType::MYSQL_TYPE_JSON => Shape::Json,
-        ColumnType::MYSQL_TYPE_GEOMETRY => Shape::Bytes,
-        _ if column.character_set() == BINARY => Shape::Bytes,
-        _ => Shape::Text,
+        ColumnType::MYSQL_TYPE_JSON => Shape::AsItComes(JSON),
+        ColumnType::MYSQL_TYPE_GEOMETRY => Shape::AsItComes(BYTES),
+        _ if column.character_set() == BINARY => Shape::AsItComes(BYTES),
+        _ => Shape::AsItComes(TEXT),
     }
 }
 
@@ -184,16 +184,35 @@ const DATE_TIME: u8 = 9;
 const TIMESTAMP: u8 = 10;
 const JSON: u8 = 11;
 
+#[inline]
 fn push_cell(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<()> {
+    let number;
+    let (tag, bytes): (u8, &[u8]) = match (shape, value) {
+        (Shape::AsItComes(tag), Raw::Bytes(bytes)) => (tag, bytes),
+        (Shape::Int, Raw::Int(value)) => {
+            number = value.to_le_bytes();
+            (INT, &number)
+        }
+        (Shape::UInt, Raw::UInt(value)) => {
+            number = value.to_le_bytes();
+            (UINT, &number)
+        }
+        _ => return push_converted(rows, shape, value),
+    };
+    rows.cell(tag, bytes);
+    Ok(())
+}
+
+/// What does not come as it is kept.
+#[inline(never)]
+fn push_converted(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<()> {
     match (shape, value) {
         (_, Raw::NULL) => rows.null(),
-        (Shape::UInt, Raw::UInt(number)) => rows.cell(UINT, &number.to_le_bytes()),
-        (Shape::Int, Raw::Int(number)) => rows.cell(INT, &number.to_le_bytes()),
         (_, Raw::Int(number)) => push_int(rows, shape, i128::from(*number))?,
         (_, Raw::UInt(number)) => push_int(rows, shape, i128::from(*number))?,
         (_, Raw::Float(number)) => rows.cell(FLOAT, &f64::from(*number).to_le_bytes()),
         (_, Raw::Double(number)) => rows.cell(FLOAT, &number.to_le_bytes()),
-        (_, Raw::Bytes(bytes)) => push_bytes(rows, shape, bytes)?,
+        (_, Raw::Bytes(bytes)) => push_parsed(rows, shape, bytes)?,
         (_, Raw::Date(year, month, day, hour, minute, second, micros)) => {
             let date = Date::new(i32::from(*year), *month, *day);
             let time = time_of(*hour, *minute, *second, *micros);
@@ -246,13 +265,10 @@ fn push_int(rows: &mut BatchBuilder, shape: Shape, number: i128) -> Result<()> {
     Ok(())
 }
 
-/// What came as text, and what is text or bytes anyway.
-fn push_bytes(rows: &mut BatchBuilder, shape: Shape, bytes: &[u8]) -> Result<()> {
+/// What came as text.
+fn push_parsed(rows: &mut BatchBuilder, shape: Shape, bytes: &[u8]) -> Result<()> {
     match shape {
-        Shape::Text => rows.cell(TEXT, bytes),
-        Shape::Bytes => rows.cell(BYTES, bytes),
-        Shape::Json => rows.cell(JSON, bytes),
-        Shape::Decimal => rows.cell(DECIMAL, bytes),
+        Shape::AsItComes(tag) => rows.cell(tag, bytes),
         Shape::Int | Shape::UInt => push_int(rows, shape, parsed(bytes, "number")?)?,
         // As in binary, where it has four bytes.
         Shape::Float => {

@@ -24,11 +24,12 @@ struct Rows {
     columns: Arc<Columns>,
     count: usize,
     /// Row after row; `count` times as many as there are columns.
-    cells: SmallVec<[Cell; 4]>,
+    cells: SmallVec<[Cell; FEW]>,
     bytes: SmallVec<[u8; SMALL]>,
 }
 
-/// So many bytes have room beside the rest: most rows that are read by their key.
+/// So many cells and bytes have room beside the rest: most rows that are read by their key.
+const FEW: usize = 4;
 const SMALL: usize = 64;
 
 /// Where the bytes of a cell are.
@@ -215,6 +216,13 @@ impl BatchBuilder {
     #[inline]
     pub(crate) fn make_room(&mut self, rows: usize, bytes: usize) {
         let cells = rows.saturating_mul(self.rows.columns.len());
+        if cells > FEW || bytes > SMALL {
+            self.grow(cells, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, cells: usize, bytes: usize) {
         self.rows.cells.reserve_exact(cells);
         self.rows.bytes.reserve_exact(bytes);
     }

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{Class, Dialect, Placeholders, scan};
+use crate::driver::Param;
+use crate::params::Params;
 use crate::{Error, Kind, Result};
 
 /// What a scan found, without the text it was found in.
@@ -38,6 +40,23 @@ impl Plan {
             Places::Positional(count) => Placeholders::Positional(*count),
             Places::Named(names) => Placeholders::Named(names.iter().map(|name| &**name).collect()),
         }
+    }
+
+    /// One value for each placeholder: see [`Params::bind`].
+    #[inline]
+    pub(crate) fn bind<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
+        match (params, &self.places) {
+            (Params::Positional(values), Places::Positional(count)) if values.len() == *count => {
+                Ok(values)
+            }
+            (params, _) => self.bind_by_name(params),
+        }
+    }
+
+    /// The same for names, and for what does not fit.
+    #[inline(never)]
+    fn bind_by_name<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
+        params.bind(&self.placeholders())
     }
 
     fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
