@@ -396,9 +396,11 @@ impl<'a> Call<'a> {
     ///
     /// Dropped while it runs, it is cancelled; whether it took effect is unknown.
     pub(crate) async fn run(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
-        let text = self.text(sql, params);
-        if let Ok(text) = &text
-            && let Some(handle) = self.unbound()
+        let text = match self.text(sql, params) {
+            Ok(text) => text,
+            Err(wrong) => return self.noted(Err(wrong)),
+        };
+        if let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
             // The way of nearly all calls, without a detour: every layer of futures costs.
@@ -417,14 +419,12 @@ impl<'a> Call<'a> {
             let place = Place::alone(Lease::into_owned(lease), None);
             return Box::pin(self.end_run(place, text.class(), request, done)).await;
         }
-        let mut running = pin!(self.run_where_it_belongs(text, rows));
+        let mut running = pin!(self.run_where_it_belongs(&text, rows));
         let done = poll_fn(|cx| poll_out_of_line(running.as_mut(), cx)).await;
-        self.note(&done);
-        done
+        self.noted(done)
     }
 
-    async fn run_where_it_belongs(&self, text: Result<Text<'_>>, rows: bool) -> Result<Outcome> {
-        let text = text?;
+    async fn run_where_it_belongs(&self, text: &Text<'_>, rows: bool) -> Result<Outcome> {
         let class = text.class();
         if let Some(ended) = self.end_bad(class) {
             return ended;
@@ -509,8 +509,7 @@ impl<'a> Call<'a> {
         sets: Result<Vec<Params<'_>>>,
     ) -> Result<Outcome> {
         let done = self.run_many_texts(sql, sets).await;
-        self.note(&done);
-        done
+        self.noted(done)
     }
 
     async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
@@ -539,6 +538,11 @@ impl<'a> Call<'a> {
         if let Some(frame) = self.seen.frame() {
             frame.note_error(self.shared().id, done.as_ref().err());
         }
+    }
+
+    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+        self.note(&done);
+        done
     }
 
     pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Executed> {
