@@ -146,6 +146,17 @@ fn holders_are_listed_longest_first_while_they_hold() {
     assert_eq!(pool.holders()[0].held_for, millis(0));
 }
 
+#[test]
+fn a_lease_that_is_taken_in_the_name_of_another_line_is_shown_as_that_lines() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 2);
+    let user = std::panic::Location::caller();
+    let _borrowed = now(pool.acquire_as(user)).unwrap();
+    let _owned = now(pool.acquire_owned_as(user)).unwrap();
+    let callers: Vec<_> = pool.holders().iter().map(|holder| holder.caller).collect();
+    assert_eq!(callers, [user, user]);
+}
+
 /// Keeps what is logged.
 #[cfg(feature = "tracing")]
 #[derive(Clone, Default)]
