@@ -1,16 +1,13 @@
 //! One call: where it was made, where it has to run, and its way there and back.
 
-use std::future::poll_fn;
 use std::panic::Location;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use cenote_pool::{AcquireError, Lease};
 
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::coroutine::{Bind, Frame, Seen};
-use crate::driver::{Outcome, Param, Request};
+use crate::driver::{BoxFuture, Outcome, Param, Request};
 use crate::handle::Handle;
 use crate::op::{Op, RunBatch};
 use crate::params::Params;
@@ -195,23 +192,6 @@ impl<'a> Call<'a> {
     ///
     /// Dropped, nothing has happened.
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
-        match self.unbound() {
-            Some(handle) => self.place_alone(handle, None, Purpose::of(class)).await,
-            None => self.place_in_coroutine(class).await,
-        }
-    }
-
-    /// The handle, if nothing can be bound.
-    fn unbound(&self) -> Option<&Handle> {
-        match &self.target {
-            Target::Ambient(handle) | Target::Outside(handle) if self.seen.frame().is_none() => {
-                Some(handle)
-            }
-            _ => None,
-        }
-    }
-
-    async fn place_in_coroutine(&self, class: &Class) -> Result<Place> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
                 return Ok(Place::turn(bound.turn(position, self.site).await?));
@@ -243,6 +223,17 @@ impl<'a> Call<'a> {
         }
         let keeper = self.keeper().cloned();
         self.place_alone(handle, keeper, Purpose::of(class)).await
+    }
+
+    /// The handle, if nothing is bound that the call would have to mind.
+    fn unbound(&self) -> Option<&Handle> {
+        match &self.target {
+            Target::Ambient(handle) | Target::Outside(handle) => {
+                let is_free = self.seen.frame().is_none_or(|frame| frame.is_free());
+                is_free.then_some(handle)
+            }
+            Target::Bound(..) => None,
+        }
     }
 
     /// Where there can be one writer only, a write from outside of the coroutine's transaction
@@ -405,7 +396,10 @@ impl<'a> Call<'a> {
         {
             // The way of nearly all calls, without a detour: every layer of futures costs.
             let acquired = handle.pool.acquire_as(self.site).await;
-            let mut lease = acquired.map_err(place::from_pool)?;
+            let mut lease = match acquired {
+                Ok(lease) => lease,
+                Err(error) => return self.noted(Err(place::from_pool(error))),
+            };
             let mut request = text.request(rows);
             request.alone = true;
             // A cancel from here on gives the connection back, to be settled.
@@ -414,57 +408,62 @@ impl<'a> Call<'a> {
             flight.land();
             lease.note_answer();
             if done.is_ok() && lease.is_clean() {
-                return done;
+                return self.noted(done);
             }
-            let place = Place::alone(Lease::into_owned(lease), None);
-            return Box::pin(self.end_run(place, text.class(), request, done)).await;
+            let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
+            let done = self.end_run(place, text.class(), request, done).await;
+            return self.noted(done);
         }
-        let mut running = pin!(self.run_where_it_belongs(&text, rows));
-        let done = poll_fn(|cx| poll_out_of_line(running.as_mut(), cx)).await;
+        let done = self.run_where_it_belongs(&text, rows).await;
         self.noted(done)
     }
 
-    async fn run_where_it_belongs(&self, text: &Text<'_>, rows: bool) -> Result<Outcome> {
-        let class = text.class();
-        if let Some(ended) = self.end_bad(class) {
-            return ended;
-        }
-        let request = text.request(rows);
-        let mut place = self.place(class).await?;
-        let expected = place.expect(class);
-        let done = place.run(request, self.shared(), self.site).await;
-        if place.was_never_reached(&done) {
-            return Box::pin(self.end_run(place, class, request, done)).await;
-        }
-        let (shared, site) = (self.shared(), self.site);
-        place.finish(expected, shared, site, done).await
+    /// Boxed, and made out of line: so neither the futures nor the code of whoever makes a plain call have it in them.
+    #[inline(never)]
+    fn run_where_it_belongs<'f>(
+        &'f self,
+        text: &'f Text<'_>,
+        rows: bool,
+    ) -> BoxFuture<'f, Result<Outcome>> {
+        Box::pin(async move {
+            let class = text.class();
+            if let Some(ended) = self.end_bad(class) {
+                return ended;
+            }
+            let request = text.request(rows);
+            let mut place = self.place(class).await?;
+            let expected = place.expect(class);
+            let done = place.run(request, self.shared(), self.site).await;
+            if place.was_never_reached(&done) {
+                return self.end_run(place, class, request, done).await;
+            }
+            let (shared, site) = (self.shared(), self.site);
+            place.finish(expected, shared, site, done).await
+        })
     }
 
     /// Ends a run that something is wrong with, or may be.
-    async fn end_run(
-        &self,
-        place: Place,
-        class: &Class,
-        request: Request<'_>,
-        done: Result<Outcome>,
-    ) -> Result<Outcome> {
-        if place.was_never_reached(&done) {
-            // The connection had died in the pool, and the server has seen nothing: once
-            // more, on another.
-            drop(place);
-            return self.run_once_more(class, request).await;
-        }
-        let (shared, site) = (self.shared(), self.site);
-        let expected = Expected::of(class);
-        place.finish(expected, shared, site, done).await
-    }
-
-    async fn run_once_more(&self, class: &Class, request: Request<'_>) -> Result<Outcome> {
-        let mut place = self.place(class).await?;
-        let expected = place.expect(class);
-        let (shared, site) = (self.shared(), self.site);
-        let done = place.run(request, shared, site).await;
-        place.finish(expected, shared, site, done).await
+    #[cold]
+    fn end_run<'f>(
+        &'f self,
+        mut place: Place,
+        class: &'f Class,
+        request: Request<'f>,
+        mut done: Result<Outcome>,
+    ) -> BoxFuture<'f, Result<Outcome>> {
+        Box::pin(async move {
+            let (shared, site) = (self.shared(), self.site);
+            let mut expected = Expected::of(class);
+            if place.was_never_reached(&done) {
+                // The connection had died in the pool, and the server has seen nothing: once
+                // more, on another.
+                drop(place);
+                place = self.place(class).await?;
+                expected = place.expect(class);
+                done = place.run(request, shared, site).await;
+            }
+            place.finish(expected, shared, site, done).await
+        })
     }
 
     /// Takes a place and makes a call there that a BEGIN cannot travel with.
@@ -534,12 +533,14 @@ impl<'a> Call<'a> {
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).
+    #[inline]
     pub(crate) fn note<T>(&self, done: &Result<T>) {
         if let Some(frame) = self.seen.frame() {
             frame.note_error(self.shared().id, done.as_ref().err());
         }
     }
 
+    #[inline]
     fn noted<T>(&self, done: Result<T>) -> Result<T> {
         self.note(&done);
         done
@@ -584,12 +585,6 @@ impl<'a> Call<'a> {
             Error::new(Kind::NoRows, message).at(self.site)
         })
     }
-}
-
-/// Polls in a function of its own: what is rare must not lie among the instructions of what is not.
-#[inline(never)]
-fn poll_out_of_line<F: Future>(future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-    future.poll(cx)
 }
 
 #[inline]

@@ -140,6 +140,16 @@ impl Frame {
         own.bound(db)
     }
 
+    /// It is a coroutine that goes on, and in no transaction or anything else that is bound: a call that leaves nothing
+    /// behind can be made in it as if it were in none.
+    pub(crate) fn is_free(&self) -> bool {
+        // Acquire pairs with the release in `end`, and with that in `lose`.
+        self.parent.is_none()
+            && !self.ended.load(Ordering::Acquire)
+            && !self.has_lost.load(Ordering::Acquire)
+            && self.state().bindings.is_empty()
+    }
+
     fn bound(&self, db: DbId) -> Option<Arc<Bound>> {
         let state = self.state();
         let (_, bound) = state.bindings.iter().find(|(of, _)| *of == db)?;

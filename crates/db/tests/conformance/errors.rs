@@ -142,6 +142,18 @@ async fn every_sort_of_call_leaves_its_error() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_call_that_gets_no_connection_leaves_its_error() {
+    let shop = shop(1).await;
+    cenote::scope(async {
+        shop.close().await.unwrap();
+        shop.query("SELECT 1", ()).await.unwrap_err();
+        let error = shop.last_error().expect("a call failed");
+        assert_eq!(error.kind(), Kind::Closed);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_error_state_is_kept_for_each_handle() -> Result<()> {
     let (one, other) = (shop(1).await, shop(1).await);
     cenote::scope(async {
