@@ -519,9 +519,10 @@ impl<'a> Call<'a> {
             return Err(Error::new(Kind::Parameters, message).at(self.site));
         }
         self.refuse_session_only(&plan.class)?;
+        let placeholders = plan.placeholders();
         let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| plan.bind(params))
+            .map(|params| params.bind(&placeholders))
             .collect::<Result<_>>()?;
         let batch = RunBatch {
             sql: plan.sql(),

@@ -178,13 +178,13 @@ impl Connections {
         }
     }
 
-    #[inline]
     #[cold]
     async fn catch_up(&self, link: &mut Link) -> Result<()> {
         self.replace_if_outdated(link).await;
         self.bring_up_to_date(link).await
     }
 
+    #[inline]
     pub(crate) fn is_outdated(&self, link: &Link) -> bool {
         // Acquire pairs with the release in `Db::recycle`.
         link.generation() != self.generation.load(Ordering::Acquire)

@@ -54,7 +54,7 @@ impl Writers {
     pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(writer) => Ok(writer),
-            // This future lies in that of every call: what is rare is boxed.
+            // This future lies in those of many calls: what is rare is boxed.
             Err(_) => Box::pin(self.wait(handle)).await,
         }
     }

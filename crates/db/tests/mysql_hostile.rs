@@ -7,7 +7,7 @@
 mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Kind};
+use cenote::{DateTime, Db, Executed, Kind, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -268,14 +268,36 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
                 db.exec("INSERT INTO t VALUES (2)", ()).await
             })
             .await;
-        let error = done.expect_err(text);
-        assert_eq!(error.kind(), Kind::TransactionLost, "{text}: {error}");
-        let later: i64 = db
-            .query_as_one("SELECT COUNT(*) FROM t WHERE n = 2", ())
-            .await
-            .unwrap();
-        assert_eq!(later, 0, "{text}");
+        is_lost_with_what_followed(&db, text, done).await;
     }
+}
+
+#[tokio::test]
+async fn a_prepared_call_that_opens_another_transaction_is_noticed() {
+    let db = own_tables(|builder| builder.max(2)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let sly = "CREATE PROCEDURE sly (IN n INT) BEGIN COMMIT; START TRANSACTION; END";
+    db.exec(sly, ()).await.unwrap();
+    let done = db
+        .transaction(async || {
+            db.exec("INSERT INTO t VALUES (1)", ()).await?;
+            let statement = db.prepare("CALL sly(?)").await?;
+            let _ = statement.exec((1,)).await;
+            db.exec("INSERT INTO t VALUES (2)", ()).await
+        })
+        .await;
+    is_lost_with_what_followed(&db, "a prepared CALL", done).await;
+}
+
+/// The transaction is lost, and so is the row with a 2 that followed what ended it.
+async fn is_lost_with_what_followed(db: &Db, what: &str, done: Result<Executed>) {
+    let error = done.expect_err(what);
+    assert_eq!(error.kind(), Kind::TransactionLost, "{what}: {error}");
+    let later: i64 = db
+        .query_as_one("SELECT COUNT(*) FROM t WHERE n = 2", ())
+        .await
+        .unwrap();
+    assert_eq!(later, 0, "{what}");
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -23,6 +22,7 @@ use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
+use crate::user_code::contained;
 use crate::user_code::drop_caught;
 use crate::waiters::{Grants, WaiterKey};
 
@@ -91,7 +91,7 @@ pub(crate) struct Core<M: Manager> {
 /// from being woken, nor what is doomed from being destroyed.
 #[inline]
 pub(crate) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    contained(|| waker.wake());
 }
 
 /// Bits of [`Core::signals`], written under the lock.

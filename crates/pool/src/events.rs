@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -19,6 +19,7 @@ use crate::core::wake;
 use crate::error::Phase;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
+use crate::user_code::contained;
 
 /// Something that happened in a pool.
 #[derive(Clone, Debug)]
@@ -195,7 +196,7 @@ impl Listeners {
         let callbacks: Vec<_> = self.lock().iter().map(|(_, f)| Arc::clone(f)).collect();
         for callback in callbacks {
             // A listener that panics loses this event; the pool goes on.
-            let _ = catch_unwind(AssertUnwindSafe(|| callback(event)));
+            contained(|| callback(event));
         }
     }
 

@@ -9,9 +9,9 @@ macro_rules! warn {
     ($($field:ident = $value:expr),+; $text:literal) => {{
         // A subscriber is anybody's code, and this may be called in a drop.
         #[cfg(feature = "tracing")]
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        crate::user_code::contained(|| {
             tracing::warn!(target: "cenote_pool", $($field = %$value),+, $text);
-        }));
+        });
         #[cfg(not(feature = "tracing"))]
         { $(let _ = &$value;)+ }
     }};

@@ -59,8 +59,16 @@ impl<F> Drop for Caught<F> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: nothing uses the field after this.
-        let drop = || unsafe { ManuallyDrop::drop(&mut self.future) };
-        let _ = catch_unwind(AssertUnwindSafe(drop));
+        contained(|| unsafe { ManuallyDrop::drop(&mut self.future) });
+    }
+}
+
+/// Calls what is anybody's code and tells nobody of a panic: it ends here, and so does
+/// one in dropping what it carries.
+#[inline]
+pub(crate) fn contained(call: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+        drop(panic_message(panic));
     }
 }
 

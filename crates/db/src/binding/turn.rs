@@ -93,7 +93,7 @@ impl Bound {
             Looked::Never(error) => return Err(error),
             Looked::Wait(holder, within) => {
                 let position = position.within(within);
-                // This future lies in that of every call: what is rare is boxed.
+                // This future lies in those of many calls: what is rare is boxed.
                 Box::pin(self.wait_for_turn(&position, site, holder)).await?
             }
         };

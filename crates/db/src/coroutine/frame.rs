@@ -140,8 +140,8 @@ impl Frame {
         own.bound(db)
     }
 
-    /// It is a coroutine that goes on, and in no transaction or anything else that is bound: a call that leaves nothing
-    /// behind can be made in it as if it were in none.
+    /// It is a coroutine that goes on, and nothing is bound in it: a call that leaves nothing behind can be made as if it
+    /// were in none.
     pub(crate) fn is_free(&self) -> bool {
         // Acquire pairs with the release in `end`, and with that in `lose`.
         self.parent.is_none()

@@ -134,9 +134,12 @@ impl Connection for MysqlConnection {
             false => self.cache.get(request.sql),
         };
         match kept {
-            // What runs again and again has a future of its own, which is small.
-            Some(statement) => boxed_in_place(|| self.exchange(request, statement, Keep::Known)),
-            None => Box::pin(self.execute(request)),
+            // What runs again and again has a future of its own, which is small. What may end the transaction
+            // unseen is watched.
+            Some(statement) if !statement.touches_session => {
+                boxed_in_place(|| self.exchange(request, statement, Keep::Known))
+            }
+            _ => Box::pin(self.execute(request)),
         }
     }
 

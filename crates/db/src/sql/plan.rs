@@ -49,13 +49,13 @@ impl Plan {
             (Params::Positional(values), Places::Positional(count)) if values.len() == *count => {
                 Ok(values)
             }
-            (params, _) => self.bind_by_name(params),
+            (params, _) => self.bind_otherwise(params),
         }
     }
 
-    /// The same for names, and for what does not fit.
+    /// The same where there are names or no placeholders, and for what does not fit.
     #[inline(never)]
-    fn bind_by_name<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
+    fn bind_otherwise<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
         params.bind(&self.placeholders())
     }
 

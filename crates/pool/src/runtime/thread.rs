@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -11,6 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
+use crate::user_code::contained;
 
 /// One background thread, shared by all pools of the process that use it.
 ///
@@ -135,7 +135,7 @@ impl Agenda {
                 // ends only what panicked.
                 drop(todo);
                 for waker in due {
-                    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                    contained(|| waker.wake());
                 }
                 if let Some(job) = job {
                     job.run();
@@ -169,13 +169,15 @@ impl Job {
         let waker = Waker::from(Arc::clone(&self));
         let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(task) = slot.as_mut() else { return };
-        let poll = catch_unwind(AssertUnwindSafe(|| {
-            task.as_mut().poll(&mut Context::from_waker(&waker))
-        }));
-        if !matches!(poll, Ok(Poll::Pending)) {
+        let mut is_over = true;
+        contained(|| {
+            let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+            is_over = polled.is_ready();
+        });
+        if is_over {
             let done = slot.take();
             drop(slot);
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(done)));
+            contained(|| drop(done));
         }
     }
 }

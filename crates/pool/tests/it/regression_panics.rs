@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use cenote_pool::{AcquireError, Event, FnPool, Lease, Pool};
+use cenote_pool::{AcquireError, Event, FnPool, Lease, Manager, Pool};
 
 use crate::tools::*;
 
@@ -118,6 +118,54 @@ fn a_factory_may_panic_with_a_payload_that_panics_when_dropped() {
         let error = now(pool.acquire()).unwrap_err();
         assert!(matches!(error, AcquireError::CreateFailed(_)), "{error:?}");
         assert_eq!(pool.status().total, 0);
+    }
+}
+
+/// Says yes to everything, and panics when it is dropped, with a payload that does so too.
+struct YesAndGone;
+
+impl Future for YesAndGone {
+    type Output = Result<bool, Oops>;
+
+    fn poll(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl Drop for YesAndGone {
+    fn drop(&mut self) {
+        std::panic::panic_any(Payload);
+    }
+}
+
+struct MinedHook;
+
+impl Manager for MinedHook {
+    type Resource = ();
+    type Error = Oops;
+
+    async fn create(&self) -> Result<(), Oops> {
+        Ok(())
+    }
+
+    fn before_acquire(&self, _: &mut ()) -> impl Future<Output = Result<bool, Oops>> + Send {
+        YesAndGone
+    }
+}
+
+/// The second panic used to come out in the middle of the acquire, which then dropped the hook once
+/// more and lost the place.
+#[test]
+fn an_acquire_hook_may_panic_when_dropped_with_a_payload_that_panics_when_dropped() {
+    let pool = Pool::builder(MinedHook)
+        .max(1)
+        .runtime(Manual::new())
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        drop(now(pool.acquire()).unwrap());
+        let status = pool.status();
+        assert_eq!((status.idle, status.active), (1, 0));
     }
 }
 
