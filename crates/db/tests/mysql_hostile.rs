@@ -268,7 +268,8 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
                 db.exec("INSERT INTO t VALUES (2)", ()).await
             })
             .await;
-        is_lost_with_what_followed(&db, text, done).await;
+        let kind = failed_with_what_followed(&db, text, done).await;
+        assert_eq!(kind, Kind::TransactionLost, "{text}");
     }
 }
 
@@ -286,18 +287,64 @@ async fn a_prepared_call_that_opens_another_transaction_is_noticed() {
             db.exec("INSERT INTO t VALUES (2)", ()).await
         })
         .await;
-    is_lost_with_what_followed(&db, "a prepared CALL", done).await;
+    let kind = failed_with_what_followed(&db, "a prepared CALL", done).await;
+    assert_eq!(kind, Kind::TransactionLost);
 }
 
-/// The transaction is lost, and so is the row with a 2 that followed what ended it.
-async fn is_lost_with_what_followed(db: &Db, what: &str, done: Result<Executed>) {
+#[tokio::test]
+async fn a_stream_whose_call_opens_another_transaction_is_noticed() {
+    let db = own_tables(|builder| builder.max(2)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    for (name, end) in [("sly", ""), ("failing", "SIGNAL SQLSTATE '45000';")] {
+        let body = format!("SELECT n; COMMIT; START TRANSACTION; {end}");
+        let sql = format!("CREATE PROCEDURE {name} (IN n INT) BEGIN {body} END");
+        db.exec(&sql, ()).await.unwrap();
+    }
+    db.exec(
+        "CREATE PROCEDURE early () BEGIN COMMIT; START TRANSACTION; SIGNAL SQLSTATE '45000'; END",
+        (),
+    )
+    .await
+    .unwrap();
+    let calls = [
+        ("CALL sly(1)", None),
+        ("CALL sly(?)", Some(1)),
+        ("CALL failing(1)", None),
+        ("CALL early()", None),
+    ];
+    for (text, param) in calls {
+        for is_read in [true, false] {
+            let done = db
+                .transaction(async || {
+                    db.exec("INSERT INTO t VALUES (1)", ()).await?;
+                    let params: Vec<i64> = param.into_iter().collect();
+                    if let Ok(mut rows) = db.stream(text, params).await {
+                        while is_read && let Ok(Some(_)) = rows.next().await {}
+                    }
+                    db.exec("INSERT INTO t VALUES (2)", ()).await
+                })
+                .await;
+            let kind = failed_with_what_followed(&db, text, done).await;
+            // One whose rest fails while it is thrown away costs its connection.
+            let costs_all = text.contains("failing") && !is_read;
+            assert_eq!(
+                kind == Kind::TransactionLost,
+                !costs_all,
+                "{text}: {kind:?}"
+            );
+        }
+    }
+}
+
+/// The transaction has failed, and the row with a 2 that followed what ended it is not there. Gives the kind of the error.
+async fn failed_with_what_followed(db: &Db, what: &str, done: Result<Executed>) -> Kind {
     let error = done.expect_err(what);
-    assert_eq!(error.kind(), Kind::TransactionLost, "{what}: {error}");
     let later: i64 = db
         .query_as_one("SELECT COUNT(*) FROM t WHERE n = 2", ())
         .await
         .unwrap();
     assert_eq!(later, 0, "{what}");
+    error.kind()
 }
 
 #[tokio::test]

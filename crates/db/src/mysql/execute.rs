@@ -19,11 +19,6 @@ use super::types::Layout;
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Result};
 
-/// Whether a transaction is still the one that it was: see `execute_before_a_witness`.
-const SET_WITNESS: &str = "SAVEPOINT `cenote witness`";
-const RELEASE_WITNESS: &str = "RELEASE SAVEPOINT `cenote witness`";
-const NO_SUCH_SAVEPOINT: i64 = 1305;
-
 /// What came of a statement, besides what the connection keeps of it.
 #[derive(Debug, Default)]
 struct Gathered {
@@ -74,10 +69,12 @@ impl MysqlConnection {
     ///
     /// Dropped, the connection has to be settled, which gives it up.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
-        if self.status == Status::InTransaction && self.may_end_unseen(request.sql) {
-            return Box::pin(self.execute_before_a_witness(request)).await;
+        let is_watched = self.set_witness(request.sql).await?;
+        let done = self.execute_unwatched(request).await;
+        if is_watched {
+            self.hear_witness().await?;
         }
-        self.execute_unwatched(request).await
+        done
     }
 
     async fn execute_unwatched(&mut self, request: Request<'_>) -> Result<Outcome> {
@@ -85,34 +82,6 @@ impl MysqlConnection {
             true => Box::pin(self.execute_with_casts(request)).await,
             false => self.execute_as_it_is(request).await,
         }
-    }
-
-    /// Runs a text that could end the transaction and open another, which the server's flags would not
-    /// tell: a savepoint is the witness. If it is gone, so is the transaction; then all is rolled back, so that
-    /// nothing goes on as if it were the same one.
-    async fn execute_before_a_witness(&mut self, request: Request<'_>) -> Result<Outcome> {
-        let witness = self.command(SET_WITNESS).await;
-        if let (Err(lost), true) = (&witness, self.is_broken) {
-            return Err(lost.clone());
-        }
-        let done = self.execute_unwatched(request).await;
-        if witness.is_err() || self.is_broken || self.status != Status::InTransaction {
-            return done;
-        }
-        match self.command(RELEASE_WITNESS).await {
-            Err(error) if error.code() == Some(NO_SUCH_SAVEPOINT) => {
-                self.command("ROLLBACK").await?;
-                done
-            }
-            // Where there can be none, as in a global transaction, it tells nothing.
-            _ => done,
-        }
-    }
-
-    /// Whether a text may end the transaction it is run in without saying so.
-    fn may_end_unseen(&self, sql: &str) -> bool {
-        let plan = crate::sql::plan(self.facts.dialect, sql);
-        plan.is_ok_and(|plan| plan.class.touches_session && plan.class.transaction.is_none())
     }
 
     /// Runs a statement that is given decimals.

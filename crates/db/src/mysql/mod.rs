@@ -32,6 +32,7 @@ mod stream;
 mod transaction;
 mod types;
 mod wire;
+mod witness;
 
 use std::sync::Arc;
 

@@ -22,6 +22,7 @@ use super::settle::ask;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::Wire;
+use super::witness;
 use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -37,10 +38,18 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Stream {
     layout: Arc<Layout>,
     is_binary: bool,
+    /// Its text may end the transaction: a witness is heard when it is over.
+    is_watched: bool,
     /// The statement that is not kept, for the server to forget when the stream is over.
     one_shot: Option<mysql_async::Statement>,
     /// The batch that is being read. The wire is in it.
     reading: Option<BoxFuture<'static, Read>>,
+}
+
+/// What has to be done when the last row has been read.
+struct AtTheEnd {
+    hear_witness: bool,
+    close: Option<mysql_async::Statement>,
 }
 
 /// What came of reading a batch.
@@ -75,16 +84,23 @@ impl MysqlConnection {
             self.forget_kept().await?;
             request.cache = false;
         }
+        let is_watched = self.set_witness(request.sql).await?;
         let was_idle = self.status == Status::Idle;
         let kept = self.cache.get(request.sql);
         let was_kept = kept.is_some();
-        match self.start(&request, kept).await {
+        let started = match self.start(&request, kept).await {
             Err(wrong) if was_kept && was_idle && is_stale(&wrong) => {
                 self.cache.remove(request.sql);
                 self.start(&request, None).await
             }
             done => done,
+        };
+        match &mut self.stream {
+            Some(stream) if started.is_ok() => stream.is_watched = is_watched,
+            _ if is_watched => self.hear_witness().await?,
+            _ => {}
         }
+        started
     }
 
     async fn start(
@@ -144,6 +160,7 @@ impl MysqlConnection {
         self.stream = Some(Stream {
             layout,
             is_binary,
+            is_watched: false,
             one_shot: statement
                 .filter(|_| is_one_shot)
                 .map(|statement| statement.handle),
@@ -164,10 +181,13 @@ impl MysqlConnection {
                 return Poll::Ready(Err(error::broken()));
             };
             let layout = Arc::clone(&stream.layout);
-            let one_shot = stream.one_shot.clone();
+            let at_the_end = AtTheEnd {
+                hear_witness: stream.is_watched,
+                close: stream.one_shot.clone(),
+            };
             stream.reading = Some(match stream.is_binary {
-                true => Box::pin(read::<BinaryProtocol>(wire, layout, one_shot)),
-                false => Box::pin(read::<TextProtocol>(wire, layout, one_shot)),
+                true => Box::pin(read::<BinaryProtocol>(wire, layout, at_the_end)),
+                false => Box::pin(read::<TextProtocol>(wire, layout, at_the_end)),
             });
         }
         let Some(reading) = &mut stream.reading else {
@@ -223,11 +243,7 @@ impl MysqlConnection {
 }
 
 /// Reads rows until there are enough for a batch, or no more.
-async fn read<P: Protocol>(
-    mut wire: Wire,
-    layout: Arc<Layout>,
-    one_shot: Option<mysql_async::Statement>,
-) -> Read {
+async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTheEnd) -> Read {
     let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
     let mut wrong = None;
     let outcome = fill::<P>(&mut wire, &layout, &mut rows, &mut wrong).await;
@@ -235,7 +251,7 @@ async fn read<P: Protocol>(
         Some(wrong) => Err(wrong),
         None => Ok(rows.finish()),
     };
-    let (rows, ended) = match outcome {
+    let (rows, mut ended) = match outcome {
         Ok(Filled::Enough) => (rows, None),
         Ok(Filled::Last) => {
             let status = match status_of(&wire) {
@@ -257,9 +273,8 @@ async fn read<P: Protocol>(
         }
         Err(wrong) => return Read::lost(error::lost(wrong)),
     };
-    if ended.is_some()
-        && let Some(statement) = one_shot
-        && let Err(wrong) = wire.close(statement).await
+    if let Some(ended) = &mut ended
+        && let Err(wrong) = at_the_end.settle(&mut wire, ended).await
     {
         return Read::lost(error::lost(wrong));
     }
@@ -267,6 +282,18 @@ async fn read<P: Protocol>(
         wire: Some(wire),
         rows,
         ended,
+    }
+}
+
+impl AtTheEnd {
+    async fn settle(self, wire: &mut Wire, ended: &mut Ended) -> mysql_async::Result<()> {
+        if self.hear_witness && ended.status == Status::InTransaction {
+            ended.status = witness::hear(wire).await?;
+        }
+        match self.close {
+            Some(statement) => wire.close(statement).await,
+            None => Ok(()),
+        }
     }
 }
 
