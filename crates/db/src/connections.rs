@@ -178,6 +178,7 @@ impl Connections {
         }
     }
 
+    /// Gives a connection what the handle has got since: a new one in its place, the defaults.
     #[cold]
     async fn catch_up(&self, link: &mut Link) -> Result<()> {
         self.replace_if_outdated(link).await;

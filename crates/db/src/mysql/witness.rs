@@ -21,6 +21,10 @@ impl MysqlConnection {
     /// Sets the witness, if there is a transaction that this text may end without saying so. Says whether it is
     /// set: where there can be no savepoint, as in a global transaction, there is none.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has to be settled, which gives it up.
+    ///
     /// # Errors
     ///
     /// The connection is lost.
@@ -41,6 +45,10 @@ impl MysqlConnection {
 
     /// Hears the witness that was set before a text that has been run: there is no transaction any more if it is not
     /// the same one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has to be settled, which gives it up.
     ///
     /// # Errors
     ///
