@@ -128,8 +128,10 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
-        let plan = sql::plan(self.shared().dialect, sql)?;
-        let params = plan.bind(params?)?;
+        let at_site = |wrong: Error| wrong.at(self.site);
+        let plan = sql::plan(self.shared().dialect, sql).map_err(at_site)?;
+        let params = params.and_then(|params| plan.bind(params));
+        let params = params.map_err(at_site)?;
         if plan.class.statements == Statements::Several && !params.is_empty() {
             return Err(self.script_with_params());
         }
@@ -513,17 +515,20 @@ impl<'a> Call<'a> {
 
     async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
         self.check_here()?;
-        let plan = sql::plan(self.shared().dialect, sql)?;
+        let at_site = |wrong: Error| wrong.at(self.site);
+        let plan = sql::plan(self.shared().dialect, sql).map_err(at_site)?;
         if plan.class.statements == Statements::Several {
             let message = "exec_many takes one statement, not a script of several";
             return Err(Error::new(Kind::Parameters, message).at(self.site));
         }
         self.refuse_session_only(&plan.class)?;
         let placeholders = plan.placeholders();
-        let sets: Vec<Vec<Param<'_>>> = sets?
+        let sets: Vec<Vec<Param<'_>>> = sets
+            .map_err(at_site)?
             .into_iter()
             .map(|params| params.bind(&placeholders))
-            .collect::<Result<_>>()?;
+            .collect::<Result<_>>()
+            .map_err(at_site)?;
         let batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,

@@ -157,6 +157,7 @@ impl Error {
 
     /// With a line of the program that has to do with it.
     #[must_use]
+    #[cold]
     pub(crate) fn at(mut self, site: &'static Location<'static>) -> Self {
         self.change(|story| story.call_sites.push(site));
         self
@@ -204,8 +205,8 @@ impl Error {
         self.story.database.as_ref()?.constraint.as_deref()
     }
 
-    /// Lines of the program that have to do with it: who holds the connection that
-    /// was waited for, which call was dropped, which transactions wait for each other.
+    /// Lines of the program that have to do with it: which call does not fit its SQL, who holds
+    /// the connection that was waited for, which call was dropped, which transactions wait for each other.
     pub fn call_sites(&self) -> &[&'static Location<'static>] {
         &self.story.call_sites
     }

@@ -142,6 +142,24 @@ async fn every_sort_of_call_leaves_its_error() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_call_that_does_not_fit_its_sql_says_where_it_was_made() {
+    let shop = shop(1).await;
+    let line = line!() + 2;
+    let errors = [
+        shop.exec("SELECT ?", ()).await.unwrap_err(),
+        shop.exec("SELECT 1\0", ()).await.unwrap_err(),
+        shop.exec_many("SELECT ?", [()]).await.unwrap_err(),
+        shop.exec_many("SELECT 1\0", [()]).await.unwrap_err(),
+    ];
+    for (error, line) in errors.iter().zip(line..) {
+        let [site] = error.call_sites() else {
+            panic!("{error}: {:?}", error.call_sites());
+        };
+        assert_eq!((site.file(), site.line()), (file!(), line), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_gets_no_connection_leaves_its_error() {
     let shop = shop(1).await;
     cenote::scope(async {
