@@ -35,9 +35,9 @@ const fn by_question_marks(mut dialect: Dialect) -> Dialect {
     dialect
 }
 
-static SQLITE: Dialect = by_question_marks(Dialect::SQLITE);
-static POSTGRES: Dialect = by_question_marks(Dialect::POSTGRES);
-static MYSQL: Dialect = by_question_marks(Dialect::MYSQL);
+pub(super) static SQLITE: Dialect = by_question_marks(Dialect::SQLITE);
+pub(super) static POSTGRES: Dialect = by_question_marks(Dialect::POSTGRES);
+pub(super) static MYSQL: Dialect = by_question_marks(Dialect::MYSQL);
 
 impl Config {
     /// Opens nothing.

@@ -2,8 +2,10 @@
 
 use odbc_api::handles::Record;
 
+use super::config::{MYSQL, POSTGRES, SQLITE};
 use super::handle::OdbcError;
 use crate::driver::{DatabaseError, Violation};
+use crate::sql::Dialect;
 use crate::{Error, Kind};
 
 /// What says nothing: a driver that has no better SQLSTATE gives this one.
@@ -11,11 +13,12 @@ const GENERAL_STATE: &str = "HY000";
 /// The class of broken constraints.
 const CONSTRAINT_STATE: &str = "23000";
 
-/// Whose errors they are: where the SQLSTATE leaves open what happened, the database's own number may
-/// tell.
+/// Which database it is: where the SQLSTATE of an error leaves open what happened, the database's own
+/// number may tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vendor {
     Sqlite,
+    Postgres,
     Mysql,
     SqlServer,
     Other,
@@ -26,6 +29,7 @@ impl Vendor {
         let name = system_name.to_ascii_lowercase();
         match name.as_str() {
             "sqlite" => Vendor::Sqlite,
+            "postgresql" => Vendor::Postgres,
             "mysql" | "mariadb" => Vendor::Mysql,
             "microsoft sql server" => Vendor::SqlServer,
             _ => Vendor::Other,
@@ -38,7 +42,18 @@ impl Vendor {
             Vendor::Sqlite => sqlite(code, message),
             Vendor::Mysql => mysql(code),
             Vendor::SqlServer => sql_server(code, message),
-            Vendor::Other => None,
+            // PostgreSQL's SQLSTATEs leave nothing open.
+            Vendor::Postgres | Vendor::Other => None,
+        }
+    }
+
+    /// How it reads SQL, where that is known better than by the dialect for all.
+    pub(super) fn dialect(self) -> Option<&'static Dialect> {
+        match self {
+            Vendor::Sqlite => Some(&SQLITE),
+            Vendor::Postgres => Some(&POSTGRES),
+            Vendor::Mysql => Some(&MYSQL),
+            Vendor::SqlServer | Vendor::Other => None,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::kept::Kept;
 use super::rows::Shape;
 use super::transaction::Transaction;
 use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
-use crate::sql::{self, Class, TransactionVerb};
+use crate::sql::{self, Class, Statements, TransactionVerb};
 use crate::worker;
 use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
@@ -158,14 +158,31 @@ impl Session {
             self.doubtful = true;
             self.changed = true;
         }
+        self.look_behind_quotes(sql, &class);
         Ok(class)
+    }
+
+    /// Where the dialect was not named, quotes of the database's own can hide statements. Once connected it is known
+    /// which database it is.
+    fn look_behind_quotes(&mut self, sql: &str, class: &Class) {
+        let Some(dialect) = self.can.vendor.dialect() else {
+            return;
+        };
+        let Ok(seen) = sql::scan(dialect, sql).map(|seen| seen.class) else {
+            return;
+        };
+        let hid_some =
+            seen.statements == Statements::Several && class.statements != Statements::Several;
+        let hid_control = seen.contains_transaction_control && !class.contains_transaction_control;
+        self.changed |= hid_some || hid_control;
+        self.doubtful |= hid_control;
     }
 
     pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
         let class = self.check(&order.sql)?;
         let done = match order.script {
             true => self.run_script(order),
-            false => self.run_one(order),
+            false => self.run_one(order, &class),
         };
         self.heed_ddl(&order.sql, &class)?;
         done
@@ -194,7 +211,7 @@ impl Session {
         self.outcome(done)
     }
 
-    fn run_one(&mut self, order: &Order) -> Result<Outcome> {
+    fn run_one(&mut self, order: &Order, class: &Class) -> Result<Outcome> {
         if !order.cache && order.params.is_empty() {
             return self.run_text(&order.sql, order.rows);
         }
@@ -205,14 +222,19 @@ impl Session {
             gather(statement, cancel, order.rows, false)
         };
         let mut done = run(&mut statement, self.cancel());
-        if was_kept && !self.transaction.is_open() && done.as_ref().is_err_and(is_stale) {
-            // Its table has changed under it: once more, as if it were new.
+        if was_kept && self.may_be_run_anew(class) && done.as_ref().is_err_and(is_stale) {
             statement = self.prepare_anew(&order.sql)?;
             done = run(&mut statement, self.cancel());
         }
         let outcome = self.outcome(done)?;
         self.keep(order, statement);
         Ok(outcome)
+    }
+
+    /// If its table has changed under it, it may be prepared and run once more, as if it were new: then nothing of it has
+    /// been done. A procedure can say the same of a statement of its own, after it has committed others.
+    fn may_be_run_anew(&self, class: &Class) -> bool {
+        !self.transaction.is_open() && !class.touches_session
     }
 
     /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
@@ -285,7 +307,7 @@ impl Session {
             statement.execute(cancel, None, &order.params)
         };
         let mut begun = run(&mut statement, self.cancel());
-        if was_kept && !self.transaction.is_open() && begun.as_ref().is_err_and(is_stale) {
+        if was_kept && self.may_be_run_anew(&class) && begun.as_ref().is_err_and(is_stale) {
             statement = self.prepare_anew(&order.sql)?;
             begun = run(&mut statement, self.cancel());
         }

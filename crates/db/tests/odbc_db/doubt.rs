@@ -20,6 +20,20 @@ async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_
     }
 }
 
+/// Without the database's dialect, its quotes hide what is between them.
+#[tokio::test]
+async fn a_begin_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
+    let source = postgres(|builder| builder.max(1)).await;
+    let db = source.db;
+    let hidden = "SELECT $$'$$; BEGIN; SELECT $$'$$";
+    db.exec(hidden, ()).await.unwrap();
+    quiet(&db).await;
+    let now = "SELECT CAST(now() AS TEXT)";
+    let earlier: String = db.query_as_one(now, ()).await.unwrap();
+    let later: String = db.query_as_one(now, ()).await.unwrap();
+    assert_ne!(earlier, later, "the clock of a transaction stands still");
+}
+
 #[tokio::test]
 async fn a_begin_in_a_text_belongs_to_its_coroutine_and_ends_with_it() {
     for source in sources(|builder| builder.max(2)).await {

@@ -155,6 +155,34 @@ async fn a_statement_that_was_kept_is_prepared_anew_when_its_table_has_changed()
     assert_eq!(db.query_one("SELECT * FROM t", ()).await.unwrap().len(), 2);
 }
 
+/// Its error reads like that of a statement whose table has changed, and comes when it has committed already.
+#[tokio::test]
+async fn a_procedure_that_fails_like_a_stale_statement_is_called_once() {
+    let source = postgres(|builder| builder.max(1).option("dialect", "postgres")).await;
+    let db = source.db;
+    db.exec("CREATE TABLE paid (n INTEGER)", ()).await.unwrap();
+    db.exec(
+        "CREATE PROCEDURE pay(n INTEGER) LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO paid VALUES (n); COMMIT; \
+         RAISE EXCEPTION 'not in this country' USING ERRCODE = '0A000'; END $$",
+        (),
+    )
+    .await
+    .unwrap();
+    let failed = cenote::scope(async {
+        let call = db.prepare("CALL pay(?)").await.unwrap();
+        let executed = call.exec((7,)).await.unwrap_err();
+        let streamed = call.stream((8,)).await.unwrap_err();
+        [executed, streamed]
+    })
+    .await;
+    for error in failed {
+        assert_eq!(error.sql_state(), Some("0A000"), "{error}");
+    }
+    let paid: Vec<i64> = db.query_as("SELECT n FROM paid", ()).await.unwrap();
+    assert_eq!(paid, [7, 8]);
+}
+
 #[tokio::test]
 async fn what_is_not_understood_has_an_sqlstate_a_code_and_the_databases_words() {
     for source in sources(|builder| builder.max(1)).await {
