@@ -7,7 +7,7 @@
 mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Executed, Kind, Result};
+use cenote::{DateTime, Db, Executed, Kind, Link, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -28,7 +28,9 @@ async fn make_leaky(db: &Db, name: &str) {
 async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written() {
     let db = own_tables(|builder| builder.max(1)).await;
     let schema: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
-    let names = ["own", "`count`", "`now`", "`in`", "`format`", "`$abs`"];
+    let names = [
+        "own", "`count`", "`now`", "`in`", "`format`", "`$abs`", "against", "than",
+    ];
     for name in names.into_iter().chain(["`1abs`", "any_value"]) {
         make_leaky(&db, name).await;
     }
@@ -48,6 +50,8 @@ async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written()
         "SELECT $abs(1)",
         "SELECT 1abs(1)",
         "SELECT any_value(1)",
+        "SELECT against(1)",
+        "SELECT than (1)",
         "CREATE TABLE made AS VALUES (own(1))",
         "CREATE TABLE made_otherwise (a INT) AS (VALUES (own(1)))",
         "INSERT INTO t (a) WITH w (a) AS (VALUES (own(1))) SELECT a FROM w",
@@ -259,6 +263,8 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
         "SET STATEMENT max_statement_time = 5 FOR COMMIT AND CHAIN",
         "SET STATEMENT max_statement_time = 5 FOR START TRANSACTION",
         "BEGIN NOT ATOMIC COMMIT AND CHAIN; END",
+        "/*!999999 SAVEPOINT a */ COMMIT AND CHAIN",
+        "SELECT 1; COMMIT AND CHAIN; SELECT 2",
         "CALL sly()",
     ] {
         let done = db
@@ -366,4 +372,71 @@ async fn a_text_that_touches_the_session_leaves_its_transaction_and_savepoints_a
     .unwrap();
     let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
     assert_eq!(all, [1]);
+}
+
+#[tokio::test]
+async fn a_savepoint_that_a_script_has_set_is_there_afterwards() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    cenote::scope(async {
+        db.exec("BEGIN", ()).await.unwrap();
+        let script = "INSERT INTO t VALUES (1); SAVEPOINT mine; INSERT INTO t VALUES (2)";
+        db.exec(script, ()).await.unwrap();
+        db.exec("ROLLBACK TO SAVEPOINT mine", ()).await.unwrap();
+        db.exec("COMMIT", ()).await.unwrap();
+    })
+    .await;
+    let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(all, [1]);
+}
+
+#[tokio::test]
+async fn a_savepoint_of_a_procedure_ends_with_it_and_the_transaction_goes_on() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let sql = "CREATE PROCEDURE careful () BEGIN SAVEPOINT its; INSERT INTO t VALUES (2); \
+               ROLLBACK TO SAVEPOINT its; INSERT INTO t VALUES (3); END";
+    db.exec(sql, ()).await.unwrap();
+    db.transaction(async || {
+        db.exec("INSERT INTO t VALUES (1)", ()).await?;
+        db.exec("CALL careful()", ()).await?;
+        let gone = db.exec("ROLLBACK TO SAVEPOINT its", ()).await;
+        assert_eq!(gone.unwrap_err().code(), Some(1305));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let all: Vec<i64> = db.query_as("SELECT n FROM t ORDER BY n", ()).await.unwrap();
+    assert_eq!(all, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_mode_in_which_sql_is_read_otherwise_is_set_in_the_dsn_or_not_at_all() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    for mode in ["NO_BACKSLASH_ESCAPES", "ansi"] {
+        db.set_default("sql_mode", mode);
+        let refused = db.exec("SELECT 1", ()).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Config, "{refused}");
+        assert!(refused.message().contains("in the DSN"), "{refused}");
+    }
+    db.set_default("sql_mode", "STRICT_ALL_TABLES");
+    let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
+    assert_eq!(mode, "STRICT_ALL_TABLES");
+}
+
+/// For the server, `\'` ends a string here.
+#[tokio::test]
+async fn what_hides_in_a_text_that_the_server_reads_otherwise_is_left_to_nobody() {
+    let db = own_tables(|builder| {
+        builder.max(1).on_connect(async |conn: &mut Link| {
+            conn.exec("SET sql_mode = 'NO_BACKSLASH_ESCAPES'").await
+        })
+    })
+    .await;
+    let hidden = r"SELECT '\', @leak := 1, '\'";
+    for _ in 0..2 {
+        db.exec(hidden, ()).await.unwrap();
+        let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+        assert_eq!(left, None);
+    }
 }

@@ -73,7 +73,11 @@ async fn a_setting_is_made_for_the_session_and_is_no_sql() {
     let mut client = Client::new().await;
     for (name, value, read) in [
         ("innodb_lock_wait_timeout", Value::Int(3), "3"),
-        ("sql_mode", Value::Text("ANSI_QUOTES".into()), "ANSI_QUOTES"),
+        (
+            "sql_mode",
+            Value::Text("NO_ZERO_DATE".into()),
+            "NO_ZERO_DATE",
+        ),
         ("autocommit", Value::Bool(false), "OFF"),
     ] {
         client.connection.set(name, &value).await.unwrap();

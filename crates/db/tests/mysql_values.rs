@@ -389,6 +389,15 @@ async fn rows_that_an_insert_returns_are_given_with_their_number() {
         .map(|row| row.get("id").unwrap())
         .collect();
     assert_eq!(ids, [1, 2]);
+    for comment in [
+        "/* trace */",
+        "-- trace\n",
+        "# trace\n",
+        "/*My*/ -- trace\n",
+    ] {
+        let sql = format!("{comment} INSERT INTO t (n) VALUES (7) RETURNING id");
+        assert_eq!(client.run(&sql, &[]).await.unwrap().affected, 1, "{sql}");
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Params, QueryResult, TextProtocol};
 
+use super::config::dialect;
 use super::connection::MysqlConnection;
 use super::decimal;
 use super::error;
@@ -159,21 +160,19 @@ impl MysqlConnection {
     /// Does what has to be done after a text that may have changed the session.
     pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
         self.forget_kept().await?;
-        let names_clock = sql
-            .as_bytes()
-            .windows(CLOCK.len())
-            .any(|part| part.eq_ignore_ascii_case(CLOCK));
-        if !names_clock || self.is_broken {
+        if self.is_broken || !(has_in_it(sql, "time_zone") || has_in_it(sql, "sql_mode")) {
             return Ok(());
         }
-        // What is a moment in one session's clock is none in another's.
         self.depart().await?;
         let asked = self
             .wire()?
-            .query_first("SELECT CAST(@@time_zone AS CHAR)")
+            .query_first("SELECT CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)")
             .await;
-        let zone: Option<String> = self.land(asked).await?;
-        self.is_utc = zone.is_some_and(|zone| is_utc(&zone));
+        let told: Option<(String, String)> = self.land(asked).await?;
+        let (zone, mode) = told.unwrap_or_default();
+        // What is a moment in one session's clock is none in another's.
+        self.is_utc = is_utc(&zone);
+        self.dialect = dialect(&mode);
         Ok(())
     }
 
@@ -455,20 +454,39 @@ impl MysqlConnection {
     }
 }
 
-/// The setting that has a session's clock.
-const CLOCK: &[u8] = b"time_zone";
-
 /// The server does not know the statement, or wants it prepared again.
 pub(super) fn is_stale(error: &Error) -> bool {
     const STALE: [i64; 3] = [1243, 1615, 2057];
     error.kind() == crate::Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
 }
 
+/// Looks for a name in a text, wherever it stands.
+fn has_in_it(sql: &str, name: &str) -> bool {
+    let mut parts = sql.as_bytes().windows(name.len());
+    parts.any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
+}
+
 /// It begins with a word that writes.
 fn writes(sql: &str) -> bool {
     const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
-    let word = sql.trim_start().as_bytes().first_chunk::<6>();
+    let word = behind_comments(sql).as_bytes().first_chunk::<6>();
     word.is_some_and(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known)))
+}
+
+/// A text from its first word on. Where something else stands there, such as a comment that is no
+/// comment for some servers, that is where it ends.
+fn behind_comments(mut sql: &str) -> &str {
+    loop {
+        sql = sql.trim_start();
+        let (comment, end) = match sql.as_bytes() {
+            [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => return sql,
+            [b'/', b'*', ..] => (&sql[2..], "*/"),
+            [b'-', b'-', space, ..] if space.is_ascii_whitespace() => (&sql[2..], "\n"),
+            [b'#', ..] => (&sql[1..], "\n"),
+            _ => return sql,
+        };
+        sql = comment.split_once(end).map_or("", |(_, rest)| rest);
+    }
 }
 
 impl<'l> Reading<'l> {

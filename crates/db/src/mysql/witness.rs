@@ -3,6 +3,9 @@
 //! A text can end it and open another, as a procedure can, and the server's flags are the same before and after. So
 //! a savepoint is set before such a text, as a witness. If it is gone afterwards, so is the transaction; then all is rolled
 //! back, so that nothing goes on as if it were the same one.
+//!
+//! To hear the witness is to release it, and with it go the savepoints that were set after it: those of a procedure end
+//! with the procedure.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as ClientError};
@@ -11,7 +14,9 @@ use super::connection::{MysqlConnection, status_of};
 use super::error;
 use super::settle::ask;
 use crate::Result;
-use crate::driver::Status;
+use crate::driver::{Dialect, Status};
+use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint};
+use crate::sql::{self, Scanned, Statements};
 
 const SET: &str = "SAVEPOINT `cenote witness`";
 const RELEASE: &str = "RELEASE SAVEPOINT `cenote witness`";
@@ -39,8 +44,13 @@ impl MysqlConnection {
     }
 
     fn may_end_unseen(&self, sql: &str) -> bool {
-        let plan = crate::sql::plan(self.facts.dialect, sql);
-        plan.is_ok_and(|plan| plan.class.touches_session && plan.class.transaction.is_none())
+        let dialect = self.facts.dialect;
+        sql::plan(dialect, sql).is_ok_and(|plan| {
+            let class = &plan.class;
+            class.touches_session
+                && class.transaction.is_none()
+                && !(class.statements == Statements::Several && is_plain_script(dialect, sql))
+        })
     }
 
     /// Hears the witness that was set before a text that has been run: there is no transaction any more if it is not
@@ -72,6 +82,21 @@ impl MysqlConnection {
             }
         }
     }
+}
+
+/// A script of statements that are all known, and that end no transaction, or leave none behind. Whatever stands in a
+/// comment may be a statement too, for one server or the other.
+fn is_plain_script(dialect: &'static Dialect, script: &str) -> bool {
+    let is_plain = |statement: &&str| {
+        sql::scan(dialect, statement).is_ok_and(|Scanned { class, .. }| {
+            !class.touches_session
+                && matches!(
+                    class.transaction,
+                    None | Some(Savepoint | Release | RollbackTo)
+                )
+        })
+    };
+    !script.contains("/*") && sql::split(dialect, script).iter().all(is_plain)
 }
 
 /// Hears the witness; gives the transaction's status.

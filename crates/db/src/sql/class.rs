@@ -115,7 +115,9 @@ impl<'a> Classifier<'a> {
                 || executable_comment
                 || alone.is_some_and(|verdict| verdict.touches_session),
             only_session: alone.is_some_and(|verdict| verdict.only_session),
-            transaction: alone.and_then(|verdict| verdict.transaction),
+            transaction: alone
+                .filter(|_| !executable_comment)
+                .and_then(|verdict| verdict.transaction),
             contains_transaction_control: self.contains_transaction_control,
             reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
         }

@@ -4,6 +4,9 @@
 //! variable. So it counts as harmless only if it is on this list, of what MySQL 8.0 and MariaDB 10.11 both have:
 //! a name that one of them does not know is an application's own function there. What else is left out on purpose
 //! stands in [`session`](super::session).
+//!
+//! MariaDB lets an application have functions of its own called `json_table` and `lateral`, and `point` and its like with other
+//! numbers of arguments than the server's. Those are not told apart.
 
 /// Whether a name with a parenthesis behind it is a function of MySQL's that leaves the session alone, or
 /// no function at all.
@@ -98,13 +101,13 @@ static FUNCTIONS: &[&str] = &[
 /// What a parenthesis can stand behind without being a call: words of the language, and types.
 #[rustfmt::skip]
 static WORDS: &[&str] = &[
-    "against", "all", "and", "any", "as", "between", "bigint", "binary", "by", "case", "cast",
+    "all", "and", "any", "as", "between", "bigint", "binary", "by", "case", "cast",
     "cross", "datetime", "decimal", "distinct", "div", "double", "else", "except",
     "exists", "float", "for", "force", "from", "group", "having", "ignore", "in", "index",
     "inner", "int", "integer", "intersect", "into", "is", "join", "key", "lateral", "like",
     "limit", "match", "nchar", "not", "numeric", "offset", "on", "or", "order", "outer", "over",
     "partition", "precision", "recursive", "regexp", "returning", "rlike", "row", "rows",
-    "select", "set", "signed", "some", "sounds", "straight_join", "than", "then", "union",
+    "select", "set", "signed", "some", "sounds", "straight_join", "then", "union",
     "unsigned", "update", "use", "using", "varbinary", "varchar", "when", "where", "window",
     "with", "xor",
 ];

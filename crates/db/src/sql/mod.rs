@@ -41,7 +41,7 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
-#[cfg(feature = "odbc")]
+#[cfg(any(feature = "mysql", feature = "odbc"))]
 mod split;
 mod statement;
 mod verdict;
@@ -55,5 +55,5 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::{Plan, plan};
 pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
-#[cfg(feature = "odbc")]
+#[cfg(any(feature = "mysql", feature = "odbc"))]
 pub(crate) use split::split;

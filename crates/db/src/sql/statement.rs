@@ -79,6 +79,8 @@ enum Behind {
     Table,
     /// The point behind a schema.
     Schema,
+    /// A closing parenthesis, behind which there can be no call.
+    Closed,
     Other,
 }
 
@@ -340,7 +342,9 @@ impl<'a> Statement<'a> {
         notes.name_is_last = true;
         notes.name_behind = notes.behind;
         notes.behind = match (notes.behind, keyword) {
-            (Behind::Other, Some(Keyword::Into | Keyword::With)) => Behind::TableIsNext,
+            (Behind::Other | Behind::Closed, Some(Keyword::Into | Keyword::With)) => {
+                Behind::TableIsNext
+            }
             (Behind::TableIsNext, None) if word.eq_ignore_ascii_case(b"recursive") => {
                 Behind::TableIsNext
             }
@@ -393,6 +397,7 @@ impl<'a> Statement<'a> {
         self.notes.behind = match (token.symbol, self.notes.behind) {
             (b'.', Behind::Table) => Behind::TableIsNext,
             (b'.', _) => Behind::Schema,
+            (b')', _) => Behind::Closed,
             _ => Behind::Other,
         };
     }
@@ -458,6 +463,9 @@ impl<'a> Statement<'a> {
         let is_plain = notes.name.kind == Kind::Word
             && notes.name_behind != Behind::Schema
             && !before.is_some_and(continues_word);
+        if is_plain && notes.name_behind == Behind::Closed && is_one_of(name, &["against"]) {
+            return false;
+        }
         let is_apart = start + notes.name.len != parenthesis;
         !is_plain || is_apart && must_touch_parenthesis(name) || !is_harmless_in_mysql(name)
     }
