@@ -174,6 +174,9 @@ async fn certificates_are_checked_as_sslmode_says() {
             format!("sslmode=require;sslrootcert={stranger}"),
             false,
         ),
+        // To name a certificate is to ask for it.
+        (&by_name, format!("sslrootcert={ca}"), true),
+        (&by_name, format!("sslrootcert={stranger}"), false),
         // The certificate is for the name, and not for the address.
         (
             &dsn(),

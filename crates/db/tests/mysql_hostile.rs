@@ -7,7 +7,7 @@
 mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Executed, Kind, Link, Result};
+use cenote::{DateTime, Db, Executed, Kind, Link, ResetPolicy, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -439,4 +439,15 @@ async fn what_hides_in_a_text_that_the_server_reads_otherwise_is_left_to_nobody(
         let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
         assert_eq!(left, None);
     }
+}
+
+#[tokio::test]
+async fn what_a_trigger_does_to_the_session_goes_with_a_reset_after_every_use() {
+    let db = own_tables(|builder| builder.max(1).reset(ResetPolicy::Always)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let sql = "CREATE TRIGGER leaky AFTER INSERT ON t FOR EACH ROW SET @leak = new.n";
+    db.exec(sql, ()).await.unwrap();
+    db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
+    let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+    assert_eq!(left, None);
 }

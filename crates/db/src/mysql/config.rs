@@ -248,8 +248,13 @@ fn read_tls(reader: &mut OptionReader<'_>) -> Result<Tls> {
         (Some(_), None) => return Err(reader.error("sslcert", "needs sslkey beside it")),
         (None, Some(_)) => return Err(reader.error("sslkey", "needs sslcert beside it")),
     };
+    // Whoever says whom to trust does not want to go on in the clear where that fails.
+    let usual = match roots {
+        Some(_) => SslMode::Require,
+        None => SslMode::Prefer,
+    };
     Ok(Tls {
-        mode: mode.unwrap_or(SslMode::Prefer),
+        mode: mode.unwrap_or(usual),
         roots: roots.map(PathBuf::from),
         identity,
     })

@@ -115,12 +115,18 @@ impl MysqlConnection {
         was_idle: bool,
         wrong: Error,
     ) -> Result<Outcome> {
-        if let Some(statement) = self.cache.remove(request.sql) {
-            self.close_statement(statement).await?;
-        }
+        self.forget_stale(request.sql).await?;
         match was_idle {
             true => self.execute_once(request).await,
             false => Err(wrong),
+        }
+    }
+
+    /// The server may still have it, and only want it prepared again.
+    pub(super) async fn forget_stale(&mut self, sql: &str) -> Result<()> {
+        match self.cache.remove(sql) {
+            Some(statement) => self.close_statement(statement).await,
+            None => Ok(()),
         }
     }
 

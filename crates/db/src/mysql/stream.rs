@@ -89,9 +89,12 @@ impl MysqlConnection {
         let kept = self.cache.get(request.sql);
         let was_kept = kept.is_some();
         let started = match self.start(&request, kept).await {
-            Err(wrong) if was_kept && was_idle && is_stale(&wrong) => {
-                self.cache.remove(request.sql);
-                self.start(&request, None).await
+            Err(wrong) if was_kept && is_stale(&wrong) => {
+                self.forget_stale(request.sql).await?;
+                match was_idle {
+                    true => self.start(&request, None).await,
+                    false => Err(wrong),
+                }
             }
             done => done,
         };
