@@ -281,6 +281,7 @@ async fn a_statement_is_prepared_once_and_the_one_unused_for_longest_goes_first(
     assert_eq!(client.own().kept_statements(), 2);
 }
 
+/// C-010, C-017
 #[tokio::test]
 async fn a_statement_that_is_not_kept_leaves_nothing_on_the_server() {
     let mut client = Client::with_cache(&dsn(), 0).await;

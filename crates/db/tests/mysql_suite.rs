@@ -20,6 +20,10 @@ async fn subject(dsn: &str) -> Subject {
     subject
         .sql(|sql| {
             sql.endless = Some("SELECT SLEEP(3600)".into());
+            sql.numbered = Some([
+                "CREATE TABLE numbered (id INT AUTO_INCREMENT PRIMARY KEY, name TEXT)".into(),
+                "INSERT INTO numbered (name) VALUES ('a')".into(),
+            ]);
             sql.types.uint = Some("BIGINT UNSIGNED".into());
             sql.types.text = Some("MEDIUMTEXT".into());
             sql.types.bytes = Some("MEDIUMBLOB".into());

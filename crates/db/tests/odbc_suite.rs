@@ -28,6 +28,10 @@ mod sqlite {
             .keep(folder)
             .sql(|sql| {
                 sql.endless = Some(ENDLESS.into());
+                sql.numbered = Some([
+                    "CREATE TABLE numbered (id INTEGER PRIMARY KEY, name TEXT)".into(),
+                    "INSERT INTO numbered (name) VALUES ('a')".into(),
+                ]);
                 sql.types.uint = None;
                 sql.types.decimal = Some("TEXT".into());
                 sql.types.time = Some("TEXT".into());

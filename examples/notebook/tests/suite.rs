@@ -18,6 +18,7 @@ async fn make() -> Subject {
             sql.syntax_error = Some("GARBAGE".into());
             sql.undefined_table = None;
             sql.add_column = None;
+            sql.numbered = None;
             sql.temporary_table = Some(["REMEMBER milk", "RECALL"].map(str::to_owned));
             sql.endless = Some("WAIT".into());
             sql.types = Types::none();

@@ -76,6 +76,8 @@ async fn a_task_may_end_in_a_transaction_while_the_handle_goes() -> Result<()> {
 async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
     let db = shop_with(|builder| builder.min(2).max(4)).await;
     db.set_default("autocommit", 0);
+    let on: i64 = db.query_as_one("SELECT @@autocommit", ()).await?;
+    assert_eq!(on, 0, "read back from the handle");
     let all = [
         db.connection().await?,
         db.connection().await?,

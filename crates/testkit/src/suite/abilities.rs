@@ -53,14 +53,18 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
     );
     add(
         "uncommitted rows are hidden from others, who need not wait",
-        yes_or_no(subject.can(Lack::Isolation)),
+        yes_or_no(is_hidden(&mut client).await),
     );
     add("`BEGIN` as a text", control(subject).await.to_owned());
     add("a touched session", touched(subject).await.to_owned());
     add("a dropped call", dropped(subject).await.to_owned());
     add(
         "scripts of several statements",
-        yes_or_no(subject.can(Lack::Scripts)),
+        yes_or_no(runs_scripts(subject).await),
+    );
+    add(
+        "the number that a new row gets (`last_insert_id`)",
+        number(subject).await.to_owned(),
     );
     add("a wrong statement", wrong(subject).await.to_owned());
     add("`Db::set_default`", setting(subject).await.to_owned());
@@ -70,8 +74,8 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
     found
 }
 
-/// Compares the table of a page with what a driver really does. The table is in Markdown, with a row
-/// for every [`Ability`] and a column of this name.
+/// Compares the table of a page with what a driver really does. The table is in Markdown, with a column of this name and
+/// a row for every [`Ability`], and for nothing else.
 ///
 /// # Cancel safety
 ///
@@ -82,15 +86,25 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
 /// If they differ, with the cells as they should be.
 pub async fn check_table(subject: &Subject, page: &str, column: &str) {
     let found = abilities(subject).await;
-    let table: Vec<Vec<&str>> = page.lines().filter_map(cells).collect();
-    let headed = |row: &&Vec<&str>| row.contains(&column);
-    let place = table.iter().find(headed).and_then(|head| {
-        let place = head.iter().position(|cell| *cell == column);
-        place.filter(|place| *place > 0)
+    let lines: Vec<Option<Vec<&str>>> = page.lines().map(cells).collect();
+    let place_in = |head: &Vec<&str>| head.iter().skip(1).position(|cell| *cell == column);
+    let found_at = lines.iter().enumerate().find_map(|(line, head)| {
+        let place = place_in(head.as_ref()?)? + 1;
+        Some((line, place))
     });
-    let place = place.unwrap_or_else(|| panic!("the page has no column {column}"));
+    let (line, place) = found_at.unwrap_or_else(|| panic!("the page has no column {column}"));
+    // Behind its head and the line below that.
+    let rows: Vec<_> = lines[line..]
+        .iter()
+        .skip(2)
+        .map_while(Option::as_ref)
+        .collect();
+    for row in &rows {
+        let is_known = found.iter().any(|ability| ability.about == row[0]);
+        assert!(is_known, "the page has a row that nobody tries: {}", row[0]);
+    }
     let told = |about: &str| {
-        let row = table.iter().find(|row| row.first() == Some(&about));
+        let row = rows.iter().find(|row| row[0] == about);
         row.and_then(|row| row.get(place)).copied()
     };
     let differs = found
@@ -179,6 +193,38 @@ async fn error_in_transaction(client: &mut Client<'_>) -> &'static str {
     match status {
         Status::InTransaction => "leaves it open",
         _ => "fails it; a savepoint heals",
+    }
+}
+
+/// Whether others read what was there before. Where they would wait for long, they are not tried.
+async fn is_hidden(client: &mut Client<'_>) -> bool {
+    let subject = client.subject;
+    if !subject.can(Lack::Isolation) {
+        return false;
+    }
+    let mut other = Client::another(subject).await;
+    client.begin().await;
+    client.add(1).await;
+    let seen = other.ids().await;
+    client.roll_back().await;
+    seen.is_empty()
+}
+
+async fn runs_scripts(subject: &Subject) -> bool {
+    let mut client = Client::another(subject).await;
+    let seven = &*subject.sql.seven;
+    client.script(&[seven, seven]).await.is_ok()
+}
+
+async fn number(subject: &Subject) -> &'static str {
+    let Some([create, insert]) = &subject.sql.numbered else {
+        return "not tried";
+    };
+    let mut client = Client::another(subject).await;
+    client.must(create).await;
+    match client.must(insert).await.last_insert_id {
+        Some(_) => "is told",
+        None => "is asked for, as by RETURNING",
     }
 }
 
@@ -316,6 +362,13 @@ mod tests {
             _ => ability.answer.clone(),
         })
         .await;
+        check_table(&fake(), &page, "Fake").await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "a row that nobody tries: it flies")]
+    async fn a_row_that_is_about_nothing_is_told() {
+        let page = page(|ability| ability.answer.clone()).await + "| it flies | yes |\n";
         check_table(&fake(), &page, "Fake").await;
     }
 

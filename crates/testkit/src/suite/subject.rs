@@ -81,6 +81,8 @@ pub struct Sql {
     pub add_column: Option<String>,
     /// Creates a table that goes with the session, and a query that fails without it.
     pub temporary_table: Option<[String; 2]>,
+    /// Creates a table whose rows the database numbers, and adds a row to it.
+    pub numbered: Option<[String; 2]>,
     /// Runs until it is cancelled. Default: there is none.
     pub endless: Option<String>,
     /// The types of columns.
@@ -134,6 +136,11 @@ impl Default for Sql {
             temporary_table: Some([
                 own("CREATE TEMPORARY TABLE cenote_scratch (id INTEGER)"),
                 own("SELECT * FROM cenote_scratch"),
+            ]),
+            numbered: Some([
+                own("CREATE TABLE cenote_numbered \
+                     (id INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name VARCHAR(100))"),
+                own("INSERT INTO cenote_numbered (name) VALUES ('a')"),
             ]),
             endless: None,
             types: Types::default(),
