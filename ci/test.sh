@@ -217,7 +217,7 @@ check_loom() {
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
 need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer mariadbd=mariadb-server \
     openssl=openssl
-need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql
+need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql odbc/libmaodbc.so=odbc-mariadb
 need gcc=gcc g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev
 # A path and not an address: the tests kill their servers and start them again.
 CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"

@@ -1,5 +1,5 @@
-//! The ODBC driver keeps every promise that the suite asks of a driver: with SQLite's ODBC driver and
-//! with PostgreSQL's.
+//! The ODBC driver keeps every promise that the suite asks of a driver: with SQLite's ODBC driver,
+//! PostgreSQL's and MariaDB's.
 #![cfg(feature = "odbc")]
 
 mod odbc_support;
@@ -7,7 +7,7 @@ mod odbc_support;
 use cenote::odbc::Odbc;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
-use self::odbc_support::{own_schema, postgres_dsn, sqlite_dsn};
+use self::odbc_support::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
 /// What users are told of it.
 const TABLE: &str = include_str!("../docs/drivers.md");
@@ -78,5 +78,41 @@ mod postgres {
     #[tokio::test]
     async fn the_table_of_drivers_is_right() {
         check_table(&make().await, TABLE, "ODBC: PostgreSQL").await;
+    }
+}
+
+mod mariadb {
+    use super::*;
+
+    /// Its driver prepares nothing before it runs it. A moment with its zone is text for it.
+    async fn make() -> Subject {
+        let dsn = own_database(&mariadb_dsn()).await;
+        let subject = Subject::new(Odbc::new(), &dsn).expect("the DSN is right");
+        subject
+            .sql(|sql| {
+                sql.endless = Some("SELECT SLEEP(3600)".into());
+                sql.numbered = Some([
+                    "CREATE TABLE numbered (id INT AUTO_INCREMENT PRIMARY KEY, name TEXT)".into(),
+                    "INSERT INTO numbered (name) VALUES ('a')".into(),
+                ]);
+                sql.types.uint = Some("BIGINT UNSIGNED".into());
+                sql.types.text = Some("MEDIUMTEXT".into());
+                sql.types.bytes = Some("MEDIUMBLOB".into());
+                sql.types.date_time = Some("DATETIME(6)".into());
+                sql.types.timestamp = Some("TEXT".into());
+                sql.types.uuid = Some("UUID".into());
+                sql.types.json = Some("JSON".into());
+            })
+            .lacks(Lack::Control)
+            .lacks(Lack::EarlyErrors)
+            .unreachable("odbc:DSN=no_such_data_source")
+            .expect("the DSN is right")
+    }
+
+    cenote_testkit::driver_suite!(make);
+
+    #[tokio::test]
+    async fn the_table_of_drivers_is_right() {
+        check_table(&make().await, TABLE, "ODBC: MariaDB").await;
     }
 }

@@ -222,7 +222,9 @@ impl Session {
             gather(statement, cancel, order.rows, false)
         };
         let mut done = run(&mut statement, self.cancel());
-        if was_kept && self.may_be_run_anew(class) && done.as_ref().is_err_and(is_stale) {
+        if was_kept && self.is_stale(class, &done) {
+            // Rows of it may still be on their way.
+            drop(statement);
             statement = self.prepare_anew(&order.sql)?;
             done = run(&mut statement, self.cancel());
         }
@@ -231,10 +233,23 @@ impl Session {
         Ok(outcome)
     }
 
-    /// If its table has changed under it, it may be prepared and run once more, as if it were new: then nothing of it has
-    /// been done. A procedure can say the same of a statement of its own, after it has committed others.
-    fn may_be_run_anew(&self, class: &Class) -> bool {
-        !self.transaction.is_open() && !class.touches_session
+    /// Its table has changed under it and nothing of it has been done, so that it may be prepared and run once more, as if
+    /// it were new. A procedure can say the same of a statement of its own, after it has committed others.
+    fn is_stale<T>(&self, class: &Class, done: &Result<T, OdbcError>) -> bool {
+        let Err(OdbcError::Diagnostics { record, .. }) = done else {
+            return false;
+        };
+        let never_ran = match (record.state.as_str(), self.can.vendor) {
+            ("0A000" | "26000", _) => true,
+            (_, Vendor::Mysql) => match record.native_error {
+                1243 | 1615 => true,
+                // Found by the driver in the rows.
+                2057 => class.reads_only,
+                _ => false,
+            },
+            _ => false,
+        };
+        never_ran && !self.transaction.is_open() && !class.touches_session
     }
 
     /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
@@ -307,7 +322,8 @@ impl Session {
             statement.execute(cancel, None, &order.params)
         };
         let mut begun = run(&mut statement, self.cancel());
-        if was_kept && self.may_be_run_anew(&class) && begun.as_ref().is_err_and(is_stale) {
+        if was_kept && self.is_stale(&class, &begun) {
+            drop(statement);
             statement = self.prepare_anew(&order.sql)?;
             begun = run(&mut statement, self.cancel());
         }
@@ -434,14 +450,6 @@ fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
             Err(Error::new(Kind::Parameters, message))
         }
         _ => Ok(()),
-    }
-}
-
-/// What a statement was prepared for is not there any more in this form.
-fn is_stale(error: &OdbcError) -> bool {
-    match error {
-        OdbcError::Diagnostics { record, .. } => matches!(record.state.as_str(), "0A000" | "26000"),
-        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use cenote::{Db, Error, Isolation, Kind, Result, TransactionOptions};
 
 use super::sources::{own_schema, postgres_dsn};
-use super::{postgres, quiet, sources};
+use super::{mariadb, postgres, quiet, sources};
 
 #[tokio::test]
 async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_behind() {
@@ -32,6 +32,34 @@ async fn a_begin_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
     let earlier: String = db.query_as_one(now, ()).await.unwrap();
     let later: String = db.query_as_one(now, ()).await.unwrap();
     assert_ne!(earlier, later, "the clock of a transaction stands still");
+}
+
+/// For MariaDB, `\\'` ends no string.
+#[tokio::test]
+async fn a_set_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
+    let db = mariadb(|builder| builder.max(1)).await;
+    let hidden = r"SELECT '\''; SET @leak = 1; SELECT '\''";
+    db.exec(hidden, ()).await.unwrap();
+    let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+    assert_eq!(left, None);
+}
+
+#[tokio::test]
+async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_outside() {
+    let db = mariadb(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
+    let ended = db
+        .transaction(async || {
+            db.exec("INSERT INTO t VALUES (1)", ()).await?;
+            let _ = db.exec("CREATE TABLE u (n INTEGER)", ()).await;
+            let after = db.exec("INSERT INTO t VALUES (2)", ()).await;
+            assert_eq!(after.unwrap_err().kind(), Kind::TransactionLost);
+            Ok(())
+        })
+        .await;
+    assert_eq!(ended.unwrap_err().kind(), Kind::TransactionLost);
+    let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(rows, [1], "the CREATE has committed it");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ mod statements;
 use cenote::{Builder, Db};
 use tempfile::TempDir;
 
-use self::sources::{own_schema, postgres_dsn, sqlite_dsn};
+use self::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
 /// A database of its own, and what has to live as long.
 pub(crate) struct Source {
@@ -42,6 +42,12 @@ pub(crate) async fn postgres(describe: impl Fn(Builder) -> Builder) -> Source {
         is_sqlite: false,
         _folder: None,
     }
+}
+
+/// One whose statements can commit by themselves.
+pub(crate) async fn mariadb(describe: impl Fn(Builder) -> Builder) -> Db {
+    let dsn = own_database(&mariadb_dsn()).await;
+    describe(Db::builder(&dsn)).open().await.unwrap()
 }
 
 /// Waits until all connections are back or gone.

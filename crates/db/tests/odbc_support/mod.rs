@@ -1,5 +1,5 @@
-//! Where the tests find their ODBC sources: SQLite's driver with a file, and PostgreSQL's with the
-//! server of `ci/postgres.sh`.
+//! Where the tests find their ODBC sources: SQLite's driver with a file, PostgreSQL's and MariaDB's with the
+//! servers of `ci/postgres.sh` and `ci/mariadb.sh`.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ pub(crate) fn library(name: &str) -> PathBuf {
         .map(|folder| folder.join(name));
     found.find(|path| path.exists()).unwrap_or_else(|| {
         panic!(
-            "{name} is not there: run ci/test.sh, or apt-get install libsqliteodbc odbc-postgresql"
+            "{name} is not there: run ci/test.sh, or \
+             apt-get install libsqliteodbc odbc-postgresql odbc-mariadb"
         )
     })
 }
@@ -66,20 +67,51 @@ const POSTGRES_OPTIONS: &str = "BoolsAsChar=0;ByteaAsLongVarBinary=1";
 /// What the script that starts the servers says.
 pub(crate) fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
-        panic!("{name} is not set: run ci/test.sh, or ci/postgres.sh run -- cargo test …")
+        panic!(
+            "{name} is not set: run ci/test.sh, or \
+             ci/postgres.sh run -- ci/mariadb.sh run -- cargo test …"
+        )
     })
 }
 
 /// A DSN whose connections see an empty schema of their own.
 pub(crate) async fn own_schema(dsn: &str) -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: it only has to be unique.
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let schema = format!("cenote_odbc_{}_{n}", std::process::id());
+    let schema = unique_name();
     let mut client = Client::open(dsn).await;
     client.must(&format!("CREATE SCHEMA {schema}")).await;
     client.close().await;
     format!("{dsn};ConnSettings={{SET search_path TO {schema}}}")
+}
+
+/// The test server, by MariaDB's ODBC driver. The option lets it run scripts.
+pub(crate) fn mariadb_dsn() -> String {
+    let native = variable("CENOTE_TEST_MARIADB");
+    let native = Dsn::parse(&native).expect("the script says where the server is");
+    let port = native.option("port").expect("it is in the DSN");
+    let credentials = native.credentials();
+    let password = credentials.password.expect("it is in the DSN");
+    format!(
+        "odbc:Driver={};Server=127.0.0.1;Port={port};UID={};PWD={};CHARSET=utf8mb4;OPTION=67108864",
+        library("libmaodbc.so").display(),
+        credentials.user.expect("it is in the DSN"),
+        password.expose()
+    )
+}
+
+/// A DSN whose connections see an empty database of their own.
+pub(crate) async fn own_database(dsn: &str) -> String {
+    let name = unique_name();
+    let mut client = Client::open(dsn).await;
+    client.must(&format!("CREATE DATABASE {name}")).await;
+    client.close().await;
+    format!("{dsn};Database={name}")
+}
+
+fn unique_name() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: it only has to be unique.
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("cenote_odbc_{}_{n}", std::process::id())
 }
 
 /// A connection, with what the tests do to it. What must not fail panics.
