@@ -279,6 +279,25 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
     }
 }
 
+/// Where nothing commits by itself, the next statement opens another transaction.
+#[tokio::test]
+async fn a_create_in_a_script_that_commits_is_noticed_without_autocommit_too() {
+    let db = own_tables(|builder| builder.max(2)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    db.set_default("autocommit", 0);
+    let done = db
+        .transaction(async || {
+            let script = "INSERT INTO t VALUES (1); CREATE TABLE u (n INT); SELECT n FROM t";
+            let _ = db.exec(script, ()).await;
+            db.exec("INSERT INTO t VALUES (2)", ()).await
+        })
+        .await;
+    assert_eq!(done.unwrap_err().kind(), Kind::TransactionLost);
+    db.set_default("autocommit", 1);
+    let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(all, [1]);
+}
+
 #[tokio::test]
 async fn a_prepared_call_that_opens_another_transaction_is_noticed() {
     let db = own_tables(|builder| builder.max(2)).await;
@@ -374,20 +393,30 @@ async fn a_text_that_touches_the_session_leaves_its_transaction_and_savepoints_a
     assert_eq!(all, [1]);
 }
 
+/// What such texts do to it is seen in the server's flags alone.
 #[tokio::test]
-async fn a_savepoint_that_a_script_has_set_is_there_afterwards() {
+async fn savepoints_in_a_transaction_of_texts_are_left_as_they_are() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let sql = "CREATE PROCEDURE careful () BEGIN SAVEPOINT its; INSERT INTO t VALUES (3); END";
+    db.exec(sql, ()).await.unwrap();
     cenote::scope(async {
-        db.exec("BEGIN", ()).await.unwrap();
-        let script = "INSERT INTO t VALUES (1); SAVEPOINT mine; INSERT INTO t VALUES (2)";
-        db.exec(script, ()).await.unwrap();
-        db.exec("ROLLBACK TO SAVEPOINT mine", ()).await.unwrap();
-        db.exec("COMMIT", ()).await.unwrap();
+        for text in [
+            "BEGIN",
+            "INSERT INTO t VALUES (1); SAVEPOINT mine; INSERT INTO t VALUES (2)",
+            "SET @x = 1; /* back */ ROLLBACK TO SAVEPOINT mine",
+            "CALL careful()",
+            "ROLLBACK TO SAVEPOINT its",
+            "INSERT INTO t VALUES (4)",
+            "COMMIT",
+        ] {
+            let ran = db.exec(text, ()).await;
+            ran.unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
     })
     .await;
-    let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
-    assert_eq!(all, [1]);
+    let all: Vec<i64> = db.query_as("SELECT n FROM t ORDER BY n", ()).await.unwrap();
+    assert_eq!(all, [1, 4]);
 }
 
 #[tokio::test]
@@ -410,35 +439,39 @@ async fn a_savepoint_of_a_procedure_ends_with_it_and_the_transaction_goes_on() {
     assert_eq!(all, [1, 3]);
 }
 
+/// Whatever was read in a text after that would not be what the server reads in it.
 #[tokio::test]
 async fn a_mode_in_which_sql_is_read_otherwise_is_set_in_the_dsn_or_not_at_all() {
+    let refused = |done: Result<Executed>| {
+        let error = done.unwrap_err();
+        assert_eq!(error.kind(), Kind::Config, "{error}");
+        assert!(error.message().contains("Set it in the DSN"), "{error}");
+    };
     let db = own_tables(|builder| builder.max(1)).await;
+    let usual: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
+    cenote::scope(async {
+        db.exec("SET @x = 1", ()).await.unwrap();
+        refused(db.exec("SET sql_mode = 'NO_BACKSLASH_ESCAPES'", ()).await);
+        let state: String = db
+            .query_as_one("SELECT CONCAT(@x, @@sql_mode)", ())
+            .await
+            .unwrap();
+        assert_eq!(state, format!("1{usual}"), "it goes on as before");
+    })
+    .await;
     for mode in ["NO_BACKSLASH_ESCAPES", "ansi"] {
         db.set_default("sql_mode", mode);
-        let refused = db.exec("SELECT 1", ()).await.unwrap_err();
-        assert_eq!(refused.kind(), Kind::Config, "{refused}");
-        assert!(refused.message().contains("in the DSN"), "{refused}");
+        refused(db.exec("SELECT 1", ()).await);
     }
     db.set_default("sql_mode", "STRICT_ALL_TABLES");
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
     assert_eq!(mode, "STRICT_ALL_TABLES");
-}
 
-/// For the server, `\'` ends a string here.
-#[tokio::test]
-async fn what_hides_in_a_text_that_the_server_reads_otherwise_is_left_to_nobody() {
-    let db = own_tables(|builder| {
-        builder.max(1).on_connect(async |conn: &mut Link| {
-            conn.exec("SET sql_mode = 'NO_BACKSLASH_ESCAPES'").await
-        })
-    })
-    .await;
-    let hidden = r"SELECT '\', @leak := 1, '\'";
-    for _ in 0..2 {
-        db.exec(hidden, ()).await.unwrap();
-        let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
-        assert_eq!(left, None);
-    }
+    let db = Db::builder(&servers::dsn()).on_connect(async |conn: &mut Link| {
+        conn.exec("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")
+            .await
+    });
+    refused(db.open().await.unwrap().exec("SELECT 1", ()).await);
 }
 
 #[tokio::test]

@@ -17,11 +17,11 @@ use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
 use super::wire::Wire;
+use crate::Result;
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Dialect, Outcome, Param, Prepared,
-    Request, Reset, Savepoint, Status, Value, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
+    Reset, Savepoint, Status, Value, boxed_in_place,
 };
-use crate::{Error, Kind, Result};
 
 /// An open connection to a MySQL or MariaDB server.
 ///
@@ -35,6 +35,8 @@ pub struct MysqlConnection {
     pub(super) id: u32,
     /// As the server last said.
     pub(super) status: Status,
+    /// If there is a transaction, it was not begun by the text of a statement.
+    pub(super) is_ours: bool,
     /// Set before each call and cleared when it has been answered. Found set, a call was dropped, and what
     /// comes next on the wire is that call's answer: see [`settle`](super::settle).
     pub(super) in_flight: bool,
@@ -48,8 +50,6 @@ pub struct MysqlConnection {
     pub(super) session: Arc<Session>,
     /// What the session was when it was new.
     pub(super) facts: Facts,
-    /// How the session reads SQL by now.
-    pub(super) dialect: &'static Dialect,
     /// Its clock is in UTC: a TIMESTAMP is a moment.
     pub(super) is_utc: bool,
     /// Where its number means something.
@@ -71,6 +71,7 @@ impl MysqlConnection {
             options: wire.opts().clone(),
             id: wire.id(),
             status: status_of(&wire).unwrap_or(Status::Unknown),
+            is_ours: false,
             wire: Some(wire),
             in_flight: false,
             is_unproven: false,
@@ -80,7 +81,6 @@ impl MysqlConnection {
             cache: Cache::new(statement_cache),
             is_utc: session.is_utc,
             session: Arc::clone(session),
-            dialect: facts.dialect,
             facts,
             running,
             warnings: 0,
@@ -197,11 +197,6 @@ impl Connection for MysqlConnection {
         }
     }
 
-    /// Under another `sql_mode`, what was read in a text is not what the server has read in it.
-    fn session_changed(&self) -> bool {
-        !std::ptr::eq(self.dialect, self.facts.dialect)
-    }
-
     fn warnings(&self) -> u64 {
         self.warnings
     }
@@ -238,15 +233,7 @@ impl Connection for MysqlConnection {
             let name = param::setting_name(name)?;
             let sql = format!("SET SESSION {name} = {}", param::literal(name, value)?);
             self.command(&sql).await?;
-            self.note_touch(&sql).await?;
-            if self.session_changed() {
-                let message = format!(
-                    "{name} cannot be set to this here, because it makes the server read quotes or \
-                     backslashes otherwise than it is told in the DSN: set it there"
-                );
-                return Err(Error::new(Kind::Config, message));
-            }
-            Ok(())
+            self.note_touch(&sql).await
         })
     }
 

@@ -18,7 +18,7 @@ use super::session::is_utc;
 use super::statement::Statement;
 use super::types::Layout;
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// What came of a statement, besides what the connection keeps of it.
 #[derive(Debug, Default)]
@@ -140,6 +140,9 @@ impl MysqlConnection {
 
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
+        if self.status == Status::Idle {
+            self.is_ours = false;
+        }
         let reading = Reading::of(request, None, self.is_utc);
         self.depart().await?;
         let mut gathered = Gathered::default();
@@ -178,8 +181,18 @@ impl MysqlConnection {
         let (zone, mode) = told.unwrap_or_default();
         // What is a moment in one session's clock is none in another's.
         self.is_utc = is_utc(&zone);
-        self.dialect = dialect(&mode);
-        Ok(())
+        if dialect(&mode) == self.facts.dialect {
+            return Ok(());
+        }
+        // What is read in a text from now on would not be what the server reads in it.
+        let usual = param::quoted_text(&self.facts.sql_mode);
+        self.command(&format!("SET SESSION sql_mode = {usual}"))
+            .await?;
+        let message = format!(
+            "this sets sql_mode to {mode}, under which the server reads quotes or backslashes otherwise than the \
+             DSN tells; it was set back. Set it in the DSN"
+        );
+        Err(Error::new(Kind::Config, message))
     }
 
     /// Has the server forget the statements that are kept. They go on in the database and under the
@@ -463,7 +476,7 @@ impl MysqlConnection {
 /// The server does not know the statement, or wants it prepared again.
 pub(super) fn is_stale(error: &Error) -> bool {
     const STALE: [i64; 3] = [1243, 1615, 2057];
-    error.kind() == crate::Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
+    error.kind() == Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
 }
 
 /// Looks for a name in a text, wherever it stands.

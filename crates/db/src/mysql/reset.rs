@@ -26,7 +26,6 @@ impl MysqlConnection {
         let session = std::sync::Arc::clone(&self.session);
         let answer = session.restore(self.wire()?).await;
         self.is_utc = session.is_utc;
-        self.dialect = self.facts.dialect;
         let facts = match self.land(answer).await {
             Ok(facts) => facts,
             Err(error) if self.is_broken => return Err(error),

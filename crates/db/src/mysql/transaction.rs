@@ -26,6 +26,7 @@ impl MysqlConnection {
             return Err(Error::new(Kind::NestedBegin, message));
         }
         self.command(begin_sql(begin)).await?;
+        self.is_ours = true;
         match first {
             Some(first) => self.execute(first).await,
             None => Ok(Outcome::default()),

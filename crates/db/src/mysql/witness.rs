@@ -2,7 +2,8 @@
 //!
 //! A text can end it and open another, as a procedure can, and the server's flags are the same before and after. So
 //! a savepoint is set before such a text, as a witness. If it is gone afterwards, so is the transaction; then all is rolled
-//! back, so that nothing goes on as if it were the same one.
+//! back, so that nothing goes on as if it were the same one. That is for transactions that were begun by the layer: one that the
+//! text of a statement has begun is the business of such texts.
 //!
 //! To hear the witness is to release it, and with it go the savepoints that were set after it: those of a procedure end
 //! with the procedure.
@@ -14,9 +15,7 @@ use super::connection::{MysqlConnection, status_of};
 use super::error;
 use super::settle::ask;
 use crate::Result;
-use crate::driver::{Dialect, Status};
-use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint};
-use crate::sql::{self, Scanned, Statements};
+use crate::driver::Status;
 
 const SET: &str = "SAVEPOINT `cenote witness`";
 const RELEASE: &str = "RELEASE SAVEPOINT `cenote witness`";
@@ -34,7 +33,8 @@ impl MysqlConnection {
     ///
     /// The connection is lost.
     pub(super) async fn set_witness(&mut self, sql: &str) -> Result<bool> {
-        if self.status != Status::InTransaction || !self.may_end_unseen(sql) {
+        let is_guarded = self.is_ours && self.status == Status::InTransaction;
+        if !is_guarded || !self.may_end_unseen(sql) {
             return Ok(false);
         }
         match self.command(SET).await {
@@ -44,13 +44,8 @@ impl MysqlConnection {
     }
 
     fn may_end_unseen(&self, sql: &str) -> bool {
-        let dialect = self.facts.dialect;
-        sql::plan(dialect, sql).is_ok_and(|plan| {
-            let class = &plan.class;
-            class.touches_session
-                && class.transaction.is_none()
-                && !(class.statements == Statements::Several && is_plain_script(dialect, sql))
-        })
+        let plan = crate::sql::plan(self.facts.dialect, sql);
+        plan.is_ok_and(|plan| plan.class.touches_session && plan.class.transaction.is_none())
     }
 
     /// Hears the witness that was set before a text that has been run: there is no transaction any more if it is not
@@ -82,21 +77,6 @@ impl MysqlConnection {
             }
         }
     }
-}
-
-/// A script of statements that are all known, and that end no transaction, or leave none behind. Whatever stands in a
-/// comment may be a statement too, for one server or the other.
-fn is_plain_script(dialect: &'static Dialect, script: &str) -> bool {
-    let is_plain = |statement: &&str| {
-        sql::scan(dialect, statement).is_ok_and(|Scanned { class, .. }| {
-            !class.touches_session
-                && matches!(
-                    class.transaction,
-                    None | Some(Savepoint | Release | RollbackTo)
-                )
-        })
-    };
-    !script.contains("/*") && sql::split(dialect, script).iter().all(is_plain)
 }
 
 /// Hears the witness; gives the transaction's status.

@@ -165,7 +165,8 @@ impl Session {
     /// Where the dialect was not named, quotes of the database's own can hide statements. Once connected it is known
     /// which database it is.
     fn look_behind_quotes(&mut self, sql: &str, class: &Class) {
-        let Some(dialect) = self.can.vendor.dialect() else {
+        let known = self.can.vendor.dialect();
+        let Some(dialect) = known.filter(|known| !std::ptr::eq(*known, self.config.dialect)) else {
             return;
         };
         let Ok(seen) = sql::scan(dialect, sql).map(|seen| seen.class) else {
@@ -175,7 +176,11 @@ impl Session {
             seen.statements == Statements::Several && class.statements != Statements::Several;
         let hid_control = seen.contains_transaction_control && !class.contains_transaction_control;
         self.changed |= hid_some || hid_control;
-        self.doubtful |= hid_control;
+        if hid_control {
+            self.doubtful = true;
+            // If it was COMMIT, what follows would be in another one.
+            self.transaction.fail();
+        }
     }
 
     pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
@@ -337,6 +342,7 @@ impl Session {
         let done = sent.and_then(|sent| statement.close().map(|()| sent));
         let sent = done.map_err(|error| self.told(error))?;
         self.keep(order, statement);
+        self.heed_ddl(&order.sql, &class)?;
         sent
     }
 

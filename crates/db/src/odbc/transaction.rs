@@ -13,7 +13,8 @@ use odbc_api::sys::ConnectionAttribute;
 
 use super::session::Session;
 use crate::driver::{Begin, CommitOutcome, DatabaseError, Isolation, Status};
-use crate::sql::Class;
+use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint as SetSavepoint};
+use crate::sql::{Class, Dialect, Statements, scan, split};
 use crate::{Error, Kind, Result};
 
 /// The transaction of a connection, as far as ODBC lets one know.
@@ -89,13 +90,23 @@ fn at_least(level: Isolation, there: u32) -> Option<u32> {
         .find(|candidate| *candidate >= bit(level) && there & candidate != 0)
 }
 
-/// A statement that is not of the kind that leaves a transaction open everywhere.
-fn may_commit(sql: &str, class: &Class) -> bool {
+/// A statement that is not of the kind that leaves a transaction open everywhere, or a script with one in it.
+fn may_commit(dialect: &'static Dialect, sql: &str, class: &Class) -> bool {
+    if class.statements == Statements::Several {
+        let mut parts = split(dialect, sql).into_iter();
+        return parts.any(|part| {
+            scan(dialect, part).map_or(true, |read| may_commit(dialect, part, &read.class))
+        });
+    }
+    if let Some(SetSavepoint | Release | RollbackTo) = class.transaction {
+        return false;
+    }
     let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count();
     let sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == '(' || c == ';');
     let first = &sql[..word(sql)];
     let leaves_open = [
         "select", "insert", "update", "delete", "merge", "replace", "with", "values", "table",
+        "show", "explain", "describe",
     ];
     !class.reads_only
         && !leaves_open
@@ -239,10 +250,12 @@ impl Session {
     /// Where a CREATE commits, the transaction around it is over: it must not look as if it
     /// went on.
     pub(super) fn heed_ddl(&mut self, sql: &str, class: &Class) -> Result<()> {
-        let ends =
-            self.can.ddl_commits && self.transaction.state != State::None && may_commit(sql, class);
+        let ends = self.can.ddl_commits
+            && self.transaction.state != State::None
+            && may_commit(self.config.dialect, sql, class);
         match ends {
-            true => self.restore(),
+            // What came after it in a script is in a transaction that nobody has begun.
+            true => self.rollback(),
             false => Ok(()),
         }
     }
@@ -259,7 +272,6 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::{Dialect, scan};
 
     #[test]
     fn a_level_that_is_not_there_becomes_the_next_stronger_one_and_never_a_weaker() {
@@ -271,11 +283,20 @@ mod tests {
 
     #[test]
     fn only_what_reads_and_changes_rows_is_known_to_leave_a_transaction_open() {
-        let may = |sql: &str| may_commit(sql, &scan(&Dialect::ODBC, sql).unwrap().class);
+        let may = |sql: &str| {
+            may_commit(
+                &Dialect::ODBC,
+                sql,
+                &scan(&Dialect::ODBC, sql).unwrap().class,
+            )
+        };
         for sql in [
             "SELECT 1",
             " update t SET a = 1",
             "INSERT INTO t VALUES (1)",
+            "SAVEPOINT a",
+            "ROLLBACK TO SAVEPOINT a",
+            "INSERT INTO t VALUES (1); SAVEPOINT a; SELECT 1",
         ] {
             assert!(!may(sql), "{sql}");
         }
@@ -284,6 +305,7 @@ mod tests {
             "drop table t",
             "TRUNCATE t",
             "CALL p()",
+            "INSERT INTO t VALUES (1); CREATE TABLE u (a INT); SELECT 1",
         ] {
             assert!(may(sql), "{sql}");
         }

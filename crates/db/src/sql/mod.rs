@@ -41,7 +41,7 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
+#[cfg(feature = "odbc")]
 mod split;
 mod statement;
 mod verdict;
@@ -55,5 +55,5 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::{Plan, plan};
 pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
-#[cfg(any(feature = "mysql", feature = "odbc"))]
+#[cfg(feature = "odbc")]
 pub(crate) use split::split;

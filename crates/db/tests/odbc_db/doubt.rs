@@ -34,7 +34,7 @@ async fn a_begin_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
     assert_ne!(earlier, later, "the clock of a transaction stands still");
 }
 
-/// For MariaDB, `\\'` ends no string.
+/// For MariaDB, `\'` ends no string.
 #[tokio::test]
 async fn a_set_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
     let db = mariadb(|builder| builder.max(1)).await;
@@ -45,21 +45,60 @@ async fn a_set_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_outside() {
-    let db = mariadb(|builder| builder.max(1)).await;
+async fn a_commit_that_cannot_be_seen_in_a_text_fails_the_transaction_around_it() {
+    let source = postgres(|builder| builder.max(2)).await;
+    let db = source.db;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     let ended = db
         .transaction(async || {
             db.exec("INSERT INTO t VALUES (1)", ()).await?;
-            let _ = db.exec("CREATE TABLE u (n INTEGER)", ()).await;
-            let after = db.exec("INSERT INTO t VALUES (2)", ()).await;
-            assert_eq!(after.unwrap_err().kind(), Kind::TransactionLost);
-            Ok(())
+            let _ = db.exec("SELECT $$'$$; COMMIT; SELECT $$'$$", ()).await;
+            db.exec("INSERT INTO t VALUES (2)", ()).await
         })
         .await;
-    assert_eq!(ended.unwrap_err().kind(), Kind::TransactionLost);
+    ended.unwrap_err();
+    quiet(&db).await;
     let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
-    assert_eq!(rows, [1], "the CREATE has committed it");
+    assert!(!rows.contains(&2), "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_outside() {
+    let db = mariadb(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
+    for create in [
+        "CREATE TABLE u (n INTEGER)",
+        "CREATE TABLE v (n INTEGER); INSERT INTO t VALUES (3)",
+    ] {
+        let ended = db
+            .transaction(async || {
+                db.exec("INSERT INTO t VALUES (1)", ()).await?;
+                let _ = db.exec(create, ()).await;
+                let after = db.exec("INSERT INTO t VALUES (2)", ()).await;
+                assert_eq!(after.unwrap_err().kind(), Kind::TransactionLost);
+                Ok(())
+            })
+            .await;
+        assert_eq!(ended.unwrap_err().kind(), Kind::TransactionLost);
+    }
+    let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(rows, [1, 1], "the CREATEs have committed these");
+}
+
+#[tokio::test]
+async fn a_savepoint_in_a_text_leaves_a_transaction_open_where_others_end_it() {
+    let db = mariadb(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
+    db.transaction(async || {
+        db.exec("INSERT INTO t VALUES (1)", ()).await?;
+        db.exec("SAVEPOINT mine", ()).await?;
+        db.exec("INSERT INTO t VALUES (2)", ()).await?;
+        db.exec("ROLLBACK TO SAVEPOINT mine", ()).await.map(drop)
+    })
+    .await
+    .unwrap();
+    let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(rows, [1]);
 }
 
 #[tokio::test]
