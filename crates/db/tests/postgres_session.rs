@@ -5,6 +5,7 @@
 mod servers;
 
 use cenote::driver::{Begin, Reset, Value};
+use cenote::{Db, Error, Kind};
 
 use self::servers::client::{Client, value};
 use self::servers::dsn;
@@ -214,4 +215,48 @@ async fn a_connection_that_is_terminated_says_why() {
     assert!(error.is_connection_lost(), "{error}");
     assert_eq!(error.sql_state(), Some("57P01"), "{error}");
     assert!(client.connection.is_broken());
+}
+
+/// Then the server would not read in a text what is read in it here.
+#[tokio::test]
+async fn a_session_in_which_backslashes_mean_something_is_not_used() {
+    let refused = |error: Error| {
+        assert_eq!(error.kind(), Kind::Config, "{error}");
+        let says = error.message().contains("standard_conforming_strings");
+        assert!(says, "{error}");
+    };
+    let off = "SET standard_conforming_strings = off";
+    let usual = Db::builder(&dsn()).max(1).open().await.unwrap();
+    cenote::scope(async {
+        refused(usual.exec(off, ()).await.unwrap_err());
+        let next: String = usual
+            .query_as_one("SHOW standard_conforming_strings", ())
+            .await
+            .unwrap();
+        assert_eq!(next, "on");
+    })
+    .await;
+    let undone = usual
+        .transaction(async || {
+            refused(usual.exec(off, ()).await.unwrap_err());
+            usual.exec("SELECT 1", ()).await
+        })
+        .await;
+    assert_eq!(undone.unwrap_err().kind(), Kind::TransactionLost);
+
+    let from_start = format!("{};set.standard_conforming_strings=off", dsn());
+    let from_start = Db::open(&from_start).await.unwrap();
+    refused(from_start.exec("SELECT 1", ()).await.unwrap_err());
+    usual.set_default("standard_conforming_strings", "off");
+    refused(usual.exec("SELECT 1", ()).await.unwrap_err());
+    // A function that has it off for itself is nobody else's business.
+    let schema = servers::client::own_schema(&dsn()).await;
+    let mut client = Client::open(&schema).await;
+    client
+        .must(
+            "CREATE FUNCTION old() RETURNS text LANGUAGE sql \
+             SET standard_conforming_strings = off AS 'SELECT ''a'''",
+        )
+        .await;
+    assert_eq!(client.get::<String>("SELECT old()").await, "a");
 }

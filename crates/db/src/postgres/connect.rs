@@ -8,6 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
+use super::error;
 use super::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
@@ -48,7 +49,10 @@ impl Template for PostgresTemplate {
             let types = Arc::clone(&self.types);
             let connection =
                 PostgresConnection::new(started, peer, types, settings.statement_cache);
-            Ok(Box::new(connection) as Box<dyn Connection>)
+            match connection.misreads() {
+                true => Err(error::misread()),
+                false => Ok(Box::new(connection) as Box<dyn Connection>),
+            }
         })
     }
 

@@ -103,6 +103,11 @@ impl PostgresConnection {
         self.key.process
     }
 
+    /// The server reads SQL otherwise than it is read here.
+    pub(super) fn misreads(&self) -> bool {
+        self.session.misreads()
+    }
+
     /// A call begins.
     pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
         if self.wire.is_broken() {

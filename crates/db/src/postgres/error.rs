@@ -49,6 +49,14 @@ pub(super) fn broken() -> Error {
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
+/// The server reads SQL otherwise than it is read here.
+pub(super) fn misread() -> Error {
+    let message = "standard_conforming_strings is off, so that the server reads backslashes otherwise than \
+                   expected: this connection is not used. Switch it on for the role or the \
+                   database, or in the DSN: set.standard_conforming_strings=on";
+    Error::new(Kind::Config, message)
+}
+
 /// There are other parameters than the SQL wants.
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");

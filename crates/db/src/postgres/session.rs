@@ -14,7 +14,12 @@ pub(super) struct Session {
     touched: bool,
     /// The application has prepared or forgotten statements of its own.
     statements_touched: bool,
+    /// A backslash means something in every string, so that the server does not read in a text what is read in it here.
+    misreads: bool,
 }
+
+/// The setting that says what a backslash means.
+const PLAIN_STRINGS: &[u8] = b"standard_conforming_strings";
 
 #[derive(Debug)]
 struct Parameter {
@@ -39,7 +44,10 @@ impl Session {
             current: value.clone(),
             before: value,
         };
+        let is_off =
+            |(name, value): &(String, String)| is_misread(name.as_bytes(), value.as_bytes());
         Session {
+            misreads: parameters.iter().any(is_off),
             parameters: parameters.into_iter().map(parameter).collect(),
             reported: false,
             touched: false,
@@ -62,6 +70,9 @@ impl Session {
     /// A setting has another value now.
     pub(super) fn note_parameter(&mut self, name: &[u8], value: &[u8]) {
         self.reported = true;
+        if name == PLAIN_STRINGS {
+            self.misreads = is_misread(name, value);
+        }
         let value = String::from_utf8_lossy(value).into_owned();
         let known = |parameter: &&mut Parameter| parameter.name.as_bytes() == name;
         match self.parameters.iter_mut().find(known) {
@@ -115,6 +126,12 @@ impl Session {
         parameters.any(|parameter| parameter.current != parameter.before)
     }
 
+    /// The server reads SQL otherwise than it is read here.
+    #[inline]
+    pub(super) fn misreads(&self) -> bool {
+        self.misreads
+    }
+
     /// The application has prepared or forgotten statements of its own.
     pub(super) fn has_foreign_statements(&self) -> bool {
         self.statements_touched
@@ -125,6 +142,10 @@ impl Session {
         self.begin_call(Status::Idle);
         self.statements_touched = false;
     }
+}
+
+fn is_misread(name: &[u8], value: &[u8]) -> bool {
+    name == PLAIN_STRINGS && value != b"on"
 }
 
 #[cfg(test)]
