@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod lost;
+mod mariadb;
 mod never_ending;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
