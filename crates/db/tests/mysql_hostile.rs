@@ -419,6 +419,30 @@ async fn savepoints_in_a_transaction_of_texts_are_left_as_they_are() {
     assert_eq!(all, [1, 4]);
 }
 
+/// A transaction of the layer's on the same connection before it changes nothing about that.
+#[tokio::test]
+async fn savepoints_in_a_transaction_that_a_prepared_statement_opened_are_left_as_they_are() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    db.set_default("autocommit", 0);
+    let insert = async |n: i64| db.exec("INSERT INTO t VALUES (?)", (n,)).await;
+    db.transaction(async || insert(0).await).await.unwrap();
+    cenote::scope(async {
+        insert(1).await.unwrap();
+        for text in [
+            "SAVEPOINT mine",
+            "SET @x = 1; ROLLBACK TO SAVEPOINT mine",
+            "COMMIT",
+        ] {
+            db.exec(text, ()).await.unwrap();
+        }
+    })
+    .await;
+    db.set_default("autocommit", 1);
+    let all: Vec<i64> = db.query_as("SELECT n FROM t ORDER BY n", ()).await.unwrap();
+    assert_eq!(all, [0, 1]);
+}
+
 #[tokio::test]
 async fn a_savepoint_of_a_procedure_ends_with_it_and_the_transaction_goes_on() {
     let db = own_tables(|builder| builder.max(1)).await;
@@ -441,24 +465,39 @@ async fn a_savepoint_of_a_procedure_ends_with_it_and_the_transaction_goes_on() {
 
 /// Whatever was read in a text after that would not be what the server reads in it.
 #[tokio::test]
-async fn a_mode_in_which_sql_is_read_otherwise_is_set_in_the_dsn_or_not_at_all() {
+async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
     let refused = |done: Result<Executed>| {
         let error = done.unwrap_err();
         assert_eq!(error.kind(), Kind::Config, "{error}");
-        assert!(error.message().contains("Set it in the DSN"), "{error}");
+        assert!(error.message().contains("in the DSN"), "{error}");
     };
     let db = own_tables(|builder| builder.max(1)).await;
-    let usual: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
-    cenote::scope(async {
-        db.exec("SET @x = 1", ()).await.unwrap();
-        refused(db.exec("SET sql_mode = 'NO_BACKSLASH_ESCAPES'", ()).await);
-        let state: String = db
-            .query_as_one("SELECT CONCAT(@x, @@sql_mode)", ())
-            .await
-            .unwrap();
-        assert_eq!(state, format!("1{usual}"), "it goes on as before");
-    })
-    .await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let texts = [
+        &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'"][..],
+        &["SET @@sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')"],
+        &["PREPARE s FROM 'SET sql_mode = \\'ANSI\\''", "EXECUTE s"],
+    ];
+    for (texts, is_streamed) in texts
+        .into_iter()
+        .flat_map(|texts| [(texts, false), (texts, true)])
+    {
+        let own = db.connection().await.unwrap();
+        own.exec("INSERT INTO t VALUES (?)", (1,)).await.unwrap();
+        for text in texts {
+            match is_streamed {
+                true => drop(own.stream(text, ()).await.unwrap()),
+                false => drop(own.exec(text, ()).await.unwrap()),
+            }
+        }
+        refused(own.exec("INSERT INTO t VALUES (2)", ()).await);
+        refused(own.exec("INSERT INTO t VALUES (?)", (2,)).await);
+        assert!(own.prepare("SELECT 1").await.is_err());
+        assert!(own.stream("SELECT 1", ()).await.is_err());
+        drop(own);
+        let others: i64 = db.query_as_one("SELECT MAX(n) FROM t", ()).await.unwrap();
+        assert_eq!(others, 1, "{texts:?}, streamed: {is_streamed}");
+    }
     for mode in ["NO_BACKSLASH_ESCAPES", "ansi"] {
         db.set_default("sql_mode", mode);
         refused(db.exec("SELECT 1", ()).await);

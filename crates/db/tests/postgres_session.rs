@@ -227,18 +227,24 @@ async fn a_session_in_which_backslashes_mean_something_is_not_used() {
     };
     let off = "SET standard_conforming_strings = off";
     let usual = Db::builder(&dsn()).max(1).open().await.unwrap();
-    cenote::scope(async {
-        refused(usual.exec(off, ()).await.unwrap_err());
-        let next: String = usual
-            .query_as_one("SHOW standard_conforming_strings", ())
-            .await
-            .unwrap();
-        assert_eq!(next, "on");
-    })
-    .await;
+    let show = "SHOW standard_conforming_strings";
+    // Nobody else finds it so.
+    cenote::scope(async { usual.exec(off, ()).await.unwrap() }).await;
+    assert_eq!(usual.query_as_one::<String>(show, ()).await.unwrap(), "on");
+    for is_streamed in [false, true] {
+        let own = usual.connection().await.unwrap();
+        match is_streamed {
+            true => drop(own.stream(off, ()).await.unwrap()),
+            false => drop(own.exec(off, ()).await.unwrap()),
+        }
+        refused(own.exec(show, ()).await.unwrap_err());
+        drop(own);
+        assert_eq!(usual.query_as_one::<String>(show, ()).await.unwrap(), "on");
+    }
     let undone = usual
         .transaction(async || {
-            refused(usual.exec(off, ()).await.unwrap_err());
+            usual.exec(off, ()).await?;
+            refused(usual.exec("SELECT 1", ()).await.unwrap_err());
             usual.exec("SELECT 1", ()).await
         })
         .await;

@@ -16,6 +16,7 @@ use super::session::{Facts, Running, Session};
 use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
+use super::touch;
 use super::wire::Wire;
 use crate::Result;
 use crate::driver::{
@@ -52,6 +53,10 @@ pub struct MysqlConnection {
     pub(super) facts: Facts,
     /// Its clock is in UTC: a TIMESTAMP is a moment.
     pub(super) is_utc: bool,
+    /// The server does not read in a text what is read in it here.
+    pub(super) misreads: bool,
+    /// A stream may have changed how the server reads.
+    pub(super) is_reading_unsure: bool,
     /// Where its number means something.
     pub(super) running: Running,
     pub(super) warnings: u64,
@@ -80,6 +85,8 @@ impl MysqlConnection {
             kill: None,
             cache: Cache::new(statement_cache),
             is_utc: session.is_utc,
+            misreads: false,
+            is_reading_unsure: false,
             session: Arc::clone(session),
             facts,
             running,
@@ -233,7 +240,11 @@ impl Connection for MysqlConnection {
             let name = param::setting_name(name)?;
             let sql = format!("SET SESSION {name} = {}", param::literal(name, value)?);
             self.command(&sql).await?;
-            self.note_touch(&sql).await
+            self.note_touch(&sql).await?;
+            match self.misreads {
+                true => Err(touch::misread()),
+                false => Ok(()),
+            }
         })
     }
 

@@ -9,12 +9,10 @@ use std::sync::Arc;
 use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Params, QueryResult, TextProtocol};
 
-use super::config::dialect;
 use super::connection::MysqlConnection;
 use super::decimal;
 use super::error;
 use super::param;
-use super::session::is_utc;
 use super::statement::Statement;
 use super::types::Layout;
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
@@ -70,6 +68,7 @@ impl MysqlConnection {
     ///
     /// Dropped, the connection has to be settled, which gives it up.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
+        self.check_reading().await?;
         let is_watched = self.set_witness(request.sql).await?;
         let done = self.execute_unwatched(request).await;
         if is_watched {
@@ -140,9 +139,6 @@ impl MysqlConnection {
 
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
-        if self.status == Status::Idle {
-            self.is_ours = false;
-        }
         let reading = Reading::of(request, None, self.is_utc);
         self.depart().await?;
         let mut gathered = Gathered::default();
@@ -158,53 +154,6 @@ impl MysqlConnection {
             self.note_warnings(outcome.warnings).await?;
         }
         Ok(outcome)
-    }
-
-    /// Whether the text may change the session.
-    pub(super) fn may_touch_session(&self, sql: &str) -> bool {
-        let plan = crate::sql::plan(self.facts.dialect, sql);
-        plan.is_ok_and(|plan| plan.class.touches_session)
-    }
-
-    /// Does what has to be done after a text that may have changed the session.
-    pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
-        self.forget_kept().await?;
-        if self.is_broken || !(has_in_it(sql, "time_zone") || has_in_it(sql, "sql_mode")) {
-            return Ok(());
-        }
-        self.depart().await?;
-        let asked = self
-            .wire()?
-            .query_first("SELECT CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)")
-            .await;
-        let told: Option<(String, String)> = self.land(asked).await?;
-        let (zone, mode) = told.unwrap_or_default();
-        // What is a moment in one session's clock is none in another's.
-        self.is_utc = is_utc(&zone);
-        if dialect(&mode) == self.facts.dialect {
-            return Ok(());
-        }
-        // What is read in a text from now on would not be what the server reads in it.
-        let usual = param::quoted_text(&self.facts.sql_mode);
-        self.command(&format!("SET SESSION sql_mode = {usual}"))
-            .await?;
-        let message = format!(
-            "this sets sql_mode to {mode}, under which the server reads quotes or backslashes otherwise than the \
-             DSN tells; it was set back. Set it in the DSN"
-        );
-        Err(Error::new(Kind::Config, message))
-    }
-
-    /// Has the server forget the statements that are kept. They go on in the database and under the
-    /// `sql_mode` that they were prepared in, and what has just been run may have changed those.
-    pub(super) async fn forget_kept(&mut self) -> Result<()> {
-        for statement in self.cache.take_all() {
-            if self.is_broken {
-                break;
-            }
-            self.close_statement(statement).await?;
-        }
-        Ok(())
     }
 
     /// Prepares a statement and runs it; keeps it if it is worth that.
@@ -351,6 +300,7 @@ impl MysqlConnection {
     }
 
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
+        self.check_reading().await?;
         let keeps = self.cache.is_on();
         let statement = match self.cache.get(sql) {
             Some(statement) => statement,
@@ -477,12 +427,6 @@ impl MysqlConnection {
 pub(super) fn is_stale(error: &Error) -> bool {
     const STALE: [i64; 3] = [1243, 1615, 2057];
     error.kind() == Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
-}
-
-/// Looks for a name in a text, wherever it stands.
-fn has_in_it(sql: &str, name: &str) -> bool {
-    let mut parts = sql.as_bytes().windows(name.len());
-    parts.any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// It begins with a word that writes.

@@ -29,6 +29,7 @@ mod session;
 mod settle;
 mod statement;
 mod stream;
+mod touch;
 mod transaction;
 mod types;
 mod wire;

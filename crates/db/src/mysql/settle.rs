@@ -41,6 +41,8 @@ impl MysqlConnection {
         if self.is_broken || self.in_flight || self.stream.is_some() {
             return Err(self.unfit());
         }
+        // Whoever begins one says so.
+        self.is_ours &= self.status != Status::Idle;
         self.warnings = 0;
         self.in_flight = true;
         Ok(())

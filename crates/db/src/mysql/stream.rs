@@ -74,6 +74,7 @@ impl MysqlConnection {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
         }
+        self.check_reading().await?;
         let sql = match decimal::is_among(request.params) {
             true => decimal::with_casts(self.facts.dialect, request.sql, request.params),
             false => Cow::Borrowed(request.sql),
@@ -82,6 +83,7 @@ impl MysqlConnection {
         if self.may_touch_session(request.sql) {
             // Nobody knows when its rows have done so: nothing is kept meanwhile.
             self.forget_kept().await?;
+            self.expect_touch(request.sql);
             request.cache = false;
         }
         let is_watched = self.set_witness(request.sql).await?;

@@ -14,7 +14,7 @@ use super::kept::Kept;
 use super::rows::Shape;
 use super::transaction::Transaction;
 use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
-use crate::sql::{self, Class, Statements, TransactionVerb};
+use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::worker;
 use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
@@ -139,6 +139,11 @@ impl Session {
         }
     }
 
+    /// How the database reads SQL, as far as that is known.
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        self.can.vendor.dialect().unwrap_or(self.config.dialect)
+    }
+
     /// A text is about to be run: refuses what the transaction does not allow, and notes what it may
     /// do to it.
     fn check(&mut self, sql: &str) -> Result<Class> {
@@ -158,29 +163,28 @@ impl Session {
             self.doubtful = true;
             self.changed = true;
         }
-        self.look_behind_quotes(sql, &class);
+        if !std::ptr::eq(self.dialect(), self.config.dialect) {
+            self.look_behind_quotes(sql, &class)?;
+        }
         Ok(class)
     }
 
-    /// Where the dialect was not named, quotes of the database's own can hide statements. Once connected it is known
-    /// which database it is.
-    fn look_behind_quotes(&mut self, sql: &str, class: &Class) {
-        let known = self.can.vendor.dialect();
-        let Some(dialect) = known.filter(|known| !std::ptr::eq(*known, self.config.dialect)) else {
-            return;
+    /// Where the dialect was not named, quotes of the database's own can hide statements.
+    fn look_behind_quotes(&mut self, sql: &str, class: &Class) -> Result<()> {
+        let Ok(seen) = sql::scan(self.dialect(), sql).map(|seen| seen.class) else {
+            return Ok(());
         };
-        let Ok(seen) = sql::scan(dialect, sql).map(|seen| seen.class) else {
-            return;
-        };
-        let hid_some =
-            seen.statements == Statements::Several && class.statements != Statements::Several;
-        let hid_control = seen.contains_transaction_control && !class.contains_transaction_control;
-        self.changed |= hid_some || hid_control;
-        if hid_control {
+        if seen.statements == Statements::Several && class.statements != Statements::Several {
+            self.transaction.check(&seen)?;
+            self.changed = true;
+        }
+        if seen.contains_transaction_control && !class.contains_transaction_control {
+            self.changed = true;
             self.doubtful = true;
             // If it was COMMIT, what follows would be in another one.
             self.transaction.fail();
         }
+        Ok(())
     }
 
     pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
@@ -189,8 +193,7 @@ impl Session {
             true => self.run_script(order),
             false => self.run_one(order, &class),
         };
-        self.heed_ddl(&order.sql, &class)?;
-        done
+        self.heed_ddl(&order.sql, done)
     }
 
     /// One that cannot run several statements at once is given one after the other.
@@ -259,7 +262,7 @@ impl Session {
 
     /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
     pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
-        let class = self.check(sql)?;
+        self.check(sql)?;
         if sets.is_empty() {
             return Ok(Outcome::default());
         }
@@ -275,8 +278,7 @@ impl Session {
                 Err(_) => self.rollback()?,
             }
         }
-        self.heed_ddl(sql, &class)?;
-        done
+        self.heed_ddl(sql, done)
     }
 
     fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
@@ -319,6 +321,11 @@ impl Session {
             return Err(Error::new(Kind::Unsupported, message));
         }
         let class = self.check(&order.sql)?;
+        let done = self.send_rows(order, &class, outlet);
+        self.heed_ddl(&order.sql, done)
+    }
+
+    fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
         let (mut statement, was_kept) = self.prepared(&order.sql)?;
         check_count(&mut statement, order.params.len())?;
         let status = self.status();
@@ -327,7 +334,7 @@ impl Session {
             statement.execute(cancel, None, &order.params)
         };
         let mut begun = run(&mut statement, self.cancel());
-        if was_kept && self.is_stale(&class, &begun) {
+        if was_kept && self.is_stale(class, &begun) {
             drop(statement);
             statement = self.prepare_anew(&order.sql)?;
             begun = run(&mut statement, self.cancel());
@@ -342,7 +349,6 @@ impl Session {
         let done = sent.and_then(|sent| statement.close().map(|()| sent));
         let sent = done.map_err(|error| self.told(error))?;
         self.keep(order, statement);
-        self.heed_ddl(&order.sql, &class)?;
         sent
     }
 

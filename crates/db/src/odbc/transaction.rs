@@ -14,7 +14,7 @@ use odbc_api::sys::ConnectionAttribute;
 use super::session::Session;
 use crate::driver::{Begin, CommitOutcome, DatabaseError, Isolation, Status};
 use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint as SetSavepoint};
-use crate::sql::{Class, Dialect, Statements, scan, split};
+use crate::sql::{Class, Dialect, scan, split};
 use crate::{Error, Kind, Result};
 
 /// The transaction of a connection, as far as ODBC lets one know.
@@ -90,28 +90,27 @@ fn at_least(level: Isolation, there: u32) -> Option<u32> {
         .find(|candidate| *candidate >= bit(level) && there & candidate != 0)
 }
 
-/// A statement that is not of the kind that leaves a transaction open everywhere, or a script with one in it.
-fn may_commit(dialect: &'static Dialect, sql: &str, class: &Class) -> bool {
-    if class.statements == Statements::Several {
-        let mut parts = split(dialect, sql).into_iter();
-        return parts.any(|part| {
-            scan(dialect, part).map_or(true, |read| may_commit(dialect, part, &read.class))
-        });
-    }
-    if let Some(SetSavepoint | Release | RollbackTo) = class.transaction {
-        return false;
-    }
-    let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count();
-    let sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == '(' || c == ';');
-    let first = &sql[..word(sql)];
-    let leaves_open = [
+/// It has a statement in it that is not of the kind that leaves a transaction open everywhere.
+fn may_commit(dialect: &Dialect, sql: &str) -> bool {
+    const LEAVE_OPEN: [&str; 12] = [
         "select", "insert", "update", "delete", "merge", "replace", "with", "values", "table",
         "show", "explain", "describe",
     ];
-    !class.reads_only
-        && !leaves_open
+    let leaves_open = |statement: &str| {
+        let verb = statement.trim_start_matches('(').trim_start();
+        let end = verb.find(|c: char| !c.is_ascii_alphabetic());
+        let verb = &verb[..end.unwrap_or(verb.len())];
+        LEAVE_OPEN
             .iter()
-            .any(|verb| verb.eq_ignore_ascii_case(first))
+            .any(|known| known.eq_ignore_ascii_case(verb))
+            || scan(dialect, statement).is_ok_and(|read| {
+                matches!(
+                    read.class.transaction,
+                    Some(SetSavepoint | Release | RollbackTo)
+                )
+            })
+    };
+    !split(dialect, sql).into_iter().all(leaves_open)
 }
 
 impl Session {
@@ -249,15 +248,19 @@ impl Session {
 
     /// Where a CREATE commits, the transaction around it is over: it must not look as if it
     /// went on.
-    pub(super) fn heed_ddl(&mut self, sql: &str, class: &Class) -> Result<()> {
+    pub(super) fn heed_ddl<T>(&mut self, sql: &str, done: Result<T>) -> Result<T> {
         let ends = self.can.ddl_commits
+            && !self.broken
             && self.transaction.state != State::None
-            && may_commit(self.config.dialect, sql, class);
-        match ends {
-            // What came after it in a script is in a transaction that nobody has begun.
-            true => self.rollback(),
-            false => Ok(()),
+            && may_commit(self.dialect(), sql);
+        if !ends {
+            return done;
         }
+        let changed = self.changed;
+        // What came after it in a script is in a transaction that nobody has begun.
+        let undone = self.rollback();
+        self.changed = changed;
+        done.and_then(|done| undone.map(|()| done))
     }
 }
 
@@ -283,17 +286,13 @@ mod tests {
 
     #[test]
     fn only_what_reads_and_changes_rows_is_known_to_leave_a_transaction_open() {
-        let may = |sql: &str| {
-            may_commit(
-                &Dialect::ODBC,
-                sql,
-                &scan(&Dialect::ODBC, sql).unwrap().class,
-            )
-        };
+        let may = |sql: &str| may_commit(&Dialect::ODBC, sql);
         for sql in [
             "SELECT 1",
             " update t SET a = 1",
             "INSERT INTO t VALUES (1)",
+            "/* why */ (SELECT 1)",
+            "-- why\nINSERT INTO t VALUES (1)",
             "SAVEPOINT a",
             "ROLLBACK TO SAVEPOINT a",
             "INSERT INTO t VALUES (1); SAVEPOINT a; SELECT 1",

@@ -121,6 +121,11 @@ impl PostgresConnection {
             let message = "an earlier call was dropped on this connection; settle it first";
             return Err(Error::new(Kind::Busy, message));
         }
+        if flight == Flight::Statement && self.session.misreads() {
+            // A reset would have brought it back.
+            self.wire.set_broken();
+            return Err(error::misread());
+        }
         self.warnings = 0;
         self.session.begin_call(self.status);
         self.wire.begin_call();

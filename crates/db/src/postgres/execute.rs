@@ -103,17 +103,7 @@ impl PostgresConnection {
         if self.wire.is_at_rest() || self.wire.is_broken() {
             self.end_call();
         }
-        if self.session.misreads() {
-            return Err(self.refuse_to_misread());
-        }
         done
-    }
-
-    /// Nothing more is run where it would not be what it looks like.
-    #[cold]
-    fn refuse_to_misread(&mut self) -> Error {
-        self.wire.set_broken();
-        error::misread()
     }
 
     async fn execute_in_call(

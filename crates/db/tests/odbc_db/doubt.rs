@@ -42,6 +42,39 @@ async fn a_set_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
     db.exec(hidden, ()).await.unwrap();
     let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
     assert_eq!(left, None);
+    let lost = db
+        .transaction(async || {
+            let hidden = r"CREATE TABLE u (n INT) COMMENT '\''; SET @leak = 1; SELECT '\''";
+            db.exec(hidden, ()).await
+        })
+        .await;
+    lost.unwrap_err();
+    let left: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+    assert_eq!(left, None);
+}
+
+#[tokio::test]
+async fn a_call_that_commits_and_fails_loses_its_transaction_streamed_or_not() {
+    let db = mariadb(|builder| builder.max(1).option("dialect", "mysql")).await;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
+    let sql = "CREATE PROCEDURE sly () BEGIN COMMIT; SIGNAL SQLSTATE '45000'; END";
+    db.exec(sql, ()).await.unwrap();
+    for streamed in [false, true] {
+        let lost = db
+            .transaction(async || {
+                db.exec("INSERT INTO t VALUES (1)", ()).await?;
+                let failed = match streamed {
+                    true => db.stream("CALL sly()", ()).await.map(drop),
+                    false => db.exec("CALL sly()", ()).await.map(drop),
+                };
+                assert_eq!(failed.unwrap_err().sql_state(), Some("45000"));
+                db.exec("INSERT INTO t VALUES (2)", ()).await
+            })
+            .await;
+        assert_eq!(lost.unwrap_err().kind(), Kind::TransactionLost);
+    }
+    let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+    assert_eq!(rows, [1, 1], "it has committed these");
 }
 
 #[tokio::test]
@@ -67,6 +100,7 @@ async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_o
     let db = mariadb(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     for create in [
+        r"SELECT '\''; CREATE TABLE hidden (n INTEGER); SELECT '\''",
         "CREATE TABLE u (n INTEGER)",
         "CREATE TABLE v (n INTEGER); INSERT INTO t VALUES (3)",
     ] {
@@ -82,7 +116,7 @@ async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_o
         assert_eq!(ended.unwrap_err().kind(), Kind::TransactionLost);
     }
     let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
-    assert_eq!(rows, [1, 1], "the CREATEs have committed these");
+    assert_eq!(rows, [1, 1, 1], "the CREATEs have committed these");
 }
 
 #[tokio::test]

@@ -1,0 +1,97 @@
+//! What a text may have done to the session.
+
+use mysql_async::prelude::Queryable;
+
+use super::config::dialect;
+use super::connection::MysqlConnection;
+use super::session::is_utc;
+use crate::{Error, Kind, Result};
+
+impl MysqlConnection {
+    /// Whether the text may change the session.
+    pub(super) fn may_touch_session(&self, sql: &str) -> bool {
+        let plan = crate::sql::plan(self.facts.dialect, sql);
+        plan.is_ok_and(|plan| plan.class.touches_session)
+    }
+
+    /// Does what has to be done after a text that may have changed the session.
+    pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
+        self.forget_kept().await?;
+        match may_change_reading(sql) && !self.is_broken {
+            true => self.look_at_session().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Has the server forget the statements that are kept. They go on in the database and under the
+    /// `sql_mode` that they were prepared in, and what has just been run may have changed those.
+    pub(super) async fn forget_kept(&mut self) -> Result<()> {
+        for statement in self.cache.take_all() {
+            if self.is_broken {
+                break;
+            }
+            self.close_statement(statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Rows are about to be streamed by a text that may change the session: nobody knows when it has.
+    pub(super) fn expect_touch(&mut self, sql: &str) {
+        self.is_reading_unsure |= may_change_reading(sql);
+    }
+
+    /// Refuses to run anything in a session in which the server does not read in a text what is read in it here.
+    ///
+    /// Statements that are kept need no such check: there are none after a text that may have changed the session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has to be settled, which gives it up.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`], and what becomes of asking.
+    pub(super) async fn check_reading(&mut self) -> Result<()> {
+        if self.is_reading_unsure {
+            Box::pin(self.look_at_session()).await?;
+            self.is_reading_unsure = false;
+        }
+        match self.misreads {
+            true => Err(misread()),
+            false => Ok(()),
+        }
+    }
+
+    /// Asks the session how it reads what it is given.
+    async fn look_at_session(&mut self) -> Result<()> {
+        self.depart().await?;
+        let asked = self
+            .wire()?
+            .query_first("SELECT CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)")
+            .await;
+        let told: Option<(String, String)> = self.land(asked).await?;
+        let (zone, mode) = told.unwrap_or_default();
+        // What is a moment in one session's clock is none in another's.
+        self.is_utc = is_utc(&zone);
+        self.misreads = dialect(&mode) != self.facts.dialect;
+        Ok(())
+    }
+}
+
+/// The session reads SQL otherwise than it is read here.
+pub(super) fn misread() -> Error {
+    let message = "the sql_mode of this session was changed, and now makes the server read quotes or \
+                   backslashes otherwise than expected: nothing is run in it. Set the mode in the DSN";
+    Error::new(Kind::Config, message)
+}
+
+/// It names one of the settings by which the server reads what it is given, or runs what is not in the text.
+fn may_change_reading(sql: &str) -> bool {
+    let has_in_it = |name: &str| {
+        let mut parts = sql.as_bytes().windows(name.len());
+        parts.any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    ["time_zone", "sql_mode", "execute"]
+        .into_iter()
+        .any(has_in_it)
+}
