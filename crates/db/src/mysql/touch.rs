@@ -17,10 +17,12 @@ impl MysqlConnection {
     /// Does what has to be done after a text that may have changed the session.
     pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
         self.forget_kept().await?;
-        match may_change_reading(sql) && !self.is_broken {
-            true => self.look_at_session().await,
-            false => Ok(()),
+        if self.is_broken || !may_change_reading(sql) {
+            return Ok(());
         }
+        // If asking fails, the next one asks.
+        self.is_reading_unsure = true;
+        self.look_at_session().await
     }
 
     /// Has the server forget the statements that are kept. They go on in the database and under the
@@ -54,7 +56,6 @@ impl MysqlConnection {
     pub(super) async fn check_reading(&mut self) -> Result<()> {
         if self.is_reading_unsure {
             Box::pin(self.look_at_session()).await?;
-            self.is_reading_unsure = false;
         }
         match self.misreads {
             true => Err(misread()),
@@ -70,10 +71,11 @@ impl MysqlConnection {
             .query_first("SELECT CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)")
             .await;
         let told: Option<(String, String)> = self.land(asked).await?;
-        let (zone, mode) = told.unwrap_or_default();
         // What is a moment in one session's clock is none in another's.
-        self.is_utc = is_utc(&zone);
-        self.misreads = dialect(&mode) != self.facts.dialect;
+        self.is_utc = told.as_ref().is_some_and(|(zone, _)| is_utc(zone));
+        let reads_as_here = |(_, mode): &(String, String)| dialect(mode) == self.facts.dialect;
+        self.misreads = !told.as_ref().is_some_and(reads_as_here);
+        self.is_reading_unsure = false;
         Ok(())
     }
 }

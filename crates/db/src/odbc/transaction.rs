@@ -14,7 +14,7 @@ use odbc_api::sys::ConnectionAttribute;
 use super::session::Session;
 use crate::driver::{Begin, CommitOutcome, DatabaseError, Isolation, Status};
 use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint as SetSavepoint};
-use crate::sql::{Class, Dialect, scan, split};
+use crate::sql::{Class, Dialect, Scanned, scan, split};
 use crate::{Error, Kind, Result};
 
 /// The transaction of a connection, as far as ODBC lets one know.
@@ -97,17 +97,15 @@ fn may_commit(dialect: &Dialect, sql: &str) -> bool {
         "show", "explain", "describe",
     ];
     let leaves_open = |statement: &str| {
-        let verb = statement.trim_start_matches('(').trim_start();
+        let verb = statement.trim_start_matches(|c: char| c == '(' || c.is_whitespace());
         let end = verb.find(|c: char| !c.is_ascii_alphabetic());
         let verb = &verb[..end.unwrap_or(verb.len())];
         LEAVE_OPEN
             .iter()
             .any(|known| known.eq_ignore_ascii_case(verb))
-            || scan(dialect, statement).is_ok_and(|read| {
-                matches!(
-                    read.class.transaction,
-                    Some(SetSavepoint | Release | RollbackTo)
-                )
+            || scan(dialect, statement).is_ok_and(|Scanned { class, .. }| {
+                let verb = class.transaction;
+                class.reads_only || matches!(verb, Some(SetSavepoint | Release | RollbackTo))
             })
     };
     !split(dialect, sql).into_iter().all(leaves_open)
@@ -252,8 +250,15 @@ impl Session {
         let ends = self.can.ddl_commits
             && !self.broken
             && self.transaction.state != State::None
-            && may_commit(self.dialect(), sql);
+            && [self.dialect(), self.config.dialect]
+                .iter()
+                .any(|dialect| may_commit(dialect, sql));
         if !ends {
+            return done;
+        }
+        if self.doubtful {
+            // That it is over would not be seen: nothing may run as if it were not.
+            self.transaction.fail();
             return done;
         }
         let changed = self.changed;
@@ -292,6 +297,9 @@ mod tests {
             " update t SET a = 1",
             "INSERT INTO t VALUES (1)",
             "/* why */ (SELECT 1)",
+            "( (SELECT 1) UNION (SELECT 2) )",
+            "(/* why */ SELECT 1)",
+            "",
             "-- why\nINSERT INTO t VALUES (1)",
             "SAVEPOINT a",
             "ROLLBACK TO SAVEPOINT a",

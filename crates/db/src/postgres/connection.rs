@@ -108,6 +108,16 @@ impl PostgresConnection {
         self.session.misreads()
     }
 
+    /// Refuses to have anything run or prepared that the server would misread. A reset would have brought it back.
+    #[inline]
+    pub(super) fn check_reading(&mut self) -> Result<()> {
+        if !self.misreads() {
+            return Ok(());
+        }
+        self.wire.set_broken();
+        Err(error::misread())
+    }
+
     /// A call begins.
     pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
         if self.wire.is_broken() {
@@ -121,10 +131,8 @@ impl PostgresConnection {
             let message = "an earlier call was dropped on this connection; settle it first";
             return Err(Error::new(Kind::Busy, message));
         }
-        if flight == Flight::Statement && self.session.misreads() {
-            // A reset would have brought it back.
-            self.wire.set_broken();
-            return Err(error::misread());
+        if flight == Flight::Statement {
+            self.check_reading()?;
         }
         self.warnings = 0;
         self.session.begin_call(self.status);

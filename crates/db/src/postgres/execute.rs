@@ -392,6 +392,7 @@ impl PostgresConnection {
 
     /// Prepares a statement, and keeps it where there is a place for it.
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
+        self.check_reading()?;
         self.begin_call(Flight::Brief)?;
         let done = match self.way(sql, true) {
             Way::Known(statement) => Ok(Ok(statement)),

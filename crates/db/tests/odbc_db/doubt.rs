@@ -79,20 +79,31 @@ async fn a_call_that_commits_and_fails_loses_its_transaction_streamed_or_not() {
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_seen_in_a_text_fails_the_transaction_around_it() {
-    let source = postgres(|builder| builder.max(2)).await;
-    let db = source.db;
-    db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
-    let ended = db
-        .transaction(async || {
-            db.exec("INSERT INTO t VALUES (1)", ()).await?;
-            let _ = db.exec("SELECT $$'$$; COMMIT; SELECT $$'$$", ()).await;
-            db.exec("INSERT INTO t VALUES (2)", ()).await
-        })
-        .await;
-    ended.unwrap_err();
-    quiet(&db).await;
-    let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
-    assert!(!rows.contains(&2), "{rows:?}");
+    for (db, hidden) in [
+        (
+            postgres(|builder| builder.max(2)).await.db,
+            "SELECT $$'$$; COMMIT; SELECT $$'$$",
+        ),
+        (
+            mariadb(|builder| builder.max(2)).await,
+            r"SELECT '\''; COMMIT; SELECT '\''",
+        ),
+    ] {
+        db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
+        let ended = db
+            .transaction(async || {
+                db.exec("INSERT INTO t VALUES (1)", ()).await?;
+                let _ = db.exec(hidden, ()).await;
+                let next = db.exec("INSERT INTO t VALUES (2)", ()).await;
+                assert_eq!(next.unwrap_err().sql_state(), Some("25P02"));
+                Ok(())
+            })
+            .await;
+        ended.unwrap_err();
+        quiet(&db).await;
+        let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
+        assert!(!rows.contains(&2), "{rows:?}");
+    }
 }
 
 #[tokio::test]
