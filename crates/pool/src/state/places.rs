@@ -22,12 +22,13 @@ impl<T, F> Turn<'_, T, F> {
                 Order::Fifo => self.take_from_ring(VecDeque::pop_front)?,
                 Order::Lifo => self.take_from_ring(VecDeque::pop_back)?,
             };
+            // Also what is on its way out (I4).
+            if self.state.summons_leases() {
+                self.slots.at(index).summon();
+            }
             match self.state.unfit(index, &self.clock) {
                 Some(reason) => self.condemn(index, reason),
                 None => {
-                    if self.state.summons_leases() {
-                        self.slots.at(index).summon();
-                    }
                     if self.state.timed {
                         self.state.metas[index].leased = Some(self.clock.now());
                     }

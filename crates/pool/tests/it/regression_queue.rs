@@ -387,3 +387,35 @@ fn a_pool_with_lifetimes_is_open_when_its_first_resources_are_there() {
     }
     panic!("it never opened");
 }
+
+/// What is too old to be handed out stayed without a flag until it was gone, though everything was to come by the lock: harmless, but
+/// the check of the invariants, in a build with assertions, panicked in whoever came by next.
+#[test]
+fn what_an_acquire_finds_too_old_goes_while_others_come_and_go() {
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    let builder = numbers(&log, &manual).max(2).histograms();
+    let builder = builder.max_lifetime(millis(100)).lifetime_jitter(0.0);
+    let way_out = gate.clone();
+    let pool = builder
+        .destroy_async(move |_| way_out.pass())
+        .build()
+        .unwrap();
+    gate.let_one_pass();
+    let first = now(pool.acquire()).unwrap();
+    manual.advance_millis(10);
+    let second = now(pool.acquire()).unwrap();
+    drop((first, second));
+    // The first has gone, the second lives for 9 ms more and is not looked at before 24 ms are over.
+    manual.advance_millis(91);
+    let second = now(pool.acquire()).unwrap();
+    let third = now(pool.acquire()).unwrap();
+    assert_eq!((*second, *third), (2, 3));
+    drop(third);
+    drop(second);
+    manual.advance_millis(11);
+    let lease = now(pool.acquire()).unwrap();
+    assert_eq!(*lease, 3, "the second is too old");
+    assert_eq!(pool.status().total, 2, "and on its way out");
+    drop(lease);
+    assert_eq!(*now(pool.acquire()).unwrap(), 3);
+}
