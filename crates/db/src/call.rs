@@ -8,6 +8,7 @@ use cenote_pool::{AcquireError, Lease};
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::coroutine::{Bind, Frame, Seen};
 use crate::driver::{BoxFuture, Outcome, Param, Request};
+use crate::executed::Executed;
 use crate::handle::Handle;
 use crate::op::{Op, RunBatch};
 use crate::params::Params;
@@ -16,19 +17,6 @@ use crate::row::Row;
 use crate::shared::Shared;
 use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
-
-/// What came of a statement that was executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Executed {
-    /// How many rows it inserted, changed or deleted.
-    pub rows_affected: u64,
-    /// The id that the database chose for the row it inserted last; `None` where databases have
-    /// no such thing (PostgreSQL: use `RETURNING`), and for anything but an insert.
-    pub last_insert_id: Option<i64>,
-    /// How many warnings the database has about it.
-    pub warnings: u64,
-}
 
 /// Parameters as they were given; a value that cannot be one is an error of the call.
 pub(crate) type Given<'a> = Result<Params<'a>>;
@@ -553,12 +541,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Executed> {
-        let outcome = self.run(sql, params, false).await?;
-        Ok(Executed {
-            rows_affected: outcome.affected,
-            last_insert_id: outcome.last_insert_id,
-            warnings: outcome.warnings,
-        })
+        self.run(sql, params, false).await.map(Executed::of)
     }
 
     pub(crate) async fn exec_many(
@@ -566,12 +549,7 @@ impl<'a> Call<'a> {
         sql: &str,
         sets: Result<Vec<Params<'_>>>,
     ) -> Result<Executed> {
-        let outcome = self.run_many(sql, sets).await?;
-        Ok(Executed {
-            rows_affected: outcome.affected,
-            last_insert_id: outcome.last_insert_id,
-            warnings: outcome.warnings,
-        })
+        self.run_many(sql, sets).await.map(Executed::of)
     }
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::panic::Location;
 
 use crate::binding::{PinGuard, PinKind, Position};
-use crate::call::{Call, Executed, Target};
+use crate::call::{Call, Target};
 use crate::coroutine::seen;
 use crate::driver::Prepared;
+use crate::executed::Executed;
 use crate::op::Prepare;
 use crate::params::{IntoParams, Params};
 use crate::place::Place;

@@ -22,6 +22,7 @@ use crate::manager::{Manager, Verdict};
 use crate::runtime::Task;
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
+use crate::unchecked::Unchecked;
 use crate::user_code::{Caught, caught_check, into_answer};
 use crate::wait::Wait;
 use crate::waiters::WaiterKey;
@@ -116,38 +117,6 @@ impl<'p, M: Manager, H> Checking<'p, M, H> {
     }
 }
 
-/// A resource that the acquire hook has not passed. Dropping it destroys the
-/// resource: the hook was cut off, so its state is unknown.
-struct Unchecked<'p, M: Manager> {
-    core: &'p Arc<Core<M>>,
-    slot: Option<&'p Slot<Filled<M>>>,
-}
-
-impl<'p, M: Manager> Unchecked<'p, M> {
-    #[inline]
-    fn resource(&mut self) -> &'p mut M::Resource {
-        // SAFETY: this guard owns the slot, and is asked once, for the hook,
-        // which is gone before the guard is.
-        let filled = unsafe { self.slot.and_then(|slot| slot.value_mut()) };
-        &mut filled.expect("a taken slot has a resource").resource
-    }
-
-    /// Takes the slot out of the guard, which does nothing any more.
-    #[inline]
-    fn take(&mut self) -> &'p Slot<Filled<M>> {
-        self.slot.take().expect("it is taken out once")
-    }
-}
-
-impl<M: Manager> Drop for Unchecked<'_, M> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            drop(Held::new(self.core, slot.index()));
-        }
-    }
-}
-
 impl<'p, M, F, H, L> Future for Acquire<'p, M, F, H, L>
 where
     M: Manager,
@@ -196,10 +165,7 @@ where
         cx: &mut Context<'_>,
     ) -> Option<&'p Slot<Filled<M>>> {
         let core = self.core;
-        let mut unchecked = Unchecked {
-            core,
-            slot: Some(slot),
-        };
+        let mut unchecked = Unchecked::new(core, slot);
         let began = core.histograms.as_ref().map(|_| Box::new(core.now()));
         match &core.hooks.before_acquire {
             None => {

@@ -30,6 +30,7 @@ mod status;
 mod sync;
 mod table;
 mod take;
+mod unchecked;
 mod user_code;
 mod wait;
 mod waiters;

@@ -1,0 +1,46 @@
+//! A resource on its way through the acquire hook.
+
+use std::sync::Arc;
+
+use crate::core::{Core, Filled, Held};
+use crate::manager::Manager;
+use crate::slot::Slot;
+
+/// A resource that the acquire hook has not passed. Dropping it destroys the
+/// resource: the hook was cut off, so its state is unknown.
+pub(crate) struct Unchecked<'p, M: Manager> {
+    core: &'p Arc<Core<M>>,
+    slot: Option<&'p Slot<Filled<M>>>,
+}
+
+impl<'p, M: Manager> Unchecked<'p, M> {
+    /// Guards a slot that the caller has taken.
+    #[inline]
+    pub(crate) fn new(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
+        let slot = Some(slot);
+        Unchecked { core, slot }
+    }
+
+    #[inline]
+    pub(crate) fn resource(&mut self) -> &'p mut M::Resource {
+        // SAFETY: this guard owns the slot, and is asked once, for the hook,
+        // which is gone before the guard is.
+        let filled = unsafe { self.slot.and_then(|slot| slot.value_mut()) };
+        &mut filled.expect("a taken slot has a resource").resource
+    }
+
+    /// Takes the slot out of the guard, which does nothing any more.
+    #[inline]
+    pub(crate) fn take(&mut self) -> &'p Slot<Filled<M>> {
+        self.slot.take().expect("it is taken out once")
+    }
+}
+
+impl<M: Manager> Drop for Unchecked<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            drop(Held::new(self.core, slot.index()));
+        }
+    }
+}
