@@ -138,7 +138,9 @@ impl Connections {
             hook.run(link).await?;
         }
         link.set_defaults(0);
-        self.bring_up_to_date(link).await
+        self.bring_up_to_date(link).await?;
+        link.set_untouched();
+        Ok(())
     }
 
     async fn bring_up_to_date(&self, link: &mut Link) -> Result<()> {

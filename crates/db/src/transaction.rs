@@ -12,7 +12,7 @@ use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::methods::sql_methods;
-use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
+use crate::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::place::Purpose;
 use crate::{Error, Kind, Result};
 
@@ -199,10 +199,9 @@ async fn try_open(
         level.begin = begin;
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
-            let first = None;
             // Late, it is as one that was cancelled.
             let limit = turn.bound().shared().statement_timeout;
-            turn.fly(&BeginWith { begin, first }, site, limit).await?;
+            turn.send(&BeginOnly(begin), site, limit).await?;
         }
         level.note_age(turn.bound().shared());
         if !guarded {
@@ -256,10 +255,9 @@ async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Resu
     turn.begin_now(level.site).await?;
     // A name that is never used again: one whose making was cut off harms nobody.
     let name = format!("cenote_{}", level.serial);
-    turn.link().harmless();
-    let set = AtSavepoint(Savepoint::Set(&name));
+    let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
     let limit = turn.bound().shared().statement_timeout;
-    turn.fly(&set, level.site, limit).await?;
+    turn.send(&set, level.site, limit).await?;
     level.savepoint = Some(name);
     level.begun = true;
     Ok(())
@@ -310,7 +308,7 @@ impl LevelGuard {
             self.bound.set_ending(self.serial, Some(site));
             let release = AtSavepoint(Savepoint::Release(&name));
             let limit = self.bound.shared().statement_timeout;
-            if let Err(error) = turn.fly(&release, site, limit).await {
+            if let Err(error) = turn.send(&release, site, limit).await {
                 if error.kind() == Kind::StatementTimeout {
                     // Whether it is still set cannot be told: as one that was cancelled.
                     return Err(error);
@@ -325,7 +323,7 @@ impl LevelGuard {
         }
         self.bound.set_ending(self.serial, Some(site));
         let limit = self.bound.shared().statement_timeout;
-        let done = turn.fly(&Commit, site, limit).await;
+        let done = turn.send(&Commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
                 self.committed(turn);
@@ -353,7 +351,7 @@ impl LevelGuard {
             Err(error) => {
                 if turn.link().status() != Status::Idle {
                     // Refused, and still open.
-                    let undone = turn.fly(&Rollback, site, self.cleanup_time()).await;
+                    let undone = turn.send(&Rollback, site, self.cleanup_time()).await;
                     if undone.is_err() {
                         turn.give_up();
                     }
@@ -388,9 +386,9 @@ impl LevelGuard {
             done = match &savepoint {
                 Some(name) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
-                    turn.fly(&back, site, limit).await
+                    turn.send(&back, site, limit).await
                 }
-                None => turn.fly(&Rollback, site, limit).await,
+                None => turn.send(&Rollback, site, limit).await,
             };
         }
         // Where it failed the connection is of no more use: the pool's hook sees to that.

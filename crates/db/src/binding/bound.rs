@@ -31,6 +31,8 @@ pub(crate) struct Bound {
 pub(crate) struct PinGuard {
     bound: Arc<Bound>,
     kind: PinKind,
+    /// The connection was taken out of the pool for this pin.
+    is_first: bool,
 }
 
 impl PinGuard {
@@ -39,7 +41,15 @@ impl PinGuard {
         PinGuard {
             bound: Arc::clone(bound),
             kind,
+            is_first: false,
         }
+    }
+
+    /// Pins a connection that was just taken out of the pool for this.
+    pub(crate) fn first(bound: &Arc<Bound>, kind: PinKind) -> Self {
+        let mut pin = PinGuard::new(bound, kind);
+        pin.is_first = true;
+        pin
     }
 
     /// Pins a connection that was found bound, unless it has gone back meanwhile.
@@ -53,7 +63,13 @@ impl PinGuard {
         Some(PinGuard {
             bound: Arc::clone(bound),
             kind,
+            is_first: false,
         })
+    }
+
+    /// Whether the connection was taken out of the pool for this pin.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
@@ -226,7 +242,7 @@ impl Bound {
 
     /// Ends a lost or doomed transaction that the text of a statement began; gives back what
     /// was wrong with it.
-    pub(crate) fn end_bad_raw(self: &Arc<Self>) -> Option<Error> {
+    pub(crate) fn end_failed_raw(self: &Arc<Self>) -> Option<Error> {
         let mut state = self.state();
         let doomed_by = match state.levels.as_slice() {
             [level] if level.raw => level.doomed_by,

@@ -44,6 +44,18 @@ pub struct Class {
     pub reads_only: bool,
 }
 
+impl Class {
+    /// The class of a request that runs no SQL.
+    pub(crate) const NO_SQL: Class = Class {
+        statements: Statements::Empty,
+        touches_session: false,
+        only_session: false,
+        transaction: None,
+        contains_transaction_control: false,
+        reads_only: true,
+    };
+}
+
 /// How many statements a text has. Comments and semicolons alone are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statements {
