@@ -9,7 +9,6 @@ use crate::Result;
 use crate::connections::Connections;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{self, Run};
-use crate::persistent::{Kept, Parked};
 use crate::writers::Writer;
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
@@ -33,8 +32,6 @@ pub struct Link {
     generation: u64,
     /// When it was last used, by the coarse clock.
     used: u64,
-    /// Its entry among the persistent ones, if it is one.
-    kept: Option<Kept>,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
 }
@@ -51,7 +48,6 @@ impl Link {
             defaults: 0,
             generation,
             used: now,
-            kept: None,
             writer: None,
         }
     }
@@ -207,30 +203,16 @@ impl Link {
         }
     }
 
-    /// Makes it as good as a new one of the same handle, or says that it cannot be.
+    /// Makes the connection as good as a new one of the same handle: rolls back, and resets and sets up
+    /// the session if it was touched. `false` if that is not possible.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, its state is unknown: the pool destroys it.
+    /// Dropped, the state is unknown: the pool destroys the connection.
     pub(crate) async fn clean(&mut self, connections: &Connections) -> Result<bool> {
         if connections.resets_always() {
             self.touched = true;
         }
-        let touched = self.touched;
-        let clean = self.make_new(connections).await?;
-        if clean && touched {
-            connections.set_up(self).await?;
-        }
-        Ok(clean)
-    }
-
-    /// Makes it as good as one that has just been opened, or says that it cannot be: rolls
-    /// back, and resets the session if it was touched.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, its state is unknown.
-    pub(crate) async fn make_new(&mut self, connections: &Connections) -> Result<bool> {
         self.settle().await?;
         if self.connection.status() != Status::Idle {
             self.connection.rollback().await?;
@@ -251,20 +233,8 @@ impl Link {
             }
         }
         self.touched = false;
+        connections.set_up(self).await?;
         Ok(true)
-    }
-
-    /// It is persistent.
-    pub(crate) fn keep(&mut self, kept: Kept) {
-        self.kept = Some(kept);
-    }
-
-    /// Leaves it, as good as new, to the next persistent handle.
-    pub(crate) fn park(self, set_up: bool) {
-        if let Some(kept) = self.kept {
-            let connection = self.connection;
-            kept.park(Parked { connection, set_up });
-        }
     }
 
     pub(crate) fn into_connection(self) -> Box<dyn Connection> {
