@@ -9,8 +9,8 @@ use cenote::{Connections, Db, Error, Kind, Link, Result};
 use tokio::sync::Barrier;
 
 use crate::support::{
-    Fault, Place, Probe, Step, connection_id, count, insert, numbers, poll_once, quiet, shop,
-    shop_with, soon, timed_shop, until, watched_shop,
+    Fault, Place, Probe, Step, count, insert, numbers, poll_once, quiet, shop, shop_with, soon,
+    timed_shop, until, watched_shop,
 };
 
 /// D-core-001, B-029
