@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -16,7 +16,6 @@ use crate::driver::{ConnectSettings, Driver};
 use crate::dsn::Dsn;
 use crate::handle::Handle;
 use crate::link::Link;
-use crate::persistent;
 use crate::secret::{CredentialProvider, Secret};
 use crate::shared::{DbId, Shared};
 use crate::writers::Writers;
@@ -91,8 +90,8 @@ impl Builder {
     }
 
     /// Asks for the credentials anew for every connection: for passwords and tokens that
-    /// change. A user that it leaves open is the DSN's. Clashes with [`user`](Builder::user),
-    /// [`password`](Builder::password) and [`persistent`](Builder::persistent).
+    /// change. A user that it leaves open is the DSN's. Clashes with [`user`](Builder::user)
+    /// and [`password`](Builder::password).
     pub fn credentials(mut self, provider: impl Into<CredentialProvider>) -> Self {
         self.provider = Some(provider.into());
         self
@@ -221,10 +220,10 @@ impl Builder {
         self
     }
 
-    /// Keeps the connection of an [unpooled](Builder::unpooled) handle open for the next handle of this
-    /// process that is opened with the same driver, DSN, credentials and options. What is open
-    /// on it is rolled back and its session is reset in between; what
-    /// [`on_connect`](Builder::on_connect) did to it stays. Default: no.
+    /// Asks for one connection that stays open for as long as the handle lives, as PDO's
+    /// `ATTR_PERSISTENT` does. Every [unpooled](Builder::unpooled) handle has such a connection; a pool opens
+    /// and closes connections by itself, so [`open`](Builder::open) refuses `persistent` together with a
+    /// pool. The connection closes with the last clone of the handle. Default: no.
     pub fn persistent(mut self, persistent: bool) -> Self {
         self.config.persistent = persistent;
         self
@@ -273,11 +272,6 @@ impl Builder {
             Some(driver) => Arc::clone(driver),
             None => driver_named(dsn.driver())?,
         };
-        if self.config.persistent && self.provider.is_some() {
-            let message = "persistent and a provider of credentials cannot be had together: \
-                           nobody could tell whose connection is kept";
-            return Err(Error::new(Kind::Config, message));
-        }
         Ok(Db::of(self.build(&dsn, &*driver).await?))
     }
 
@@ -323,7 +317,6 @@ impl Builder {
             idle_in_transaction: config.idle_in_transaction,
             contention: Arc::new(Contention::default()),
         });
-        let persistent = config.persistent;
         let connections = Connections {
             template,
             credentials: provider,
@@ -336,8 +329,6 @@ impl Builder {
             runtime: runtime.clone(),
             defaults: Defaults::default(),
             generation: AtomicU64::new(0),
-            persistent: persistent.then(|| persistent::Key::new(driver.name(), &config)),
-            handle_gone: Arc::new(AtomicBool::new(false)),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if self.histograms {

@@ -93,8 +93,8 @@ pub struct DbConfig {
     pub slow_acquire_warning: Option<Duration>,
     /// One connection, opened on first use, in place of a pool. Default: `false`.
     pub unpooled: bool,
-    /// The connection outlives the handle, for the next one like it. Default: `false`. Needs
-    /// `unpooled`.
+    /// The connection stays open for as long as the handle lives: needs `unpooled`, because a pool
+    /// opens and closes connections by itself. Default: `false`.
     pub persistent: bool,
     /// When a session is reset before another task gets it. Default: when it was touched.
     pub reset: ResetPolicy,
@@ -191,7 +191,7 @@ impl DbConfig {
         }
         if self.persistent && !self.unpooled {
             return Err(wrong(
-                "persistent and a pool exclude each other: set unpooled, or leave persistent out",
+                "persistent and a pool exclude each other: add unpooled, or remove persistent",
             ));
         }
         if self.unpooled && min > 0 {

@@ -2,7 +2,7 @@
 //! both layers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
 use crate::link::Link;
-use crate::persistent::{self, Kept, Parked};
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
@@ -42,10 +41,6 @@ pub struct Connections {
     pub(crate) defaults: Defaults,
     /// How often all connections were to be replaced.
     pub(crate) generation: AtomicU64,
-    /// Where its connection is parked when the handle goes, if it is persistent.
-    pub(crate) persistent: Option<persistent::Key>,
-    /// The last clone of the handle is gone.
-    pub(crate) handle_gone: Arc<AtomicBool>,
 }
 
 /// Settings that every connection is given, in order.
@@ -94,18 +89,9 @@ impl Connections {
         // for meanwhile is outdated.
         let generation = self.generation.load(Ordering::Acquire);
         let connecting = async {
-            let (connection, set_up) = match self.unpark().await {
-                Some(parked) => (parked.connection, parked.set_up),
-                None => (self.open().await?, false),
-            };
+            let connection = self.open().await?;
             let mut link = Link::new(connection, generation, self.runtime.coarse_now());
-            if let Some(key) = &self.persistent {
-                link.keep(Kept::new(key, &self.handle_gone));
-            }
-            match set_up {
-                true => self.bring_up_to_date(&mut link).await?,
-                false => self.set_up(&mut link).await?,
-            }
+            self.set_up(&mut link).await?;
             Ok(link)
         };
         let limit = Some(self.connect_timeout);
@@ -196,32 +182,6 @@ impl Connections {
     pub(crate) fn resets_always(&self) -> bool {
         self.reset_always
     }
-
-    /// The connection that an earlier handle left, if it still lives.
-    async fn unpark(&self) -> Option<Parked> {
-        let key = self.persistent.as_ref()?;
-        let mut parked = persistent::take(key).await?;
-        parked.connection.probe();
-        (!parked.connection.is_broken()).then_some(parked)
-    }
-
-    /// Closes a connection: after use, after a failed connect, after a failed check.
-    async fn close(&self, mut link: Link) -> Result<()> {
-        // Acquire pairs with the release of the handle's drop.
-        if self.persistent.is_some() && self.handle_gone.load(Ordering::Acquire) {
-            // What this handle has set must not reach the next one. What its `on_connect`
-            // did is part of connecting, and stays.
-            if link.defaults() > 0 {
-                link.touch();
-            }
-            let set_up = !link.is_touched();
-            if link.make_new(self).await? {
-                link.park(set_up);
-                return Ok(());
-            }
-        }
-        link.into_connection().close().await
-    }
 }
 
 impl Manager for Connections {
@@ -233,7 +193,7 @@ impl Manager for Connections {
     }
 
     async fn destroy(&self, link: Link) -> Result<()> {
-        self.close(link).await
+        link.into_connection().close().await
     }
 
     async fn healthcheck(&self, link: &mut Link) -> Result<bool> {

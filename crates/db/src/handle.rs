@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cenote_pool::Pool;
 
@@ -16,15 +15,6 @@ pub(crate) struct Handle {
     pub(crate) config: DbConfig,
     /// What the driver is called.
     pub(crate) driver: &'static str,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // Before the pool goes, which closes its connections. Release pairs with the
-        // acquire of `Connections::close`.
-        let connections = self.pool.manager();
-        connections.handle_gone.store(true, Ordering::Release);
-    }
 }
 
 impl fmt::Debug for Handle {

@@ -30,7 +30,6 @@ pub mod mysql;
 pub mod odbc;
 mod op;
 mod params;
-mod persistent;
 mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -10,7 +10,6 @@ use crate::connections::Connections;
 use crate::deadline::SharedRuntime;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{EndStream, Op, Rollback, Run};
-use crate::persistent::{Kept, Parked};
 use crate::sql::Class;
 use crate::writers::Writer;
 use crate::{Error, Kind, Result};
@@ -36,8 +35,6 @@ pub struct Link {
     generation: u64,
     /// When it was last used, by the coarse clock.
     used: u64,
-    /// Its entry among the persistent ones, if it is one.
-    kept: Option<Kept>,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
 }
@@ -54,7 +51,6 @@ impl Link {
             defaults: 0,
             generation,
             used: now,
-            kept: None,
             writer: None,
         }
     }
@@ -251,30 +247,16 @@ impl Link {
         }
     }
 
-    /// Makes it as good as a new one of the same handle, or says that it cannot be.
+    /// Makes the connection as good as a new one of the same handle: rolls back, and resets and sets up
+    /// the session if it was touched. `false` if that is not possible.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, its state is unknown: the pool destroys it.
+    /// Dropped, the state is unknown: the pool destroys the connection.
     pub(crate) async fn clean(&mut self, connections: &Connections) -> Result<bool> {
         if connections.resets_always() {
             self.touched = true;
         }
-        let touched = self.touched;
-        let clean = self.make_new(connections).await?;
-        if clean && touched {
-            connections.set_up(self).await?;
-        }
-        Ok(clean)
-    }
-
-    /// Makes it as good as one that has just been opened, or says that it cannot be: rolls
-    /// back, and resets the session if it was touched.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, its state is unknown.
-    pub(crate) async fn make_new(&mut self, connections: &Connections) -> Result<bool> {
         self.settle().await?;
         if self.connection.status() != Status::Idle {
             self.send(&Rollback, Location::caller()).await?;
@@ -295,20 +277,8 @@ impl Link {
             }
         }
         self.touched = false;
+        connections.set_up(self).await?;
         Ok(true)
-    }
-
-    /// It is persistent.
-    pub(crate) fn keep(&mut self, kept: Kept) {
-        self.kept = Some(kept);
-    }
-
-    /// Leaves it, as good as new, to the next persistent handle.
-    pub(crate) fn park(self, set_up: bool) {
-        if let Some(kept) = self.kept {
-            let connection = self.connection;
-            kept.park(Parked { connection, set_up });
-        }
     }
 
     pub(crate) fn into_connection(self) -> Box<dyn Connection> {

@@ -9,8 +9,8 @@ use cenote::{Connections, Db, Error, Kind, Link, Result};
 use tokio::sync::Barrier;
 
 use crate::support::{
-    Fault, Place, Probe, Step, connection_id, count, insert, numbers, poll_once, quiet, shop,
-    shop_with, soon, timed_shop, until, watched_shop,
+    Fault, Place, Probe, Step, count, insert, numbers, poll_once, quiet, shop, shop_with, soon,
+    timed_shop, until, watched_shop,
 };
 
 /// D-core-001, B-029
@@ -316,74 +316,19 @@ async fn persistent_with_a_pool_is_refused_with_both_named() {
     assert!(message.contains("pool"), "{message}");
 }
 
+/// A process-wide register kept the connection of every persistent handle, without a limit.
 #[tokio::test]
-async fn a_persistent_connection_is_there_for_the_next_handle() -> Result<()> {
-    let place = Place::new();
-    let open = || place.builder().unpooled().persistent(true).open();
-    let db = open().await?;
-    assert!(db.pool().is_none());
-    db.exec("CREATE TABLE t (n)", ()).await?;
-    let id = connection_id(&db).await?;
-    cenote::scope(async {
-        db.exec("BEGIN", ()).await?;
-        insert(&db, 1).await
-    })
-    .await?;
-    drop(db);
-    let next = open().await?;
-    assert_eq!(connection_id(&next).await?, id);
-    // What the first had open was rolled back.
-    assert_eq!(numbers(&next).await, [0; 0]);
-    next.close().await
-}
-
-#[tokio::test]
-async fn a_persistent_connection_is_reset_between_handles() -> Result<()> {
-    let place = Place::new();
-    let open = || place.builder().unpooled().persistent(true).open();
-    let db = open().await?;
-    let usual: i64 = db
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
-    db.set_default("cache_size", 77);
-    let set: i64 = db
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
-    assert_eq!(set, 77);
-    drop(db);
-    let next = open().await?;
-    let found: i64 = next
-        .query_as_one("SELECT * FROM pragma_cache_size", ())
-        .await?;
-    assert_eq!(found, usual, "a default of the handle before");
-    next.close().await
-}
-
-#[tokio::test]
-async fn a_persistent_handle_has_the_settings_that_it_was_opened_with() -> Result<()> {
-    let place = Place::new();
-    let first = place.builder().unpooled().persistent(true).open().await?;
-    first.exec("SELECT 1", ()).await?;
-    drop(first);
-    let limit = Duration::from_secs(3);
-    let next = place.builder().unpooled().persistent(true);
-    let next = next.statement_timeout(limit).open().await?;
-    assert_eq!(next.config().statement_timeout, Some(limit));
-    next.close().await
-}
-
-#[tokio::test]
-async fn persistent_connections_with_other_options_are_others() -> Result<()> {
-    let place = Place::new();
-    let open = |size: &str| {
-        let builder = place.builder().unpooled().persistent(true);
-        builder.option("cache_size", size.to_owned()).open()
-    };
-    let one = open("100").await?;
-    let other = open("200").await?;
-    assert_ne!(connection_id(&one).await?, connection_id(&other).await?);
-    one.close().await?;
-    other.close().await
+async fn h29_persistent_connection_closes_with_its_handle() -> Result<()> {
+    for _ in 0..3 {
+        let (shop, wire) = watched_shop(|builder| builder.unpooled().persistent(true)).await;
+        assert!(shop.pool().is_none());
+        insert(&shop, 1).await?;
+        insert(&shop, 2).await?;
+        assert_eq!((wire.opened(), wire.alive()), (1, 1));
+        drop(shop);
+        until("the connection is closed", || wire.alive() == 0).await;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ mod hosts;
 mod lazy;
 mod limits;
 mod outside;
-mod persistent;
 mod pins;
 mod raw;
 mod savepoints;

@@ -367,10 +367,10 @@ async fn a_configuration_and_its_parts_show_no_secret() {
     });
     shown.add(&failing);
     shown.error(&failing.get().await.unwrap_err());
-    let persistent = Db::builder("sqlite::memory:")
+    let unpooled = Db::builder("sqlite::memory:")
         .password("SQUEAMISH")
         .unpooled();
-    shown.add(&persistent);
-    shown.add(persistent.open().await.unwrap());
+    shown.add(&unpooled);
+    shown.add(unpooled.open().await.unwrap());
     shown.is_clean("configuration");
 }
