@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -318,6 +318,7 @@ impl Builder {
             contention: Arc::new(Contention::default()),
         });
         let connections = Connections {
+            closed: AtomicBool::new(false),
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),

@@ -447,8 +447,9 @@ impl Db {
         self.handle.driver
     }
 
-    /// Closes it: new work gets [`Kind::Closed`], idle connections are closed, those in use when
-    /// they come back. Open transactions may finish.
+    /// Closes the handle. Open transactions may finish; everything else gets [`Kind::Closed`], also
+    /// on a statement or connection that somebody still holds. Idle connections close now, those in
+    /// use when they come back.
     ///
     /// # Cancel safety
     ///
@@ -494,6 +495,7 @@ impl Db {
     }
 }
 
+        self.handle.shared.close();
 fn not_closed(error: CloseError<Error>) -> Error {
     Error::new(Kind::Closed, error.to_string()).because(error)
 }
@@ -507,6 +509,7 @@ impl fmt::Debug for Db {
 /// What a coroutine has bound: see [`Db::peek`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+        self.handle.shared.close();
 pub struct Binding {
     /// A transaction is open.
     pub in_transaction: bool,
