@@ -229,7 +229,9 @@ impl Builder {
         self
     }
 
-    /// What runs on every new connection before anybody uses it. May be given several times.
+    /// Runs a hook on every new connection before anybody uses it, and again after a reset. May be
+    /// given several times. A hook ends what it begins: one that leaves a transaction open
+    /// ([`Kind::LeftTransaction`]), or drops a call before it is answered, fails the connect.
     pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Link, Result<()>>) -> Self {
         self.on_connect.push(Box::new(hook));
         self
@@ -316,9 +318,9 @@ impl Builder {
             max_transaction_age: config.max_transaction_age,
             idle_in_transaction: config.idle_in_transaction,
             contention: Arc::new(Contention::default()),
+            closed: AtomicBool::new(false),
         });
         let connections = Connections {
-            closed: AtomicBool::new(false),
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),

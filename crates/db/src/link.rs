@@ -9,6 +9,7 @@ use crate::Result;
 use crate::connections::Connections;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{self, Run};
+use crate::value::Value;
 use crate::writers::Writer;
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
@@ -140,6 +141,22 @@ impl Link {
 
     pub(crate) fn set_defaults(&mut self, reached: u64) {
         self.defaults = reached;
+    }
+
+    /// Tries a setting of the session, on a connection that nobody has touched. Refused, or dropped
+    /// before it is answered, the pool resets the session.
+    pub(crate) async fn try_setting(
+        &mut self,
+        name: &str,
+        value: &Value<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
+        self.touched = true;
+        let mut flight = self.depart(site);
+        let done = flight.connection().set(name, value).await;
+        flight.land();
+        self.touched = done.is_err();
+        done
     }
 
     /// It was taken to write with; None when it comes back.

@@ -5,6 +5,7 @@
 
 mod chaos;
 mod handle;
+mod hooks;
 mod lost;
 mod statements;
 mod transactions;
