@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -229,7 +229,9 @@ impl Builder {
         self
     }
 
-    /// What runs on every new connection before anybody uses it. May be given several times.
+    /// Runs a hook on every new connection before anybody uses it, and again after a reset. May be
+    /// given several times. A hook ends what it begins: one that leaves a transaction open
+    /// ([`Kind::LeftTransaction`]), or drops a call before it is answered, fails the connect.
     pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Link, Result<()>>) -> Self {
         self.on_connect.push(Box::new(hook));
         self
@@ -316,6 +318,7 @@ impl Builder {
             max_transaction_age: config.max_transaction_age,
             idle_in_transaction: config.idle_in_transaction,
             contention: Arc::new(Contention::default()),
+            closed: AtomicBool::new(false),
         });
         let connections = Connections {
             template,

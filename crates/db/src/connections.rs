@@ -3,13 +3,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 
 use crate::deadline::SharedRuntime;
-use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
+use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::link::Link;
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
@@ -46,18 +46,41 @@ pub struct Connections {
 /// Settings that every connection is given, in order.
 #[derive(Default)]
 pub(crate) struct Defaults {
-    /// How many there have ever been. Release pairs with the acquire of `reached`.
+    /// How many changes there have been. Release pairs with the acquire in `version`.
     version: AtomicU64,
-    settings: Mutex<Vec<(u64, String, Value<'static>)>>,
+    kept: Mutex<KeptDefaults>,
+}
+
+#[derive(Default)]
+struct KeptDefaults {
+    /// The version that each came with, its name and its value.
+    settings: Vec<(u64, String, Value<'static>)>,
+    /// The version that the last one was removed with.
+    removed: u64,
 }
 
 impl Defaults {
     pub(crate) fn set(&self, name: &str, value: Value<'static>) {
-        let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         let version = self.version.load(Ordering::Relaxed) + 1;
-        settings.retain(|(_, of, _)| of != name);
-        settings.push((version, name.to_owned(), value));
+        kept.settings.retain(|(_, of, _)| of != name);
+        kept.settings.push((version, name.to_owned(), value));
         self.version.store(version, Ordering::Release);
+    }
+
+    pub(crate) fn unset(&self, name: &str) {
+        let mut kept = self.kept();
+        let before = kept.settings.len();
+        kept.settings.retain(|(_, of, _)| of != name);
+        if kept.settings.len() < before {
+            kept.removed = self.version.load(Ordering::Relaxed) + 1;
+            self.version.store(kept.removed, Ordering::Release);
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, KeptDefaults> {
+        // Nothing that can panic runs under this lock.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -65,13 +88,18 @@ impl Defaults {
         self.version.load(Ordering::Acquire)
     }
 
+    /// The settings that a connection lacks which has those up to this version.
     fn since(&self, version: u64) -> Vec<(String, Value<'static>)> {
-        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        settings
-            .iter()
-            .filter(|(of, _, _)| *of > version)
+        let kept = self.kept();
+        let missing = kept.settings.iter().filter(|(of, _, _)| *of > version);
+        missing
             .map(|(_, name, value)| (name.clone(), value.clone()))
             .collect()
+    }
+
+    /// Whether a connection with the settings up to this version may have one that was removed.
+    fn were_removed_since(&self, version: u64) -> bool {
+        self.kept().removed > version
     }
 }
 
@@ -117,21 +145,45 @@ impl Connections {
         self.template.connect(credentials, &self.settings).await
     }
 
-    /// Tells a connection that has just been opened, or is as good as that, what all of
-    /// this handle are told.
+    /// Runs the hooks and sets the defaults on a connection that was just opened or reset.
     pub(crate) async fn set_up(&self, link: &mut Link) -> Result<()> {
         for hook in &self.on_connect {
             hook.run(link).await?;
+            if link.is_unsettled() {
+                let message = "on_connect dropped a call before it was answered, so the \
+                               connection was closed: await every call in the hook";
+                return Err(Error::new(Kind::Connect, message));
+            }
         }
-        link.set_defaults(0);
-        self.bring_up_to_date(link).await?;
+        if !self.on_connect.is_empty() {
+            self.check_after_hooks(link).await?;
+        }
+        self.set_missing_defaults(link, 0).await?;
         link.set_untouched();
         Ok(())
     }
 
-    async fn bring_up_to_date(&self, link: &mut Link) -> Result<()> {
+    /// Refuses a connection on which a hook left a transaction open: what callers do next would
+    /// run in that transaction, and be rolled back with it.
+    async fn check_after_hooks(&self, link: &mut Link) -> Result<()> {
+        // A hook may have used the driver's connection itself: ends its streams and dropped calls.
+        link.driver().settle().await?;
+        match link.driver().status() {
+            Status::Idle => Ok(()),
+            Status::InTransaction | Status::Failed => {
+                let message = "on_connect left a transaction open, so the connection was closed: \
+                               end the transaction in the hook, with COMMIT or ROLLBACK";
+                Err(Error::new(Kind::LeftTransaction, message))
+            }
+            // The database does not report it.
+            Status::Unknown => link.driver().rollback().await,
+        }
+    }
+
+    /// Sets the defaults that came after this version.
+    async fn set_missing_defaults(&self, link: &mut Link, reached: u64) -> Result<()> {
         let version = self.defaults.version();
-        for (name, value) in self.defaults.since(link.defaults()) {
+        for (name, value) in self.defaults.since(reached) {
             link.driver().set(&name, &value).await?;
         }
         link.set_defaults(version);
@@ -168,9 +220,16 @@ impl Connections {
 
     /// Gives a connection what the handle has got since: a new one in its place, the defaults.
     #[cold]
-    async fn catch_up(&self, link: &mut Link) -> Result<()> {
+    async fn catch_up(&self, link: &mut Link) -> Result<bool> {
         self.replace_if_outdated(link).await;
-        self.bring_up_to_date(link).await
+        let reached = link.defaults();
+        if self.defaults.were_removed_since(reached) {
+            // Only a reset takes a setting back.
+            link.touch();
+            return link.clean(self).await;
+        }
+        self.set_missing_defaults(link, reached).await?;
+        Ok(true)
     }
 
     #[inline]
@@ -214,7 +273,8 @@ impl Manager for Connections {
         }
         if self.is_outdated(link) || link.defaults() != self.defaults.version() {
             // This future lies in that of every call: what is rare is boxed.
-            Box::pin(self.catch_up(link)).await?;
+            let is_fit = Box::pin(self.catch_up(link)).await?;
+            return Ok(is_fit && !link.is_broken());
         }
         Ok(!link.is_broken())
     }

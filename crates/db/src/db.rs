@@ -20,7 +20,7 @@ use crate::driver::Driver;
 use crate::handle::Handle;
 use crate::methods::sql_methods;
 use crate::op::Ping;
-use crate::place::Purpose;
+use crate::place::{self, Purpose};
 use crate::sql::Class;
 use crate::transaction::{self, Transaction, TransactionOptions};
 use crate::value::Value;
@@ -407,14 +407,50 @@ impl Db {
         }
     }
 
-    /// Gives a setting of the session to every connection: those that exist when they are
+    /// Sets a setting of the session on every connection: those that exist when they are
     /// handed out next, and those to come when they are opened.
-    pub fn set_default<'v>(&self, name: &str, value: impl Into<Value<'v>>) {
-        let connections = self.handle.pool.manager();
-        connections.defaults.set(name, value.into().into_owned());
+    ///
+    /// It tries the setting first, on a connection that it takes for that. `Ok` means that the
+    /// database has accepted it; after an error nothing has changed. If the database refuses the
+    /// setting later (a role that was dropped), connecting fails with its error:
+    /// [`unset_default`](Db::unset_default) removes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is done, nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// What the database says of the setting; [`Kind::Unsupported`] if the driver has no settings; no
+    /// connection to be had.
+    #[track_caller]
+    pub fn set_default<'a>(
+        &'a self,
+        name: &'a str,
+        value: impl Into<Value<'a>>,
+    ) -> impl Future<Output = Result<()>> + Send + 'a {
+        let value = value.into().into_owned();
+        let (seen, site) = (seen(), Location::caller());
+        async move {
+            let frame = seen.frame();
+            let mut lease = place::acquire(&self.handle, frame, Purpose::Other, site).await?;
+            // A cancel from here on has the pool reset the session.
+            let accepted = lease.try_setting(name, &value, site).await;
+            accepted.map_err(|refused| refused.at(site))?;
+            self.handle.pool.manager().defaults.set(name, value);
+            Ok(())
+        }
     }
 
-    /// The pool underneath: statistics, events, circuit breaker. `None` for an unpooled handle.
+    /// Removes a default that [`set_default`](Db::set_default) has set. Connections that have it are
+    /// reset when they are handed out next. Takes no connection; fine if there is no such default.
+    pub fn unset_default(&self, name: &str) {
+        self.handle.pool.manager().defaults.unset(name);
+    }
+
+    /// Returns the pool underneath, for statistics, events and the circuit breaker; `None` for an
+    /// unpooled handle. Close the handle with [`Db::close`]: closing the pool stops no statement
+    /// that somebody holds.
     pub fn pool(&self) -> Option<&Pool<Connections>> {
         (!self.handle.config.unpooled).then_some(&self.handle.pool)
     }
@@ -442,8 +478,9 @@ impl Db {
         self.handle.driver
     }
 
-    /// Closes it: new work gets [`Kind::Closed`], idle connections are closed, those in use when
-    /// they come back. Open transactions may finish.
+    /// Closes the handle. Open transactions may finish; everything else gets [`Kind::Closed`], also
+    /// on a statement or connection that somebody still holds. Idle connections close now, those in
+    /// use when they come back.
     ///
     /// # Cancel safety
     ///
@@ -453,6 +490,7 @@ impl Db {
     ///
     /// Connections that could not be closed in order. They are gone all the same.
     pub async fn close(&self) -> Result<()> {
+        self.handle.shared.close();
         self.handle.pool.close().await.map_err(not_closed)
     }
 
@@ -466,6 +504,7 @@ impl Db {
     ///
     /// Some were still in use when the time was over; the message names the call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
+        self.handle.shared.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
         drained.map_err(not_closed)
     }

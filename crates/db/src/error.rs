@@ -64,7 +64,8 @@ pub enum Kind {
     Escaped,
     /// The call needs a coroutine around it.
     NoCoroutine,
-    /// A call outside any coroutine left a transaction open; it was rolled back.
+    /// A call outside any coroutine, or an `on_connect` hook, left a transaction open; it was
+    /// rolled back.
     LeftTransaction,
     /// A call outside any coroutine would only have changed the session.
     LeftSession,

@@ -9,8 +9,9 @@ use cenote_pool::Verdict;
 use crate::connections::Connections;
 use crate::deadline::SharedRuntime;
 use crate::driver::{Connection, Request, Reset, Status};
-use crate::op::{EndStream, Op, Rollback, Run};
+use crate::op::{EndStream, Op, Rollback, Run, Set};
 use crate::sql::Class;
+use crate::value::Value;
 use crate::writers::Writer;
 use crate::{Error, Kind, Result};
 
@@ -192,6 +193,20 @@ impl Link {
 
     pub(crate) fn set_defaults(&mut self, reached: u64) {
         self.defaults = reached;
+    }
+
+    /// Tries a setting of the session, on a connection that nobody has touched. Refused, or dropped
+    /// before it is answered, the pool resets the session.
+    pub(crate) async fn try_setting(
+        &mut self,
+        name: &str,
+        value: &Value<'_>,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
+        self.touched = true;
+        let done = self.send(&Set { name, value }, site).await;
+        self.touched = done.is_err();
+        done
     }
 
     /// It was taken to write with; None when it comes back.

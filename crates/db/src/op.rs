@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::driver::{
     Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Savepoint,
+    Savepoint, Value,
 };
 
 /// A request to a driver's connection.
@@ -167,6 +167,19 @@ impl Op for Ping {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.ping()
+    }
+}
+
+pub(crate) struct Set<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a Value<'a>,
+}
+
+impl Op for Set<'_> {
+    type Out = ();
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.set(self.name, self.value)
     }
 }
 

@@ -2,7 +2,7 @@
 //! its handle must not keep the pool open.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::contention::Contention;
@@ -36,9 +36,21 @@ pub(crate) struct Shared {
     pub(crate) max_transaction_age: Option<Duration>,
     pub(crate) idle_in_transaction: Option<Duration>,
     pub(crate) contention: Arc<Contention>,
+    /// Somebody closed the handle. A handle that was only dropped is not closed: statements may
+    /// outlive it.
+    pub(crate) closed: AtomicBool,
 }
 
 impl Shared {
+    pub(crate) fn is_closed(&self) -> bool {
+        // Acquire pairs with the release in `close`.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
     /// Calls may have to be over by a time: all of them, or those of a transaction.
     pub(crate) fn limits_calls(&self) -> bool {
         self.statement_timeout.is_some() || self.max_transaction_age.is_some()

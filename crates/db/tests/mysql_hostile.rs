@@ -284,7 +284,7 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
 async fn a_create_in_a_script_that_commits_is_noticed_without_autocommit_too() {
     let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
-    db.set_default("autocommit", 0);
+    db.set_default("autocommit", 0).await.unwrap();
     let done = db
         .transaction(async || {
             let script = "INSERT INTO t VALUES (1); CREATE TABLE u (n INT); SELECT n FROM t";
@@ -293,7 +293,7 @@ async fn a_create_in_a_script_that_commits_is_noticed_without_autocommit_too() {
         })
         .await;
     assert_eq!(done.unwrap_err().kind(), Kind::TransactionLost);
-    db.set_default("autocommit", 1);
+    db.set_default("autocommit", 1).await.unwrap();
     let all: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
     assert_eq!(all, [1]);
 }
@@ -424,7 +424,7 @@ async fn savepoints_in_a_transaction_of_texts_are_left_as_they_are() {
 async fn savepoints_in_a_transaction_that_a_prepared_statement_opened_are_left_as_they_are() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
-    db.set_default("autocommit", 0);
+    db.set_default("autocommit", 0).await.unwrap();
     let insert = async |n: i64| db.exec("INSERT INTO t VALUES (?)", (n,)).await;
     db.transaction(async || insert(0).await).await.unwrap();
     cenote::scope(async {
@@ -438,7 +438,7 @@ async fn savepoints_in_a_transaction_that_a_prepared_statement_opened_are_left_a
         }
     })
     .await;
-    db.set_default("autocommit", 1);
+    db.set_default("autocommit", 1).await.unwrap();
     let all: Vec<i64> = db.query_as("SELECT n FROM t ORDER BY n", ()).await.unwrap();
     assert_eq!(all, [0, 1]);
 }
@@ -499,10 +499,12 @@ async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
         assert_eq!(others, 1, "{texts:?}, streamed: {is_streamed}");
     }
     for mode in ["NO_BACKSLASH_ESCAPES", "ansi"] {
-        db.set_default("sql_mode", mode);
-        refused(db.exec("SELECT 1", ()).await);
+        let set = db.set_default("sql_mode", mode).await;
+        refused(set.map(|()| unreachable!("{mode} is refused")));
+        db.exec("SELECT 1", ()).await.unwrap();
     }
-    db.set_default("sql_mode", "STRICT_ALL_TABLES");
+    let strict = "STRICT_ALL_TABLES";
+    db.set_default("sql_mode", strict).await.unwrap();
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
     assert_eq!(mode, "STRICT_ALL_TABLES");
 

@@ -386,7 +386,7 @@ async fn what_a_handle_has_set_holds_for_what_is_written_after_it() {
         assert_pending(&mut one);
         tokio::task::yield_now().await;
     }
-    db.set_default("foreign_keys", 1);
+    db.set_default("foreign_keys", 1).await.unwrap();
     let mut two = Box::pin(db.exec("INSERT INTO child VALUES (?)", (77,)));
     until_queued(&mut holder, &mut one, &mut two).await;
     holder.commit().await.unwrap();

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use cenote_pool::AcquireError;
+
 use super::bound::{Bound, Lease};
 use super::level::{Control, Level, Undo};
 use super::limits::watch;
@@ -15,6 +17,7 @@ use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
 use crate::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
+use crate::place;
 use crate::{Error, Kind, Result};
 
 /// From where a call comes, which decides whether it may run now.
@@ -163,6 +166,14 @@ impl Bound {
             Admission::No(error) => return Looked::Never(error),
         }
         match &state.seat {
+            // A closed handle lets open transactions finish, and nothing else.
+            Seat::Here(_)
+                if state.levels.is_empty()
+                    && self.shared.is_closed()
+                    && !matches!(position, Position::CleanUp) =>
+            {
+                return Looked::Never(place::from_pool(AcquireError::Closed));
+            }
             Seat::Here(_) => {}
             Seat::Lent {
                 site,

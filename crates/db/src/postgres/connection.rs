@@ -463,7 +463,9 @@ impl Connection for PostgresConnection {
             let mut request = Request::new(sql, &params);
             request.cache = false;
             request.rows = false;
-            self.execute(None, request).await.map(drop)
+            self.execute(None, request).await?;
+            // One under which our reading of texts is wrong is refused here, not at the next call.
+            self.check_reading()
         })
     }
 

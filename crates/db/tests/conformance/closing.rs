@@ -111,8 +111,8 @@ async fn close_wakes_everybody_who_waits() -> Result<()> {
         soon("it is woken", other).await.unwrap_err().kind(),
         Kind::Closed
     );
-    // The holder was left alone.
-    holder.exec("SELECT 1", ()).await?;
+    let late = holder.exec("SELECT 1", ()).await;
+    assert_eq!(late.unwrap_err().kind(), Kind::Closed);
     Ok(())
 }
 
@@ -221,4 +221,47 @@ async fn a_handle_that_is_dropped_while_an_error_or_a_panic_passes_masks_neither
     });
     let panic = panicked.await.unwrap_err().into_panic();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"the first one"));
+}
+
+/// They ran as if nobody had closed anything.
+#[tokio::test]
+async fn h26_statements_write_nothing_after_close() -> Result<()> {
+    let shop = shop(4).await;
+    let reader = shop.place.builder().open().await?;
+    let alone = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
+    let mut connection = shop.connection().await?;
+    cenote::scope(async {
+        let inside = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
+        shop.close().await?;
+        assert_eq!(inside.exec((1,)).await.unwrap_err().kind(), Kind::Closed);
+        Ok::<_, Error>(())
+    })
+    .await?;
+    assert_eq!(alone.exec((2,)).await.unwrap_err().kind(), Kind::Closed);
+    let many = alone.exec_many([(3,), (4,)]).await;
+    assert_eq!(many.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(alone.stream((5,)).await.unwrap_err().kind(), Kind::Closed);
+    let own = connection.exec("INSERT INTO t (n) VALUES (6)", ()).await;
+    assert_eq!(own.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(connection.begin().await.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(numbers(&reader).await, [0; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn h26_statement_in_a_transaction_finishes_after_close() -> Result<()> {
+    let shop = shop(2).await;
+    let reader = shop.place.builder().open().await?;
+    let mut connection = shop.connection().await?;
+    let tx = connection.begin().await?;
+    let insert = tx.prepare("INSERT INTO t (n) VALUES (?)").await?;
+    shop.close().await?;
+    insert.exec((1,)).await?;
+    tx.commit().await?;
+    assert_eq!(
+        insert.exec((2,)).await.unwrap_err().kind(),
+        Kind::TransactionEnded
+    );
+    assert_eq!(numbers(&reader).await, [1]);
+    Ok(())
 }

@@ -393,8 +393,8 @@ async fn a_script_does_not_empty_an_unpooled_private_database_in_memory() -> Res
 async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
     let shop = shop_with(|builder| builder.min(2).max(4)).await;
     assert_eq!(shop.status().idle, 2);
-    shop.set_default("cache_size", 123);
-    shop.set_default("cache_size", 321);
+    shop.set_default("cache_size", 123).await?;
+    shop.set_default("cache_size", 321).await?;
     let connections = [
         shop.connection().await?,
         shop.connection().await?,
@@ -414,7 +414,7 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
 #[tokio::test]
 async fn a_default_survives_the_reset_of_a_session() -> Result<()> {
     let shop = shop(1).await;
-    shop.set_default("cache_size", 55);
+    shop.set_default("cache_size", 55).await?;
     cenote::scope(async { shop.exec("PRAGMA cache_size = 66", ()).await }).await?;
     quiet(&shop).await;
     let size: i64 = shop
@@ -422,15 +422,6 @@ async fn a_default_survives_the_reset_of_a_session() -> Result<()> {
         .await?;
     assert_eq!(size, 55);
     Ok(())
-}
-
-#[tokio::test]
-async fn a_default_that_does_not_exist_is_the_error_of_the_next_call() {
-    let shop = shop(1).await;
-    shop.set_default("no_such_pragma", 1);
-    let error = shop.exec("SELECT 1", ()).await.unwrap_err();
-    assert!(error.to_string().contains("no_such_pragma"), "{error}");
-    assert_eq!(shop.status().active, 0);
 }
 
 /// B-023

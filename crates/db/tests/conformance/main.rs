@@ -24,6 +24,7 @@ mod escaped;
 mod fail_closed;
 mod frames;
 mod handle;
+mod hooks;
 mod limits;
 mod session;
 mod sqlite;

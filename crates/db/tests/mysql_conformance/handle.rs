@@ -75,7 +75,7 @@ async fn a_task_may_end_in_a_transaction_while_the_handle_goes() -> Result<()> {
 #[tokio::test]
 async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
     let db = shop_with(|builder| builder.min(2).max(4)).await;
-    db.set_default("autocommit", 0);
+    db.set_default("autocommit", 0).await?;
     let on: i64 = db.query_as_one("SELECT @@autocommit", ()).await?;
     assert_eq!(on, 0, "read back from the handle");
     let all = [
@@ -99,7 +99,7 @@ async fn a_read_that_opens_a_transaction_outside_of_a_coroutine_is_told_and_roll
     let db = shop_with(|builder| builder.max(1)).await;
     db.exec("CREATE OR REPLACE TABLE opened (n INT)", ())
         .await?;
-    db.set_default("autocommit", 0);
+    db.set_default("autocommit", 0).await?;
     let left = db.query("SELECT n FROM opened", ()).await.unwrap_err();
     assert_eq!(left.kind(), cenote::Kind::LeftTransaction);
     assert_eq!((db.status().total, db.status().idle), (1, 1));

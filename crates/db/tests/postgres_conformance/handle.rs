@@ -182,3 +182,26 @@ async fn thirty_tasks_that_write_lose_no_row() -> Result<()> {
     assert_eq!((stored.len(), stored.iter().sum::<i64>()), (30, 465));
     Ok(())
 }
+
+/// A default that the server refuses later can be taken back.
+#[tokio::test]
+async fn h24_default_that_is_refused_later_can_be_unset() -> Result<()> {
+    let db = shop(2).await;
+    let admin = Db::open(&dsn()).await?;
+    let role = format!("h24_{}", std::process::id());
+    admin.exec(&format!("CREATE ROLE {role}"), ()).await?;
+    let dropped = db.set_default("role", role.as_str()).await;
+    admin.exec(&format!("DROP ROLE {role}"), ()).await?;
+    dropped?;
+    // All that are left have the role, or cannot get it.
+    let one = db.connection().await;
+    let two = db.connection().await;
+    assert!(one.is_err() || two.is_err());
+    drop((one, two));
+    db.unset_default("role");
+    insert(&db, 1).await?;
+    let (one, two) = (db.connection().await?, db.connection().await?);
+    drop((one, two));
+    assert_eq!(numbers(&db).await, [1]);
+    Ok(())
+}

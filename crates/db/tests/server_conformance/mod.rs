@@ -6,6 +6,7 @@
 mod chains;
 mod chaos;
 mod handle;
+mod hooks;
 mod lost;
 mod statements;
 mod transactions;
