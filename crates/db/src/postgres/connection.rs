@@ -13,7 +13,7 @@ use super::hosts::Peer;
 use super::inbox::Frame;
 use super::message::{self, Reader, Report, Tag};
 use super::param;
-use super::session::{Session, Told};
+use super::session::{Misread, Session, Told};
 use super::startup::{self, CancelKey, Started};
 use super::statement::Cache;
 use super::stream::Stream;
@@ -103,19 +103,17 @@ impl PostgresConnection {
         self.key.process
     }
 
-    /// The server reads SQL otherwise than it is read here.
-    pub(super) fn misreads(&self) -> bool {
-        self.session.misreads()
-    }
-
-    /// Refuses to have anything run or prepared that the server would misread. A reset would have brought it back.
+    /// Refuses to send a text that the server would misread, and closes the connection: only a reset, which did not
+    /// happen, would have brought the setting back.
     #[inline]
     pub(super) fn check_reading(&mut self) -> Result<()> {
-        if !self.misreads() {
-            return Ok(());
+        match self.session.misread() {
+            None => Ok(()),
+            Some(misread) => {
+                self.wire.set_broken();
+                Err(error::misread(misread))
+            }
         }
-        self.wire.set_broken();
-        Err(error::misread())
     }
 
     /// A call begins.
@@ -219,6 +217,9 @@ impl PostgresConnection {
                 self.status = startup::status(Reader(body));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
+                }
+                if let Some(misread @ Misread::Encoding) = self.session.misread() {
+                    answer.distrust(misread);
                 }
                 self.wire.consume(frame);
                 return self.wire.ready();

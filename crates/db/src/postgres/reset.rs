@@ -25,6 +25,10 @@ impl PostgresConnection {
             return Ok(Reset::Replace);
         }
         self.session.note_reset();
-        Ok(Reset::Done)
+        // The server's own default may have changed since this session began.
+        Ok(match self.session.misread() {
+            Some(_) => Reset::Replace,
+            None => Reset::Done,
+        })
     }
 }
