@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 
+use crate::config::ResetPolicy;
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Template};
 use crate::link::Link;
@@ -36,7 +37,7 @@ pub struct Connections {
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) cleanup_timeout: Duration,
-    pub(crate) reset_always: bool,
+    pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
@@ -191,8 +192,14 @@ impl Connections {
         link.generation() != self.generation.load(Ordering::Acquire)
     }
 
+    /// Every session is reset or replaced, whether it was touched or not.
     pub(crate) fn resets_always(&self) -> bool {
-        self.reset_always
+        self.reset != ResetPolicy::WhenTouched
+    }
+
+    /// A session is never reset: another connection takes its place.
+    pub(crate) fn replaces_always(&self) -> bool {
+        self.reset == ResetPolicy::Replace
     }
 
     /// The connection that an earlier handle left, if it still lives.
@@ -209,7 +216,7 @@ impl Connections {
         if self.persistent.is_some() && self.handle_gone.load(Ordering::Acquire) {
             // What this handle has set must not reach the next one. What its `on_connect`
             // did is part of connecting, and stays.
-            if link.defaults() > 0 {
+            if link.defaults() > 0 || self.resets_always() {
                 link.touch();
             }
             let set_up = !link.is_touched();
@@ -260,7 +267,7 @@ impl Manager for Connections {
     fn before_release(&self, link: &mut Link) -> Verdict {
         link.note_use(self.runtime.coarse_now());
         link.set_writer(None);
-        match link.verdict(self.reset_always) {
+        match link.verdict(self.resets_always()) {
             Verdict::Keep if self.is_outdated(link) => Verdict::Later,
             verdict => verdict,
         }

@@ -10,6 +10,7 @@ use crate::connections::Connections;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{self, Run};
 use crate::persistent::{Kept, Parked};
+use crate::sql::Class;
 use crate::writers::Writer;
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
@@ -25,6 +26,8 @@ pub struct Link {
     streaming: bool,
     /// The session is not what it was after connecting.
     touched: bool,
+    /// No reset brings it back to that.
+    spent: bool,
     /// Warnings of the last call.
     warnings: u64,
     /// Up to which one the defaults have reached it.
@@ -47,6 +50,7 @@ impl Link {
             harmless: false,
             streaming: false,
             touched: false,
+            spent: false,
             warnings: 0,
             defaults: 0,
             generation,
@@ -117,6 +121,14 @@ impl Link {
 
     pub(crate) fn touch(&mut self) {
         self.touched = true;
+    }
+
+    /// A text of this class is about to be sent. What it may do to the session is noted first: if
+    /// the call is dropped, it may have done it.
+    #[inline]
+    pub(crate) fn expect(&mut self, class: &Class) {
+        self.touched |= class.touches_session;
+        self.spent |= class.survives_reset;
     }
 
     pub(crate) fn is_touched(&self) -> bool {
@@ -241,7 +253,8 @@ impl Link {
         if !self.touched {
             return Ok(true);
         }
-        if self.connection.reset().await? == Reset::Replace {
+        let replace = self.spent || connections.replaces_always();
+        if replace || self.connection.reset().await? == Reset::Replace {
             // The new one first: a database that lives only as long as its last
             // connection stays.
             let fresh = connections.open().await?;
@@ -250,7 +263,7 @@ impl Link {
                 tracing::debug!(%error, "closing a replaced connection failed");
             }
         }
-        self.touched = false;
+        (self.touched, self.spent) = (false, false);
         Ok(true)
     }
 

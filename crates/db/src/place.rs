@@ -269,9 +269,7 @@ impl Place {
     /// A text of this class is about to be sent. What it may do to the session is noted first: if
     /// the call is dropped, it may have done it.
     pub(crate) fn expect(&mut self, class: &Class) -> Expected {
-        if class.touches_session {
-            self.link().touch();
-        }
+        self.link().expect(class);
         Expected::of(class)
     }
 

@@ -46,8 +46,7 @@ impl Template for PostgresTemplate {
         Box::pin(async move {
             let (started, peer) = hosts::connect(&self.config, &credentials).await?;
             let types = Arc::clone(&self.types);
-            let mut connection =
-                PostgresConnection::new(started, peer, types, settings.statement_cache);
+            let mut connection = PostgresConnection::new(started, peer, types, settings);
             connection.check_reading()?;
             Ok(Box::new(connection) as Box<dyn Connection>)
         })

@@ -20,8 +20,8 @@ use super::stream::Stream;
 use super::wire::Wire;
 use super::{error, frontend};
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
+    Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
 
@@ -34,6 +34,8 @@ pub struct PostgresConnection {
     pub(super) status: Status,
     pub(super) session: Session,
     pub(super) cache: Cache,
+    /// A reset undoes all that can be undone.
+    pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
     pub(super) peer: Peer,
     pub(super) key: CancelKey,
@@ -66,13 +68,14 @@ impl PostgresConnection {
         started: Started,
         peer: Peer,
         types: Arc<Types>,
-        statement_cache: usize,
+        settings: &ConnectSettings,
     ) -> Self {
         PostgresConnection {
             wire: started.wire,
             status: started.status,
             session: Session::new(started.parameters),
-            cache: Cache::new(statement_cache),
+            cache: Cache::new(settings.statement_cache),
+            full_reset: settings.full_reset,
             types,
             peer,
             key: started.key,

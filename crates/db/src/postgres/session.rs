@@ -119,8 +119,8 @@ impl Session {
     #[inline]
     pub(super) fn note_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0.first() {
-            // LISTEN, LOAD, UNLISTEN, PREPARE, DEALLOCATE, DISCARD.
-            Some(b'L' | b'U' | b'P' | b'D') => self.note_rare_tag(tag),
+            // LISTEN, LOAD, UNLISTEN, PREPARE, DEALLOCATE, DISCARD, DO, CALL.
+            Some(b'L' | b'U' | b'P' | b'D' | b'C') => self.note_rare_tag(tag),
             _ => Told::Nothing,
         }
     }
@@ -128,6 +128,8 @@ impl Session {
     fn note_rare_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0 {
             b"LISTEN" | b"UNLISTEN" | b"LOAD" => self.touched = true,
+            // What stands in a block or a procedure has no tag of its own.
+            b"DO" | b"CALL" => self.statements_touched = true,
             b"PREPARE" | b"DEALLOCATE" => {
                 self.touched = true;
                 self.statements_touched = true;
@@ -235,6 +237,9 @@ mod tests {
             ("PREPARE", true, true),
             ("DEALLOCATE", true, true),
             ("DEALLOCATE ALL", true, true),
+            ("DO", false, true),
+            ("CALL", false, true),
+            ("COMMIT", false, false),
             ("DELETE 3", false, false),
             ("SET", false, false),
             ("PREPARE TRANSACTION", false, false),
