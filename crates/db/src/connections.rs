@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 
+use crate::config::ResetPolicy;
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::link::Link;
@@ -35,7 +36,7 @@ pub struct Connections {
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) cleanup_timeout: Duration,
-    pub(crate) reset_always: bool,
+    pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
@@ -238,8 +239,14 @@ impl Connections {
         link.generation() != self.generation.load(Ordering::Acquire)
     }
 
+    /// Every session is reset or replaced, whether it was touched or not.
     pub(crate) fn resets_always(&self) -> bool {
-        self.reset_always
+        self.reset != ResetPolicy::WhenTouched
+    }
+
+    /// A session is never reset: another connection takes its place.
+    pub(crate) fn replaces_always(&self) -> bool {
+        self.reset == ResetPolicy::Replace
     }
 }
 
@@ -282,7 +289,7 @@ impl Manager for Connections {
     fn before_release(&self, link: &mut Link) -> Verdict {
         link.note_use(self.runtime.coarse_now());
         link.set_writer(None);
-        match link.verdict(self.reset_always) {
+        match link.verdict(self.resets_always()) {
             Verdict::Keep if self.is_outdated(link) => Verdict::Later,
             verdict => verdict,
         }

@@ -28,6 +28,8 @@ pub struct Link {
     stream: Option<Class>,
     /// The session is not what it was after connecting.
     touched: bool,
+    /// No reset brings it back to that.
+    spent: bool,
     /// Warnings of the last call.
     warnings: u64,
     /// Up to which one the defaults have reached it.
@@ -48,6 +50,7 @@ impl Link {
             harmless: false,
             stream: None,
             touched: false,
+            spent: false,
             warnings: 0,
             defaults: 0,
             generation,
@@ -152,6 +155,14 @@ impl Link {
     /// From now on its session counts as new: what set it up is part of it.
     pub(crate) fn set_untouched(&mut self) {
         self.touched = false;
+    }
+
+    /// A text of this class is about to be sent. What it may do to the session is noted first: if
+    /// the call is dropped, it may have done it.
+    #[inline]
+    pub(crate) fn expect(&mut self, class: &Class) {
+        self.touched |= class.touches_session;
+        self.spent |= class.survives_reset;
     }
 
     pub(crate) fn is_touched(&self) -> bool {
@@ -282,7 +293,8 @@ impl Link {
         if !self.touched {
             return Ok(true);
         }
-        if self.connection.reset().await? == Reset::Replace {
+        let replace = self.spent || connections.replaces_always();
+        if replace || self.connection.reset().await? == Reset::Replace {
             // The new one first: a database that lives only as long as its last
             // connection stays.
             let fresh = connections.open().await?;
@@ -291,7 +303,7 @@ impl Link {
                 tracing::debug!(%error, "closing a replaced connection failed");
             }
         }
-        self.touched = false;
+        (self.touched, self.spent) = (false, false);
         connections.set_up(self).await?;
         Ok(true)
     }

@@ -163,10 +163,7 @@ impl Place {
         shared: &Shared,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        if class.touches_session {
-            // Before it is sent: if the call is dropped, it may have run.
-            self.link().touch();
-        }
+        self.link().expect(class);
         if !shared.limits_calls() && self.unsent_begin().is_none() {
             return self.link().send(op, site).await;
         }

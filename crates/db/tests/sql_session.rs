@@ -119,6 +119,51 @@ fn postgres_session_statements_are_known() {
     );
 }
 
+#[test]
+fn h15_what_no_reset_undoes_is_known_on_postgres() {
+    let survives = |sql| class(&Dialect::POSTGRES, sql).survives_reset;
+    for sql in [
+        "LOAD 'auto_explain'",
+        "SELECT 1; LOAD 'auto_explain'; SELECT 2",
+        "SELECT setseed(0.5)",
+        "SELECT a, setseed(b) FROM t",
+        "SET seed = 0.5",
+        "SET SESSION seed TO 0.5",
+        "SET LOCAL seed = 0.5",
+        "SET LOCAL \"seed\" = 0.5",
+        "RESET seed",
+        "SELECT set_config('seed', '0.5', true)",
+        "SELECT set_config('Seed', $1, false)",
+        "UPDATE pg_settings SET setting = '0.5' WHERE name = 'seed'",
+        "DO $$ BEGIN LOAD 'x'; END $$",
+        "DO 'BEGIN PERFORM setseed(0.5); END'",
+        "SELECT dblink_connect('a', 'b')",
+        "SELECT * FROM public.dblink('a', 'b') AS t (a int)",
+        "SELECT pg_replication_origin_session_setup('a')",
+        "SELECT pg_backup_start('a', true)",
+        "SELECT pg_create_logical_replication_slot('a', 'b', true)",
+    ] {
+        assert!(survives(sql), "{sql}");
+        assert!(class(&Dialect::POSTGRES, sql).touches_session, "{sql}");
+    }
+    for sql in [
+        "SELECT 1",
+        "SET search_path = seed",
+        "SET app.seed = 1",
+        "SET work_mem = 1",
+        "SET LOCAL work_mem = 1",
+        "SELECT set_config('app.user', $1, true)",
+        "SELECT pg_advisory_lock(1)",
+        "CREATE TEMP TABLE seed (load int)",
+        "DO $$ BEGIN PERFORM 1; END $$",
+        "PREPARE a AS SELECT 1",
+        "SELECT seed, load FROM pg_settings",
+        "DISCARD ALL",
+    ] {
+        assert!(!survives(sql), "{sql}");
+    }
+}
+
 /// The last argument tells, and no other.
 #[test]
 fn a_local_setting_is_told_from_one_of_the_session() {

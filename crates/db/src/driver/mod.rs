@@ -118,12 +118,18 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
 pub struct ConnectSettings {
     /// Prepared statements that a connection keeps; 0 is none.
     pub statement_cache: usize,
+    /// Every session is reset, because statements change it in ways that neither their text nor the server tells:
+    /// [`reset`](Connection::reset) has to undo all that can be undone, and not only what is known to have changed.
+    pub full_reset: bool,
 }
 
 impl ConnectSettings {
     /// With a statement cache of this size.
     pub fn new(statement_cache: usize) -> Self {
-        ConnectSettings { statement_cache }
+        ConnectSettings {
+            statement_cache,
+            full_reset: false,
+        }
     }
 }
 

@@ -13,15 +13,15 @@ use super::hosts::Peer;
 use super::inbox::Frame;
 use super::message::{self, Reader, Report, Tag};
 use super::param;
-use super::session::{Session, Told};
+use super::session::{Misread, Session, Told};
 use super::startup::{self, CancelKey, Started};
 use super::statement::Cache;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{error, frontend};
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
+    Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
 
@@ -34,6 +34,8 @@ pub struct PostgresConnection {
     pub(super) status: Status,
     pub(super) session: Session,
     pub(super) cache: Cache,
+    /// A reset undoes all that can be undone.
+    pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
     pub(super) peer: Peer,
     pub(super) key: CancelKey,
@@ -66,13 +68,14 @@ impl PostgresConnection {
         started: Started,
         peer: Peer,
         types: Arc<Types>,
-        statement_cache: usize,
+        settings: &ConnectSettings,
     ) -> Self {
         PostgresConnection {
             wire: started.wire,
             status: started.status,
             session: Session::new(started.parameters),
-            cache: Cache::new(statement_cache),
+            cache: Cache::new(settings.statement_cache),
+            full_reset: settings.full_reset,
             types,
             peer,
             key: started.key,
@@ -103,19 +106,17 @@ impl PostgresConnection {
         self.key.process
     }
 
-    /// The server reads SQL otherwise than it is read here.
-    pub(super) fn misreads(&self) -> bool {
-        self.session.misreads()
-    }
-
-    /// Refuses to have anything run or prepared that the server would misread. A reset would have brought it back.
+    /// Refuses to send a text that the server would misread, and closes the connection: only a reset, which did not
+    /// happen, would have brought the setting back.
     #[inline]
     pub(super) fn check_reading(&mut self) -> Result<()> {
-        if !self.misreads() {
-            return Ok(());
+        match self.session.misread() {
+            None => Ok(()),
+            Some(misread) => {
+                self.wire.set_broken();
+                Err(error::misread(misread))
+            }
         }
-        self.wire.set_broken();
-        Err(error::misread())
     }
 
     /// A call begins.
@@ -219,6 +220,9 @@ impl PostgresConnection {
                 self.status = startup::status(Reader(body));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
+                }
+                if let Some(misread @ Misread::Encoding) = self.session.misread() {
+                    answer.distrust(misread);
                 }
                 self.wire.consume(frame);
                 return self.wire.ready();

@@ -35,6 +35,9 @@ pub struct Class {
     /// It is a single statement that makes no sense unless the session is kept: SET, LISTEN,
     /// a temporary table, ATTACH, USE, a session lock …
     pub only_session: bool,
+    /// What it may do to the session no reset undoes, so that the connection has to be replaced: LOAD, a seed for `random()`, the functions
+    /// that the dialect calls [irreversible](super::SessionEffect::Irreversible).
+    pub survives_reset: bool,
     /// It is a single statement of transaction control.
     pub transaction: Option<TransactionVerb>,
     /// Among its statements there is transaction control.
@@ -49,6 +52,7 @@ impl Class {
     pub(crate) const NO_SQL: Class = Class {
         statements: Statements::Empty,
         touches_session: false,
+        survives_reset: false,
         only_session: false,
         transaction: None,
         contains_transaction_control: false,
@@ -91,6 +95,7 @@ pub(super) struct Classifier<'a> {
     /// Of the last statement.
     verdict: Option<Verdict>,
     contains_transaction_control: bool,
+    survives_reset: bool,
 }
 
 impl<'a> Classifier<'a> {
@@ -101,6 +106,7 @@ impl<'a> Classifier<'a> {
             statements: Statements::Empty,
             verdict: None,
             contains_transaction_control: false,
+            survives_reset: false,
         }
     }
 
@@ -127,6 +133,7 @@ impl<'a> Classifier<'a> {
                 || executable_comment
                 || alone.is_some_and(|verdict| verdict.touches_session),
             only_session: alone.is_some_and(|verdict| verdict.only_session),
+            survives_reset: self.survives_reset,
             transaction: alone
                 .filter(|_| !executable_comment)
                 .and_then(|verdict| verdict.transaction),
@@ -141,6 +148,7 @@ impl<'a> Classifier<'a> {
         }
         let verdict = self.current.verdict();
         self.contains_transaction_control |= verdict.transaction.is_some();
+        self.survives_reset |= verdict.survives_reset;
         self.verdict = Some(verdict);
         self.statements = match self.statements {
             Statements::Empty => Statements::One,

@@ -47,6 +47,8 @@ pub(super) struct Notes {
     ends_trigger: bool,
     /// Something is in it with which any statement can change the session.
     pub(super) side_door: bool,
+    /// What that does no reset undoes.
+    pub(super) irreversible: bool,
     /// The word TEMP or TEMPORARY, quoted or not.
     pub(super) temporary: bool,
     /// INTO.
@@ -182,6 +184,7 @@ impl Notes {
         after_semicolon: false,
         ends_trigger: false,
         side_door: false,
+        irreversible: false,
         temporary: false,
         into: false,
         evaluates: false,
@@ -213,6 +216,12 @@ const EXPLAIN_OPTIONS: &[&str] = &[
 
 pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Whether a text has this in it, in whatever case.
+pub(super) fn contains_word(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len())
+        .any(|part| part.eq_ignore_ascii_case(word))
 }
 
 fn is_temporary_schema(name: &[u8]) -> bool {
@@ -368,6 +377,9 @@ impl<'a> Statement<'a> {
             // In U&"…" any name can hide behind escapes.
             let before = &self.sql[notes.name.start..token.start];
             notes.side_door |= is_temporary_schema(name) || before.eq_ignore_ascii_case("u&");
+        } else if notes.open_setting.is_some() && contains_word(name, b"seed") {
+            // Set for the transaction or not, what it does to `random()` stays.
+            (notes.side_door, notes.irreversible) = (true, true);
         }
         notes.name = noted;
         notes.name_is_last = true;
@@ -416,12 +428,13 @@ impl<'a> Statement<'a> {
                 self.dialect.only_known_functions && self.is_unknown_call(name, parenthesis);
             return;
         };
+        self.notes.irreversible |= known.effect.is_irreversible();
         match known.effect {
-            SessionEffect::Changes => {
+            SessionEffect::Changes | SessionEffect::Irreversible => {
                 self.notes.side_door = true;
                 return;
             }
-            SessionEffect::Only => self.notes.side_door = true,
+            SessionEffect::Only | SessionEffect::OnlyIrreversible => self.notes.side_door = true,
             // One inside the other: not worth telling them apart.
             SessionEffect::OnlyUnlessLocal if self.notes.open_setting.is_some() => {
                 self.notes.side_door = true;

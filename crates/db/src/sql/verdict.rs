@@ -2,7 +2,7 @@
 
 use super::class::TransactionVerb;
 use super::lexer::Kind;
-use super::statement::{Alone, Statement, is_one_of};
+use super::statement::{Alone, Statement, contains_word, is_one_of};
 use super::words::Keyword;
 
 /// What came of a statement.
@@ -10,6 +10,7 @@ use super::words::Keyword;
 pub(super) struct Verdict {
     pub(super) touches_session: bool,
     pub(super) only_session: bool,
+    pub(super) survives_reset: bool,
     pub(super) transaction: Option<TransactionVerb>,
     pub(super) reads_only: bool,
 }
@@ -107,6 +108,7 @@ impl Statement<'_> {
         Verdict {
             touches_session,
             only_session: touches_session && !notes.explained && self.is_only_session(),
+            survives_reset: touches_session && self.survives_reset(),
             transaction,
             reads_only: reads && !notes.writes && !notes.into && !touches_session,
         }
@@ -152,6 +154,30 @@ impl Statement<'_> {
             || notes.open_setting.is_some()
             || notes.settings_view && notes.writes
             || self.dialect.unseparated_statements && notes.sets > own_sets
+    }
+
+    /// Of statements that touch the session: no reset undoes what it does.
+    fn survives_reset(&self) -> bool {
+        let notes = &self.notes;
+        let by_verb = match self.verb() {
+            Some(Keyword::Set | Keyword::Reset) => self.sets_seed(),
+            Some(Keyword::Load) => self.head(1).kind == Kind::Text,
+            // The body is in a string, in which nothing is read but for this.
+            Some(Keyword::Do) if self.dialect.dollar_quotes => {
+                let body = self.sql.as_bytes();
+                [&b"load"[..], b"seed", b"dblink", b"replication_", b"backup"]
+                    .into_iter()
+                    .any(|word| contains_word(body, word))
+            }
+            _ => notes.settings_view && notes.writes,
+        };
+        by_verb || notes.irreversible
+    }
+
+    /// PostgreSQL's `SET seed`, which reseeds `random()` for good, also with LOCAL.
+    fn sets_seed(&self) -> bool {
+        let is_seed = |n| is_one_of(self.head(n).name(self.sql), &["seed"]);
+        self.dialect.transaction_settings && (is_seed(1) || is_seed(2))
     }
 
     /// Where CREATE goes on: 1, or behind OR REPLACE.
@@ -206,6 +232,7 @@ impl Statement<'_> {
             && self.head_is_one_of(1, TRANSACTION_SETS)
             && matches!(next.kind, Kind::Word | Kind::Quoted)
             && !next.is(Keyword::To)
+            && !self.sets_seed()
     }
 
     /// Of statements that touch the session: it makes no sense unless the session is kept.
