@@ -90,7 +90,6 @@ fn what_is_not_known_touches_the_session() {
                 "x SELECT 1",
                 "= SELECT 1",
                 "FETCH NEXT FROM c",
-                "XA START 'a'",
                 "COMMIT PREPARED 'a'",
                 "PREPARE TRANSACTION 'a'",
                 "START SLAVE",
@@ -358,4 +357,81 @@ fn only_plain_reads_are_called_reads() {
             assert!(!class(dialect, sql).reads_only, "{}: {sql}", dialect.name);
         }
     }
+}
+
+#[test]
+fn h0e_a_compound_statement_is_one_statement_of_mariadb() {
+    for (sql, statements, controls) in [
+        ("BEGIN NOT ATOMIC SELECT 3; END", Statements::One, false),
+        (
+            "BEGIN NOT ATOMIC SELECT 3; END; SELECT 4",
+            Statements::Several,
+            false,
+        ),
+        ("IF 1 THEN COMMIT; END IF;", Statements::One, true),
+        (
+            "IF 1 THEN SELECT 1; END IF; COMMIT",
+            Statements::Several,
+            true,
+        ),
+        (
+            "WHILE 1 DO BEGIN SET x = 1; END; END WHILE",
+            Statements::One,
+            false,
+        ),
+        (
+            "LOOP IF a THEN SELECT 1; END IF; END LOOP",
+            Statements::One,
+            false,
+        ),
+        (
+            "REPEAT SELECT REPEAT('a', 3); UNTIL 1 END REPEAT",
+            Statements::One,
+            false,
+        ),
+        (
+            "FOR i IN 1..3 DO SELECT i FOR UPDATE; END FOR",
+            Statements::One,
+            false,
+        ),
+        (
+            "CASE a WHEN 1 THEN SELECT 1; ELSE BEGIN END; END CASE",
+            Statements::One,
+            false,
+        ),
+        // A name that looks like a word of the language: nothing is hidden, whatever the count of blocks.
+        (
+            "IF 1 THEN SELECT begin; END IF; ROLLBACK",
+            Statements::One,
+            true,
+        ),
+        (
+            "IF 1 THEN SELECT end; END IF; ROLLBACK",
+            Statements::Several,
+            true,
+        ),
+    ] {
+        let class = class(&Dialect::MYSQL, sql);
+        assert_eq!(class.statements, statements, "{sql}");
+        assert_eq!(class.contains_transaction_control, controls, "{sql}");
+        assert!(class.touches_session && !class.reads_only, "{sql}");
+        assert_eq!(
+            (class.transaction, class.only_session),
+            (None, false),
+            "{sql}"
+        );
+    }
+}
+
+#[test]
+fn h0e_a_transaction_and_a_block_are_told_apart() {
+    for sql in ["BEGIN", "BEGIN WORK", "START TRANSACTION"] {
+        assert_eq!(
+            class(&Dialect::MYSQL, sql).transaction,
+            Some(TransactionVerb::Begin)
+        );
+    }
+    let script = class(&Dialect::MYSQL, "BEGIN; SELECT 1; COMMIT");
+    assert_eq!(script.statements, Statements::Several);
+    assert!(script.contains_transaction_control);
 }

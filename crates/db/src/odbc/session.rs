@@ -1,6 +1,7 @@
 //! An open connection, and what can be done with it. Everything here blocks: it runs on the
 //! connection's [thread](crate::worker).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -196,26 +197,53 @@ impl Session {
         self.heed_ddl(&order.sql, done)
     }
 
-    /// One that cannot run several statements at once is given one after the other.
+    /// Runs a script. A driver that cannot run several statements at once gets one after the other.
     fn run_script(&mut self, order: &Order) -> Result<Outcome> {
+        if let Some(compound) = self.compound(&order.sql) {
+            return self.run_text_as(&compound, order.rows, false);
+        }
         if self.can.batches {
             return self.run_text(&order.sql, order.rows);
         }
         let mut outcome = Outcome::default();
-        for statement in sql::split(self.config.dialect, &order.sql) {
+        for statement in sql::split(self.dialect(), &order.sql) {
             self.check_not_cancelled()?;
             outcome = self.run_text(statement, order.rows)?;
         }
         Ok(outcome)
     }
 
+    /// The text of a compound statement of MariaDB, if that is what this is, as its ODBC driver takes it. The driver knows
+    /// only those that begin with BEGIN NOT ATOMIC; others it takes apart at their semicolons, or crashes over their rows.
+    fn compound<'s>(&self, sql: &'s str) -> Option<Cow<'s, str>> {
+        if self.can.vendor != Vendor::Mysql || !sql.contains(';') {
+            return None;
+        }
+        let [statement] = *sql::split(self.dialect(), sql) else {
+            return None;
+        };
+        // A semicolon at its end is not in it.
+        if !statement.contains(';') || sql::split(&Dialect::ODBC, statement).len() < 2 {
+            return None;
+        }
+        let begins = statement.get(..5)?.eq_ignore_ascii_case("begin");
+        Some(match begins {
+            true => Cow::Borrowed(statement),
+            false => Cow::Owned(format!("BEGIN NOT ATOMIC\n{statement}\n; END")),
+        })
+    }
+
     /// Runs a text as it is, and keeps nothing of it.
     pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
+        self.run_text_as(sql, rows, true)
+    }
+
+    fn run_text_as(&mut self, sql: &str, rows: bool, script: bool) -> Result<Outcome> {
         let mut statement = self.statement()?;
         let cancel = self.cancel();
         let done = statement
             .execute(cancel, Some(sql), &[])
-            .and_then(|()| gather(&mut statement, cancel, rows, true));
+            .and_then(|()| gather(&mut statement, cancel, rows, script));
         self.outcome(done)
     }
 
@@ -399,7 +427,10 @@ impl Session {
             self.uncancelled("SELECT 1 FROM sqlite_master LIMIT 1")?;
         }
         let mut statement = self.statement()?;
-        let prepared = statement.prepare(sql);
+        let prepared = match self.compound(sql) {
+            Some(compound) => statement.prepare(&compound),
+            None => statement.prepare(sql),
+        };
         prepared.map_err(|error| self.told(error))?;
         Ok(statement)
     }

@@ -67,7 +67,8 @@ pub enum Statements {
     Empty,
     /// One.
     One,
-    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several.
+    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several; a compound statement of MariaDB
+    /// outside of a routine (`BEGIN NOT ATOMIC … END`, `IF … END IF`, loops) counts as one.
     Several,
 }
 
@@ -147,7 +148,7 @@ impl<'a> Classifier<'a> {
             return;
         }
         let verdict = self.current.verdict();
-        self.contains_transaction_control |= verdict.transaction.is_some();
+        self.contains_transaction_control |= verdict.controls;
         self.survives_reset |= verdict.survives_reset;
         self.verdict = Some(verdict);
         self.statements = match self.statements {

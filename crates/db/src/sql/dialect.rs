@@ -61,6 +61,8 @@ pub struct Dialect {
     /// The statements in the body of a trigger end in semicolons; the trigger ends
     /// with `; END`.
     pub trigger_bodies: bool,
+    /// `BEGIN NOT ATOMIC … END`, `IF … END IF` and loops are statements, with semicolons inside of them.
+    pub compound_statements: bool,
     /// A new statement can begin without a semicolon before it.
     pub unseparated_statements: bool,
 
@@ -175,6 +177,7 @@ impl Dialect {
         dashes_need_space: true,
         carriage_return_ends_comment: false,
         hash_comments: true,
+        compound_statements: true,
         unseparated_statements: false,
         hash_tables: false,
         session_functions: &[session::MYSQL],
@@ -207,6 +210,7 @@ impl Dialect {
         byte_order_marks: false,
         labels: true,
         trigger_bodies: false,
+        compound_statements: false,
         unseparated_statements: true,
         end_commits: false,
         transaction_settings: false,

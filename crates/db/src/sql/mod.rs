@@ -32,6 +32,7 @@
 //! database has the better error message.
 
 mod class;
+mod compound;
 mod dialect;
 mod harmless;
 mod lexer;

@@ -2,6 +2,7 @@
 //!
 //! What that comes to is decided in [`verdict`](super::verdict).
 
+use super::compound::{self, Compound};
 use super::dialect::Dialect;
 use super::harmless::{is_harmless_in_mysql, must_touch_parenthesis};
 use super::lexer::{Kind, Token, continues_word};
@@ -57,6 +58,8 @@ pub(super) struct Notes {
     evaluates: bool,
     /// INTO a temporary table.
     pub(super) into_temporary: bool,
+    /// INTO a variable of the session.
+    pub(super) into_variable: bool,
     /// A word that makes a SELECT more than a read.
     pub(super) writes: bool,
     /// GLOBAL or PERSIST: what is set is not the session's.
@@ -70,6 +73,8 @@ pub(super) struct Notes {
     /// A call is open whose last argument tells whether it is a side door.
     pub(super) open_setting: Option<OpenSetting>,
     pub(super) alone: Alone,
+    /// Set if it is a compound statement.
+    pub(super) compound: Option<Compound>,
 }
 
 /// What a token stands behind, as far as that tells what a name with a parenthesis is.
@@ -189,6 +194,7 @@ impl Notes {
         into: false,
         evaluates: false,
         into_temporary: false,
+        into_variable: false,
         writes: false,
         global: false,
         settings_view: false,
@@ -196,6 +202,7 @@ impl Notes {
         sets: 0,
         open_setting: None,
         alone: Alone::No,
+        compound: None,
     };
 }
 
@@ -257,12 +264,21 @@ impl<'a> Statement<'a> {
         self.head(0).keyword
     }
 
+    /// The last word or quoted name, and all that stands before it.
+    pub(super) fn last_name(&self) -> (&str, &str) {
+        let name = &self.notes.name;
+        (&self.sql[..name.start], name.name(self.sql))
+    }
+
     pub(super) fn is_temporary(&self, n: usize) -> bool {
         self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
     }
 
-    /// A semicolon here ends it. In the body of a trigger it does not.
+    /// A semicolon here ends it. In the body of a trigger and in a compound statement it does not.
     pub(super) fn ends_with_semicolon(&self) -> bool {
+        if let Some(compound) = &self.notes.compound {
+            return compound.is_over();
+        }
         let trigger = self.dialect.trigger_bodies
             && self.head(0).is(Keyword::Create)
             && (self.head(1).is(Keyword::Trigger)
@@ -284,6 +300,12 @@ impl<'a> Statement<'a> {
             }
         }
         self.notes.after_semicolon = token.is_symbol(b';');
+        if let Some(compound) = &mut self.notes.compound {
+            match token.kind {
+                Kind::Word => compound.word(token.text(self.sql), keyword),
+                _ => compound.other(token.symbol),
+            }
+        }
         if self.notes.watching {
             self.watch(token, keyword);
         }
@@ -293,6 +315,9 @@ impl<'a> Statement<'a> {
     fn watch(&mut self, token: &Token, keyword: Option<Keyword>) {
         if self.notes.head_len < HEAD {
             self.note_head(token, keyword);
+            if self.dialect.compound_statements && self.notes.compound.is_none() {
+                self.note_compound();
+            }
         }
         if self.notes.alone == Alone::Closed {
             self.go_on_alone(token, keyword);
@@ -401,7 +426,11 @@ impl<'a> Statement<'a> {
             }
             b')' => self.close(),
             // `@@` is a setting that is read; a variable has one.
-            b'@' => self.notes.side_door |= self.dialect.user_variables && token.len() == 1,
+            b'@' if self.dialect.user_variables && token.len() == 1 => {
+                self.notes.side_door = true;
+                self.notes.into_variable |=
+                    self.notes.name_is_last && self.notes.last_word == Some(Keyword::Into);
+            }
             b'#' => self.notes.side_door |= self.dialect.hash_tables,
             _ => {}
         }
@@ -522,6 +551,22 @@ impl<'a> Statement<'a> {
             } else {
                 Argument::Other
             };
+        }
+    }
+
+    /// Looks whether the first tokens begin a compound statement.
+    fn note_compound(&mut self) {
+        let is = |n: usize, word: &str| self.head(n).is_one_of(&[word], self.sql);
+        let begins = match self.notes.head_len {
+            1 => {
+                self.head(0).kind == Kind::Word
+                    && compound::begins_with(self.head(0).name(self.sql))
+            }
+            3 => self.head(0).is(Keyword::Begin) && is(1, "not") && is(2, "atomic"),
+            _ => false,
+        };
+        if begins {
+            self.notes.compound = Some(Compound::BEGUN);
         }
     }
 

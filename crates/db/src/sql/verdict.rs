@@ -12,6 +12,8 @@ pub(super) struct Verdict {
     pub(super) only_session: bool,
     pub(super) survives_reset: bool,
     pub(super) transaction: Option<TransactionVerb>,
+    /// Transaction control is in it.
+    pub(super) controls: bool,
     pub(super) reads_only: bool,
 }
 
@@ -50,13 +52,7 @@ const BEGIN_MODES: &[&str] = &[
 ];
 
 /// What may follow a SET that is not about the session, or not about it alone.
-const OTHER_SETS: &[&str] = &[
-    "constraints",
-    "default",
-    "password",
-    "statement",
-    "transaction",
-];
+const OTHER_SETS: &[&str] = &["constraints", "default", "password", "statement"];
 
 /// What PostgreSQL sets for the length of a transaction.
 const TRANSACTION_SETS: &[&str] = &["constraints", "local", "transaction"];
@@ -99,6 +95,16 @@ const SESSION_PRAGMAS: &[&str] = &[
 impl Statement<'_> {
     pub(super) fn verdict(&self) -> Verdict {
         let notes = &self.notes;
+        if let Some(compound) = &notes.compound {
+            return Verdict {
+                touches_session: true,
+                only_session: false,
+                survives_reset: false,
+                transaction: None,
+                controls: compound.controls,
+                reads_only: false,
+            };
+        }
         let transaction = self.transaction_verb();
         let touches_session = !self.is_allowed(transaction) || self.has_side_door();
         let reads = matches!(
@@ -110,6 +116,7 @@ impl Statement<'_> {
             only_session: touches_session && !notes.explained && self.is_only_session(),
             survives_reset: touches_session && self.survives_reset(),
             transaction,
+            controls: transaction.is_some(),
             reads_only: reads && !notes.writes && !notes.into && !touches_session,
         }
     }
@@ -239,7 +246,7 @@ impl Statement<'_> {
     fn is_only_session(&self) -> bool {
         let notes = &self.notes;
         let Some(verb) = self.verb() else {
-            return false;
+            return self.is_only_session_in_mysql();
         };
         match verb {
             Keyword::Listen
@@ -254,18 +261,43 @@ impl Statement<'_> {
             Keyword::Reset => self.dialect.transaction_settings,
             Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
             Keyword::Load => self.head(1).kind == Kind::Text,
-            Keyword::Lock | Keyword::Unlock => self.head_is_one_of(1, &["tables", "instance"]),
+            // PostgreSQL's LOCK TABLE ends with the transaction.
+            Keyword::Lock | Keyword::Unlock => {
+                self.head_is_one_of(1, &["tables", "instance"])
+                    || self.head(1).is(Keyword::Table) && !self.dialect.transaction_settings
+            }
             Keyword::Declare => notes.with_hold,
             Keyword::Create => self.creates_temporary(),
             Keyword::Alter => self.head_is_one_of(1, &["session"]),
-            Keyword::Drop => self.head(1).is(Keyword::Prepare),
+            Keyword::Drop => self.head(1).is(Keyword::Prepare) || self.is_temporary(1),
             Keyword::Pragma => self.sets_session_pragma(),
-            Keyword::Select | Keyword::With => {
-                notes.alone == Alone::Closed || notes.into_temporary && !notes.writes
+            Keyword::Select | Keyword::With | Keyword::Table | Keyword::Values => {
+                notes.alone == Alone::Closed
+                    || notes.into_temporary && !notes.writes
+                    || notes.into_variable
             }
-            Keyword::Do => notes.alone == Alone::Closed,
+            Keyword::Do => notes.alone == Alone::Closed || self.head(1).is_symbol(b'@'),
             _ => false,
         }
+    }
+
+    /// Its last words are FOR EXPORT.
+    fn ends_for_export(&self) -> bool {
+        let (before, last) = self.last_name();
+        let before = before.trim_end().as_bytes();
+        let behind_for = |at: usize| before[at..].eq_ignore_ascii_case(b"for");
+        last.eq_ignore_ascii_case("export") && before.len().checked_sub(3).is_some_and(behind_for)
+    }
+
+    /// The same for statements that only MySQL and MariaDB have: cursors, locks (WITH READ LOCK is noted as a write) and global
+    /// transactions of the session, and what it keeps of the last error.
+    fn is_only_session_in_mysql(&self) -> bool {
+        let is = |words: &[&str]| self.head_is_one_of(0, words);
+        is(&["handler"])
+            || is(&["flush"]) && (self.notes.writes || self.ends_for_export())
+            || is(&["backup"]) && self.head_is_one_of(1, &["lock", "stage", "unlock"])
+            || is(&["xa"]) && self.head_is_one_of(1, &["begin", "end", "prepare", "start"])
+            || is(&["get"]) && self.head_is_one_of(1, &["current", "diagnostics", "stacked"])
     }
 
     fn creates_temporary(&self) -> bool {
