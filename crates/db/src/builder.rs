@@ -336,6 +336,7 @@ impl Builder {
             runtime: runtime.clone(),
             defaults: Defaults::default(),
             generation: AtomicU64::new(0),
+            last_loss: AtomicU64::new(0),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if self.histograms {

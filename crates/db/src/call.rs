@@ -10,6 +10,7 @@ use crate::coroutine::{Bind, Frame, Seen};
 use crate::driver::{BoxFuture, Outcome, Param, Request};
 use crate::executed::Executed;
 use crate::handle::Handle;
+use crate::link::Link;
 use crate::op::{Op, Run, RunBatch};
 use crate::params::Params;
 use crate::place::{self, Place, Purpose};
@@ -320,7 +321,7 @@ impl<'a> Call<'a> {
         purpose: Purpose,
     ) -> Result<PinGuard> {
         let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
-        Ok(PinGuard::first(&Bound::new(&handle.shared, lease), kind))
+        Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
     }
 
     /// Binds a connection that was taken for this call to a frame; or pins the one that another
@@ -487,11 +488,12 @@ impl<'a> Call<'a> {
             turn.begin_now(self.site).await?;
             turn.set_streaming();
         }
-        let answer = place.send(op, class, self.shared(), self.site).await;
+        let answer = place.send(op, class, self).await;
         Ok((place, answer))
     }
 
-    /// The one rule about repeating a call: see [`Place::may_repeat`].
+    /// Repeats a call whose connection was lost, if nothing depends on that connection and the call
+    /// [may be repeated](Call::may_repeat).
     async fn repeat_if_lost<O: Op>(
         &self,
         hold: Hold,
@@ -500,11 +502,41 @@ impl<'a> Call<'a> {
         place: Place,
         answer: Result<O::Out>,
     ) -> Result<(Place, Result<O::Out>)> {
-        if !place.may_repeat(&answer) {
-            return Ok((place, answer));
+        match &answer {
+            Err(lost) if self.may_repeat(class, lost) && place.is_exchangeable() => {
+                drop(place);
+                self.send_once(hold, class, op).await
+            }
+            _ => Ok((place, answer)),
         }
-        drop(place);
-        self.send_once(hold, class, op).await
+    }
+
+    /// The one rule about repeating a call: its connection was lost, and the server cannot have run
+    /// it. Whatever may have run is never repeated.
+    ///
+    /// The second attempt uses a connection that was opened or has answered since.
+    pub(crate) fn may_repeat(&self, _class: &Class, error: &Error) -> bool {
+        let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
+            return false;
+        };
+        handle.pool.manager().note_loss();
+        error.was_never_sent()
+    }
+
+    /// Puts a new connection in the place of one that was lost before anything ran on it.
+    pub(crate) async fn reconnect(&self, lost: &mut Link) -> Result<()> {
+        match self.handle() {
+            Some(handle) => handle.pool.manager().reconnect(lost).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The handle that takes the connection; none for a call on a connection that somebody holds.
+    fn handle(&self) -> Option<&Handle> {
+        match &self.target {
+            Target::Ambient(handle) | Target::Outside(handle) => Some(handle),
+            Target::Bound(..) => None,
+        }
     }
 
     /// A lost or doomed transaction that a statement's text began is ended by such a text: a

@@ -2,6 +2,7 @@
 //! both layers.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::config::ResetPolicy;
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::link::Link;
+use crate::op::Ping;
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
@@ -42,6 +44,9 @@ pub struct Connections {
     pub(crate) defaults: Defaults,
     /// How often all connections were to be replaced.
     pub(crate) generation: AtomicU64,
+    /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
+    /// at which a call last found its connection lost. 0 if none did.
+    pub(crate) last_loss: AtomicU64,
 }
 
 /// Settings that every connection is given, in order.
@@ -104,9 +109,6 @@ impl Defaults {
     }
 }
 
-/// After so long without use a connection is looked at before it is handed out.
-const PROBE_AFTER: Duration = Duration::from_millis(500);
-
 impl Connections {
     /// Opens a connection that is ready for use.
     ///
@@ -119,7 +121,7 @@ impl Connections {
         let generation = self.generation.load(Ordering::Acquire);
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = Link::new(connection, generation, self.runtime.coarse_now());
+            let mut link = Link::new(connection, generation, &self.runtime);
             self.set_up(&mut link).await?;
             Ok(link)
         };
@@ -135,6 +137,19 @@ impl Connections {
                 );
                 Err(Error::new(Kind::Timeout, message))
             })
+    }
+
+    /// Puts a new connection in the place of a lost one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lost one is still there.
+    pub(crate) async fn reconnect(&self, link: &mut Link) -> Result<()> {
+        let lost = std::mem::replace(link, self.connect().await?);
+        if let Err(error) = lost.into_connection().close().await {
+            tracing::debug!(%error, "closing a lost connection failed");
+        }
+        Ok(())
     }
 
     /// Opens a connection that nobody has told anything yet.
@@ -233,6 +248,19 @@ impl Connections {
         Ok(true)
     }
 
+    /// A connection was lost: until the others have answered again, they may be lost as well.
+    pub(crate) fn note_loss(&self) {
+        // An answer of the same tick may be of before. Release pairs with the acquire of `is_suspect`.
+        let now = self.runtime.coarse_now();
+        self.last_loss.fetch_max(now + 1, Ordering::Release);
+    }
+
+    /// Whether the connection has not answered since another one was lost.
+    #[inline]
+    fn is_suspect(&self, link: &Link) -> bool {
+        link.answered() < self.last_loss.load(Ordering::Acquire)
+    }
+
     #[inline]
     pub(crate) fn is_outdated(&self, link: &Link) -> bool {
         // Acquire pairs with the release in `Db::recycle`.
@@ -263,20 +291,21 @@ impl Manager for Connections {
     }
 
     async fn healthcheck(&self, link: &mut Link) -> Result<bool> {
-        let limit = Some(self.connect_timeout);
-        let answered = self.runtime.within(limit, link.driver().ping()).await;
-        // No answer in time is a no: the connection goes.
-        let Some(answer) = answered else {
-            return Ok(false);
-        };
-        answer?;
-        Ok(!link.is_broken())
+        let (site, limit) = (Location::caller(), Some(self.connect_timeout));
+        let answered = link.send_within(&Ping, site, &self.runtime, limit).await;
+        match answered {
+            // No answer in time is a no: the connection goes.
+            Err(error) if error.kind() == Kind::StatementTimeout => Ok(false),
+            answered => answered.map(|()| !link.is_broken()),
+        }
     }
 
     async fn before_acquire(&self, link: &mut Link) -> Result<bool> {
-        let now = self.runtime.coarse_now();
-        if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
-            link.driver().probe();
+        if !link.probe() {
+            return Ok(false);
+        }
+        if self.is_suspect(link) && !matches!(Box::pin(self.healthcheck(link)).await, Ok(true)) {
+            return Ok(false);
         }
         if self.is_outdated(link) || link.defaults() != self.defaults.version() {
             // This future lies in that of every call: what is rare is boxed.
@@ -287,7 +316,6 @@ impl Manager for Connections {
     }
 
     fn before_release(&self, link: &mut Link) -> Verdict {
-        link.note_use(self.runtime.coarse_now());
         link.set_writer(None);
         match link.verdict(self.resets_always()) {
             Verdict::Keep if self.is_outdated(link) => Verdict::Later,

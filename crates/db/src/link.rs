@@ -4,7 +4,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use cenote_pool::Verdict;
+use cenote_pool::{Runtime, Verdict};
 
 use crate::connections::Connections;
 use crate::deadline::SharedRuntime;
@@ -36,14 +36,19 @@ pub struct Link {
     defaults: u64,
     /// How often all connections had been replaced when it was opened.
     generation: u64,
-    /// When it was last used, by the coarse clock.
-    used: u64,
+    /// When the server last answered, by the coarse clock of `runtime`.
+    answered: u64,
+    runtime: SharedRuntime,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, generation: u64, now: u64) -> Self {
+    pub(crate) fn new(
+        connection: Box<dyn Connection>,
+        generation: u64,
+        runtime: &SharedRuntime,
+    ) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -54,7 +59,8 @@ impl Link {
             warnings: 0,
             defaults: 0,
             generation,
-            used: now,
+            answered: runtime.coarse_now(),
+            runtime: runtime.clone(),
             writer: None,
         }
     }
@@ -192,6 +198,21 @@ impl Link {
         self.harmless = false;
         self.touched |= self.connection.session_changed();
         self.warnings = self.connection.warnings();
+        self.answered = self.runtime.coarse_now();
+    }
+
+    /// Looks, without a round trip, whether the server has closed the connection since it last
+    /// answered. Every use begins with it.
+    #[inline]
+    pub(crate) fn probe(&mut self) -> bool {
+        let rested = self.runtime.coarse_now().saturating_sub(self.answered);
+        self.connection.probe(Duration::from_nanos(rested));
+        !self.is_broken()
+    }
+
+    /// When the server last answered, by the coarse clock.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
     }
 
     pub(crate) fn warnings(&self) -> u64 {
@@ -227,14 +248,6 @@ impl Link {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation
-    }
-
-    pub(crate) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(crate) fn note_use(&mut self, now: u64) {
-        self.used = now;
     }
 
     /// Ends what an earlier call left behind.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
+use crate::call::Call;
 use crate::coroutine::{Bind, Frame};
 use crate::driver::{Begin, Status};
 use crate::handle::Handle;
@@ -160,23 +161,23 @@ impl Place {
         &mut self,
         op: &O,
         class: &Class,
-        shared: &Shared,
-        site: &'static Location<'static>,
+        call: &Call<'_>,
     ) -> Result<O::Out> {
         self.link().expect(class);
-        if !shared.limits_calls() && self.unsent_begin().is_none() {
-            return self.link().send(op, site).await;
+        if !call.shared().limits_calls() && self.unsent_begin().is_none() {
+            return self.link().send(op, call.site).await;
         }
         // With a timer in it, its future is large.
-        Box::pin(self.send_limited(op, shared, site)).await
+        Box::pin(self.send_limited(op, class, call)).await
     }
 
     async fn send_limited<O: Op>(
         &mut self,
         op: &O,
-        shared: &Shared,
-        site: &'static Location<'static>,
+        class: &Class,
+        call: &Call<'_>,
     ) -> Result<O::Out> {
+        let (shared, site) = (call.shared(), call.site);
         if !O::TAKES_BEGIN
             && let Place::Turn(turn, _) = self
         {
@@ -196,7 +197,15 @@ impl Place {
                 let op = WithBegin(op, begin);
                 self.set_begun(true);
                 // From here on a cancel leaves it to be rolled back.
-                let answer = self.link().send_within(&op, site, runtime, limit).await;
+                let mut answer = self.link().send_within(&op, site, runtime, limit).await;
+                if let Err(lost) = &answer
+                    && call.may_repeat(class, lost)
+                    && self.is_first_use()
+                {
+                    // Nothing of the transaction has run yet.
+                    call.reconnect(self.link()).await?;
+                    answer = self.link().send_within(&op, site, runtime, limit).await;
+                }
                 if answer.is_err() && self.link().status() == Status::Idle {
                     self.set_begun(false);
                 }
@@ -207,6 +216,11 @@ impl Place {
             Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
             answer => answer,
         }
+    }
+
+    /// Whether only the transaction that is about to begin needs the connection.
+    fn is_first_use(&self) -> bool {
+        matches!(self, Place::Turn(turn, _) if turn.bound().is_first_use())
     }
 
     /// The BEGIN that is to travel with the next statement.
@@ -246,17 +260,13 @@ impl Place {
         turn.bound().lose_by_age(site)
     }
 
-    /// Whether the call may be made once more, on another connection: this one was taken for it
-    /// and is lost, and the server cannot have run it.
-    pub(crate) fn may_repeat<T>(&self, answer: &Result<T>) -> bool {
-        let is_own = match self {
+    /// Whether nothing depends on the connection, so that a call may run on another one as well: no
+    /// transaction is open on it, and its session was not changed.
+    pub(crate) fn is_exchangeable(&self) -> bool {
+        match self {
             Place::Alone(_) => true,
-            Place::Turn(turn, pin) => {
-                let is_own = pin.as_ref().is_some_and(PinGuard::is_first);
-                is_own && !turn.bound().in_transaction()
-            }
-        };
-        is_own && matches!(answer, Err(error) if error.was_never_sent())
+            Place::Turn(turn, _) => turn.bound().is_exchangeable(),
+        }
     }
 
     /// The call has been answered: sees what the server says now, binds the connection if

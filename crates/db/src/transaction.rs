@@ -14,6 +14,7 @@ use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::methods::sql_methods;
 use crate::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::place::Purpose;
+use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
 /// How a transaction is to be run.
@@ -163,8 +164,8 @@ async fn open(
     guarded: bool,
 ) -> Result<LevelGuard> {
     match try_open(call, frame, begin, guarded).await {
-        // The connection had died in the pool, and nothing is bound: once more, on another.
-        Err(error) if error.was_never_sent() && call.lookup().is_none() => {
+        // Nothing has run in it, and nothing is bound any more: once more, on another connection.
+        Err(lost) if call.may_repeat(&Class::NO_SQL, &lost) && call.lookup().is_none() => {
             try_open(call, frame, begin, guarded).await
         }
         opened => opened,
@@ -189,6 +190,12 @@ async fn try_open(
     // A cancel from here on: the turn is given back unsettled, the pin goes, and the
     // pool's hook rolls back what may have begun.
     let mut turn = bound.bound().turn(&position, site).await?;
+    if turn.link().is_broken() {
+        let message = "the server closed the connection while it rested";
+        return Err(Error::new(Kind::ConnectionLost, message)
+            .never_sent()
+            .at(site));
+    }
     if guarded && bound.bound().has_level_in(frame) {
         return Err(nested_begin(site));
     }
@@ -341,6 +348,12 @@ impl LevelGuard {
                 let message = "the commit was not answered within the time for statements: whether \
                                the transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
+            }
+            Err(error) if turn.link().is_broken() && error.was_never_sent() => {
+                self.over(turn);
+                let message = "the connection was lost before the commit was sent, so the \
+                               transaction was rolled back";
+                Err(error.wrapped(Kind::TransactionLost, message))
             }
             Err(error) if turn.link().is_broken() => {
                 self.over(turn);

@@ -4,6 +4,8 @@
 #[path = "postgres_servers/mod.rs"]
 mod servers;
 
+use std::time::Duration;
+
 use cenote::driver::{Begin, Reset, Value};
 use cenote::{Db, Error, Kind};
 
@@ -167,7 +169,7 @@ async fn a_setting_can_be_made_of_any_value_that_can_be_written() {
 async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
     let mut client = Client::new().await;
     let mut other = Client::new().await;
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     assert!(!client.connection.is_broken());
     let process = client.own().process_id();
     other
@@ -179,7 +181,7 @@ async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
     while other.get::<i64>(&left).await > 0 {
         tokio::task::yield_now().await;
     }
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     assert!(client.connection.is_broken());
     let error = client.run("SELECT 1", &[]).await.unwrap_err();
     assert!(error.is_connection_lost(), "{error}");
@@ -192,7 +194,7 @@ async fn a_look_takes_in_what_came_in_the_meantime() {
     client.must("LISTEN a_look").await;
     other.must("NOTIFY a_look, 'hello'").await;
     for _ in 0..100 {
-        client.connection.probe();
+        client.connection.probe(Duration::from_secs(1));
         assert!(!client.connection.is_broken());
         tokio::task::yield_now().await;
     }

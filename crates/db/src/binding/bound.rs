@@ -31,8 +31,6 @@ pub(crate) struct Bound {
 pub(crate) struct PinGuard {
     bound: Arc<Bound>,
     kind: PinKind,
-    /// The connection was taken out of the pool for this pin.
-    is_first: bool,
 }
 
 impl PinGuard {
@@ -41,15 +39,7 @@ impl PinGuard {
         PinGuard {
             bound: Arc::clone(bound),
             kind,
-            is_first: false,
         }
-    }
-
-    /// Pins a connection that was just taken out of the pool for this.
-    pub(crate) fn first(bound: &Arc<Bound>, kind: PinKind) -> Self {
-        let mut pin = PinGuard::new(bound, kind);
-        pin.is_first = true;
-        pin
     }
 
     /// Pins a connection that was found bound, unless it has gone back meanwhile.
@@ -63,13 +53,7 @@ impl PinGuard {
         Some(PinGuard {
             bound: Arc::clone(bound),
             kind,
-            is_first: false,
         })
-    }
-
-    /// Whether the connection was taken out of the pool for this pin.
-    pub(crate) fn is_first(&self) -> bool {
-        self.is_first
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
@@ -261,6 +245,19 @@ impl Bound {
     pub(crate) fn holds_streams(&self) -> bool {
         let state = self.state();
         !state.levels.is_empty() || state.explicit > 0 || state.session || state.lost.is_some()
+    }
+
+    /// Whether a call may run on another connection as well: no transaction is open on this one, and
+    /// its session was not changed.
+    pub(crate) fn is_exchangeable(&self) -> bool {
+        let state = self.state();
+        state.levels.is_empty() && !state.session
+    }
+
+    /// Whether nothing but its outermost transaction needs the connection.
+    pub(crate) fn is_first_use(&self) -> bool {
+        let state = self.state();
+        state.levels.len() == 1 && !state.session && state.statements == 0
     }
 
     pub(crate) fn in_transaction(&self) -> bool {

@@ -113,6 +113,8 @@ impl Bound {
                 return Err(error);
             }
         }
+        // If it is lost, the call says so, and that nothing of it was sent.
+        turn.link().probe();
         Ok(turn)
     }
 

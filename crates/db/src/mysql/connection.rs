@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
@@ -134,6 +135,9 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
     })
 }
 
+/// After so long a rest the next call asks first whether the server is still there.
+const PING_AFTER: Duration = Duration::from_millis(500);
+
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         if decimal::is_among(request.params) {
@@ -214,8 +218,10 @@ impl Connection for MysqlConnection {
 
     /// The client library shows nobody its socket: so the next call begins with a ping, and one that nothing
     /// depends on is made elsewhere if that is not answered.
-    fn probe(&mut self) {
-        self.is_unproven = true;
+    /// After a rest the next call asks the server first. The client library does not show its
+    /// socket, so that there is no cheaper way.
+    fn probe(&mut self, rested: Duration) {
+        self.is_unproven |= rested > PING_AFTER;
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::answer::{Answer, Next};
 use super::cancel::Cancel;
@@ -24,6 +25,9 @@ use crate::driver::{
     Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
+
+/// After so long a rest the socket itself is looked at before the next call.
+const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 /// An open connection to a PostgreSQL server.
 ///
@@ -51,6 +55,8 @@ pub struct PostgresConnection {
     /// A cancel request was sent, and may still hit what is sent next.
     pub(super) cancelled: bool,
     warnings: u64,
+    /// Why the server closed the connection while it rested, if it said so.
+    farewell: Option<Error>,
 }
 
 /// What is under way.
@@ -86,6 +92,7 @@ impl PostgresConnection {
             cancel: None,
             cancelled: false,
             warnings: 0,
+            farewell: None,
         }
     }
 
@@ -122,7 +129,7 @@ impl PostgresConnection {
     /// A call begins.
     pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
         if self.wire.is_broken() {
-            return Err(error::broken());
+            return Err(self.farewell.clone().unwrap_or_else(error::broken));
         }
         if self.stream.is_some() {
             let message = "a row stream is open on this connection; end it first";
@@ -194,9 +201,15 @@ impl PostgresConnection {
 
     /// The connection is gone: if the server said why, that is the error.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
-        match answer.report.take_if(|report| report.is_fatal()) {
-            Some(report) => self.wire.unless_sent(error::from_report(*report)),
-            None => lost,
+        let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
+            return lost;
+        };
+        // The server closed an idle session, and the call crossed its last words. It reads messages
+        // in order: without BindComplete it has not begun to run anything.
+        let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
+        match report.ends_session() && !has_begun {
+            true => error::from_report(*report).never_sent(),
+            false => self.wire.unless_sent(error::from_report(*report)),
         }
     }
 
@@ -416,8 +429,13 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
-    /// Looks at the socket: it is quiet while nobody asks the server anything.
-    fn probe(&mut self) {
+    /// Looks at the socket: it is quiet while nobody asks the server anything. Right after an answer
+    /// only at what the executor has reported, which costs no system call.
+    #[inline]
+    fn probe(&mut self, rested: Duration) {
+        if rested < LOOK_AFTER && !self.wire.is_readable() {
+            return;
+        }
         if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
             return;
         }
@@ -425,10 +443,12 @@ impl Connection for PostgresConnection {
         while let Ok(Some(frame)) = self.wire.frame() {
             match frame.tag {
                 b'S' | b'N' | b'A' => self.take_any_time(frame),
-                // The server's last words.
                 _ => {
                     let report = Report::read(self.wire.body(frame)).unwrap_or_default();
                     tracing::debug!(message = report.message, "an idle connection was closed");
+                    if report.is_fatal() {
+                        self.farewell = Some(error::from_report(report).never_sent());
+                    }
                     self.wire.set_broken();
                     return;
                 }

@@ -323,6 +323,12 @@ impl Wire {
         }
     }
 
+    /// Whether the executor has reported that something came, or that the other side has gone.
+    #[inline]
+    pub(super) fn is_readable(&self) -> bool {
+        self.socket.is_readable()
+    }
+
     /// Looks, without waiting, at whether something has come, and takes it in.
     pub(super) fn look(&mut self) {
         if self.broken {
