@@ -65,17 +65,8 @@ fn what_is_not_known_touches_the_session() {
                 "CALL p()",
                 "DO 1",
                 "EXECUTE s",
-                "SHOW x",
-                "VACUUM",
-                "ANALYZE",
-                "GRANT ALL ON t TO u",
                 "COPY t FROM STDIN",
                 "CREATE EXTENSION x",
-                "CREATE ROLE x",
-                "DROP DATABASE d",
-                "DROP SCHEMA s",
-                "ALTER SYSTEM SET x = 1",
-                "ALTER ROLE r SET x = 1",
                 "EXPLAIN CREATE TABLE t AS SELECT 1",
                 "EXPLAIN EXECUTE s",
                 "EXPLAIN",
@@ -96,6 +87,22 @@ fn what_is_not_known_touches_the_session() {
                 "START SLAVE",
                 "BEGIN NOT ATOMIC",
                 "BEGIN SELECT 1",
+            ],
+        );
+    }
+    for dialect in ALL.into_iter().filter(|it| **it != Dialect::POSTGRES) {
+        touches(
+            dialect,
+            &[
+                "SHOW x",
+                "VACUUM",
+                "ANALYZE",
+                "GRANT ALL ON t TO u",
+                "CREATE ROLE x",
+                "DROP DATABASE d",
+                "DROP SCHEMA s",
+                "ALTER SYSTEM SET x = 1",
+                "ALTER ROLE r SET x = 1",
             ],
         );
     }
@@ -319,6 +326,56 @@ fn a_sqlite_trigger_with_its_body_is_one_statement() {
     // `begin` can be a column's name there.
     let sql = "CREATE TRIGGER x AFTER INSERT ON t BEGIN UPDATE t SET begin = 1; END; PRAGMA y";
     assert_eq!(class(&Dialect::SQLITE, sql).statements, Statements::Several);
+}
+
+const ATOMIC: &str = "CREATE OR REPLACE FUNCTION f(a int) RETURNS int LANGUAGE sql BEGIN ATOMIC \
+                      INSERT INTO t VALUES (CASE WHEN a > 0 THEN 1 ELSE 2 END); \
+                      SELECT a AS end, (t).end FROM t; \
+                      END";
+
+#[test]
+fn h19_a_routine_with_an_atomic_body_is_one_statement() {
+    let plain = "CREATE PROCEDURE p() BEGIN ATOMIC DELETE FROM t; END";
+    let empty = "CREATE FUNCTION f() RETURNS void begin atomic end";
+    for routine in [ATOMIC, plain, empty] {
+        for sql in [
+            routine.to_owned(),
+            format!("{routine};"),
+            format!("{routine} ; -- done"),
+        ] {
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::One, "{sql}");
+            assert!(!class.contains_transaction_control, "{sql}");
+            assert!(!class.touches_session, "{sql}");
+        }
+        for more in ["COMMIT", "END", "SELECT 1; ROLLBACK"] {
+            let sql = format!("{routine}; {more}");
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::Several, "{sql}");
+            assert!(class.contains_transaction_control, "{sql}");
+        }
+    }
+}
+
+/// Where the words are something else, what follows is seen.
+#[test]
+fn h19_words_that_only_look_like_a_body_hide_nothing() {
+    for sql in [
+        "CREATE TABLE t (begin atomic); COMMIT",
+        "CREATE TABLE begin atomic; COMMIT",
+        "SELECT begin atomic FROM t; COMMIT",
+        "CREATE FUNCTION f(begin atomic) RETURNS int RETURN 1; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS 'BEGIN ATOMIC'; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS $$BEGIN ATOMIC$$; COMMIT",
+        "CREATE FUNCTION f() RETURNS int \"begin\" atomic; COMMIT",
+        "CREATE FUNCTION f() RETURNS begin /* */ ; atomic; COMMIT",
+        "CREATE TRIGGER x BEFORE INSERT ON t EXECUTE FUNCTION begin atomic; COMMIT",
+        "BEGIN ATOMIC; COMMIT",
+        "END",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(class.contains_transaction_control, "{sql}");
+    }
 }
 
 #[test]

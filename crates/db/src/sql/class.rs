@@ -24,6 +24,8 @@ pub struct Class {
     /// - CREATE, ALTER or DROP of tables, indexes, views, triggers, sequences, types,
     ///   domains, functions and procedures, if nothing in it is called `temp` or `temporary`,
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
+    /// - what the dialect says so of: its [`plain_statements`](Dialect::plain_statements) and
+    ///   [`plain_objects`](Dialect::plain_objects),
     ///
     /// as long as nothing in it is known to change a session: the dialect's
     /// [`session_functions`](Dialect::session_functions), and all that are not
@@ -54,7 +56,7 @@ pub enum Statements {
     Empty,
     /// One.
     One,
-    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several.
+    /// Several. A MySQL routine whose body has semicolons counts as several.
     Several,
 }
 

@@ -61,6 +61,8 @@ pub struct Dialect {
     /// The statements in the body of a trigger end in semicolons; the trigger ends
     /// with `; END`.
     pub trigger_bodies: bool,
+    /// The statements in the body of a routine end in semicolons, between BEGIN ATOMIC and `; END`.
+    pub atomic_bodies: bool,
     /// A new statement can begin without a semicolon before it.
     pub unseparated_statements: bool,
 
@@ -69,6 +71,10 @@ pub struct Dialect {
     /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and
     /// `RESET` is about nothing but the session.
     pub transaction_settings: bool,
+    /// First words of statements that leave the session alone, besides those that are the same everywhere.
+    pub plain_statements: &'static [&'static str],
+    /// What CREATE, ALTER and DROP can be about without changing the session, likewise.
+    pub plain_objects: &'static [&'static str],
     /// `@x` is a variable of the session.
     pub user_variables: bool,
     /// `#x` is a temporary table.
@@ -156,9 +162,12 @@ impl Dialect {
         nested_comments: true,
         executable_comments: false,
         labels: false,
+        atomic_bodies: true,
         unseparated_statements: false,
         end_commits: true,
         transaction_settings: true,
+        plain_statements: session::POSTGRES_PLAIN,
+        plain_objects: session::POSTGRES_OBJECTS,
         user_variables: false,
         hash_tables: false,
         session_functions: &[session::POSTGRES],
@@ -207,9 +216,12 @@ impl Dialect {
         byte_order_marks: false,
         labels: true,
         trigger_bodies: false,
+        atomic_bodies: false,
         unseparated_statements: true,
         end_commits: false,
         transaction_settings: false,
+        plain_statements: &[],
+        plain_objects: &[],
         user_variables: true,
         hash_tables: true,
         session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],

@@ -41,6 +41,7 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
+mod setting;
 #[cfg(feature = "odbc")]
 mod split;
 mod statement;

@@ -6,6 +6,7 @@ use super::dialect::Dialect;
 use super::harmless::{is_harmless_in_mysql, must_touch_parenthesis};
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
+use super::setting::OpenSetting;
 use super::words::{Keyword, keyword};
 
 /// A statement, as far as it has been read.
@@ -43,8 +44,10 @@ pub(super) struct Notes {
     word_before: Option<Keyword>,
     /// The last token was a semicolon.
     after_semicolon: bool,
-    /// The last word was an END behind a semicolon.
-    ends_trigger: bool,
+    /// The body of a routine has begun: BEGIN ATOMIC.
+    atomic: bool,
+    /// The last word was an END behind a semicolon, or behind BEGIN ATOMIC.
+    ends_body: bool,
     /// Something is in it with which any statement can change the session.
     pub(super) side_door: bool,
     /// What that does no reset undoes.
@@ -96,22 +99,6 @@ pub(super) enum Alone {
     Closed,
 }
 
-/// A call of a function that changes the session unless its last argument is `true`.
-#[derive(Clone, Copy)]
-pub(super) struct OpenSetting {
-    /// The parentheses that were open before it.
-    depth: u32,
-    last: Argument,
-}
-
-/// What an argument is, as far as it has been read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Argument {
-    Nothing,
-    True,
-    Other,
-}
-
 /// A token that has been noted.
 ///
 /// It has a length where a token has an end: a plain copy of start and end, in one piece and
@@ -158,6 +145,10 @@ impl Noted {
         self.kind == Kind::Word && is_one_of(self.name(sql), words)
     }
 
+    fn is_atomic(&self, sql: &str) -> bool {
+        self.is_one_of(&["atomic"], sql)
+    }
+
     /// Its text, without quotes.
     pub(super) fn name<'a>(&self, sql: &'a str) -> &'a str {
         let text = &sql[self.start..self.start + self.len];
@@ -169,6 +160,12 @@ impl Noted {
 }
 
 impl Notes {
+    /// CREATE FUNCTION or PROCEDURE, with OR REPLACE or without.
+    fn creates_routine(&self, sql: &str) -> bool {
+        let is_routine = |n: usize| self.head[n].is_one_of(&["function", "procedure"], sql);
+        self.head[0].is(Keyword::Create) && (is_routine(1) || is_routine(3))
+    }
+
     const BLANK: Notes = Notes {
         head: [Noted::NONE; HEAD],
         head_len: 0,
@@ -182,7 +179,8 @@ impl Notes {
         last_word: None,
         word_before: None,
         after_semicolon: false,
-        ends_trigger: false,
+        atomic: false,
+        ends_body: false,
         side_door: false,
         irreversible: false,
         temporary: false,
@@ -261,13 +259,13 @@ impl<'a> Statement<'a> {
         self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
     }
 
-    /// A semicolon here ends it. In the body of a trigger it does not.
+    /// A semicolon here ends it. In the body of a trigger or of a routine it does not.
     pub(super) fn ends_with_semicolon(&self) -> bool {
         let trigger = self.dialect.trigger_bodies
             && self.head(0).is(Keyword::Create)
             && (self.head(1).is(Keyword::Trigger)
                 || self.is_temporary(1) && self.head(2).is(Keyword::Trigger));
-        !trigger || self.notes.ends_trigger
+        !(trigger || self.notes.atomic) || self.notes.ends_body
     }
 
     /// Takes the next token.
@@ -344,7 +342,12 @@ impl<'a> Statement<'a> {
             ) => notes.side_door |= self.dialect.unseparated_statements,
             Some(_) => {}
         }
-        notes.ends_trigger = keyword == Some(Keyword::End) && notes.after_semicolon;
+        let begins_body = notes.last_word == Some(Keyword::Begin) && notes.name_is_last;
+        let behind_atomic = notes.atomic && notes.name_is_last && notes.name.is_atomic(self.sql);
+        notes.ends_body = keyword == Some(Keyword::End) && (notes.after_semicolon || behind_atomic);
+        if begins_body && notes.depth == 0 && self.dialect.atomic_bodies {
+            notes.atomic |= word.eq_ignore_ascii_case(b"atomic") && notes.creates_routine(self.sql);
+        }
         notes.word_before = notes.last_word;
         notes.last_word = keyword;
         notes.name = Noted::new(token, keyword);
@@ -377,9 +380,9 @@ impl<'a> Statement<'a> {
             // In U&"…" any name can hide behind escapes.
             let before = &self.sql[notes.name.start..token.start];
             notes.side_door |= is_temporary_schema(name) || before.eq_ignore_ascii_case("u&");
-        } else if notes.open_setting.is_some() && contains_word(name, b"seed") {
-            // Set for the transaction or not, what it does to `random()` stays.
-            (notes.side_door, notes.irreversible) = (true, true);
+        } else if notes.head_len > 0 && notes.head[0].is(Keyword::Set) {
+            // SET LOCAL search_path = 'pg_temp', perhaps with escapes: what is created then stays.
+            notes.side_door |= contains_word(name, b"pg_temp") || name.contains(&b'\\');
         }
         notes.name = noted;
         notes.name_is_last = true;
@@ -440,10 +443,7 @@ impl<'a> Statement<'a> {
                 self.notes.side_door = true;
             }
             SessionEffect::OnlyUnlessLocal => {
-                self.notes.open_setting = Some(OpenSetting {
-                    depth: self.notes.depth,
-                    last: Argument::Nothing,
-                });
+                self.notes.open_setting = Some(OpenSetting::new(self.notes.depth));
                 self.notes.watching = true;
             }
         }
@@ -491,10 +491,10 @@ impl<'a> Statement<'a> {
             notes.watching = true;
         }
         if let Some(setting) = notes.open_setting
-            && setting.depth == notes.depth
+            && setting.is_closed(notes.depth)
         {
             notes.open_setting = None;
-            if setting.last == Argument::True {
+            if setting.is_local() {
                 notes.alone = Alone::No;
             } else {
                 notes.side_door = true;
@@ -515,13 +515,8 @@ impl<'a> Statement<'a> {
 
     fn go_on_setting(&mut self, token: &Token, keyword: Option<Keyword>) {
         if let Some(setting) = &mut self.notes.open_setting {
-            setting.last = if token.is_symbol(b',') {
-                Argument::Nothing
-            } else if keyword == Some(Keyword::True) && setting.last == Argument::Nothing {
-                Argument::True
-            } else {
-                Argument::Other
-            };
+            setting.take(token, keyword, self.sql, self.notes.depth);
+            self.notes.irreversible |= setting.is_irreversible();
         }
     }
 

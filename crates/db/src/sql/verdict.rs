@@ -136,10 +136,13 @@ impl Statement<'_> {
             ) => true,
             _ if self.notes.explained => false,
             Some(Keyword::Create | Keyword::Alter | Keyword::Drop) => {
-                !self.notes.temporary && self.head_is_one_of(self.behind_or_replace(), PERMANENT)
+                let n = self.behind_or_replace();
+                let is_permanent = self.head_is_one_of(n, PERMANENT)
+                    || self.head_is_one_of(n, self.dialect.plain_objects);
+                is_permanent && !self.notes.temporary
             }
             Some(Keyword::Set) => self.sets_for_transaction(),
-            _ => transaction.is_some(),
+            _ => transaction.is_some() || self.head_is_one_of(0, self.dialect.plain_statements),
         }
     }
 
