@@ -416,3 +416,51 @@ fn only_plain_reads_are_called_reads() {
         }
     }
 }
+
+#[test]
+fn h21_only_reads_with_known_functions_are_called_pure() {
+    for sql in [
+        "SELECT a FROM t WHERE b IN (1, 2) AND (c OR NOT (d))",
+        "SELECT count(*), max (a), lower(b) FROM t GROUP BY GROUPING SETS ((a), (b))",
+        "SELECT * FROM generate_series(1, 3) AS g (n)",
+        "SELECT CAST(a AS varchar(10)), b::numeric(10, 2), ARRAY(SELECT 1) FROM t",
+        "SELECT row_number() OVER (PARTITION BY a ORDER BY (b)) FROM t",
+        "SELECT sum(a) FILTER (WHERE b > 0) FROM t LEFT JOIN u USING (id)",
+        "WITH x (a) AS (SELECT 1) SELECT * FROM x WHERE EXISTS (SELECT 1)",
+        "WITH x AS MATERIALIZED (SELECT now()) SELECT * FROM x",
+        "EXPLAIN (ANALYZE, BUFFERS) SELECT repeat('x', 10)",
+        "VALUES (1), (2)",
+        "TABLE t",
+        "SELECT a = ANY ($1), coalesce(b, extract(year FROM c)) FROM t LIMIT (1)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).pure_read, "{sql}");
+    }
+    for sql in [
+        "SELECT pay()",
+        "SELECT pay (1)",
+        "SELECT shop.lower(a) FROM t",
+        "SELECT \"lower\"(a) FROM t",
+        "SELECT a FROM t WHERE pay(a)",
+        "SELECT * FROM pay(1) AS t (a int)",
+        "SELECT nextval('s')",
+        "SELECT lo_put(1, 0, '')",
+        "SELECT pg_notify('a', 'b')",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT pg_advisory_xact_lock(1)",
+        "SELECT set_config('a.b', 'c', true)",
+        "SELECT pg_cancel_backend(1)",
+        "SELECT txid_current()",
+        "SELECT a FROM t FOR UPDATE",
+        "INSERT INTO t VALUES (1)",
+        "EXPLAIN ANALYZE SELECT pay()",
+        "WITH x AS (SELECT pay()) SELECT 1",
+        "SELECT count(*) FROM pay()",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(!class.pure_read, "{sql}");
+    }
+    for dialect in ALL {
+        assert!(class(dialect, "SELECT a FROM t").pure_read);
+        assert!(!class(dialect, "SELECT pay(a) FROM t").pure_read);
+    }
+}

@@ -47,6 +47,10 @@ pub struct Class {
     /// A hint: it is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these that neither
     /// writes nor locks rows, as far as the text tells. Functions may well write.
     pub reads_only: bool,
+    /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to change nothing: it can be
+    /// cancelled, or run twice, without a trace. What hides behind views, policies, operators, casts and `row.function` is
+    /// trusted, and so is a function of the application's own that has the name of a known one.
+    pub pure_read: bool,
 }
 
 /// How many statements a text has. Comments and semicolons alone are none.
@@ -128,6 +132,7 @@ impl<'a> Classifier<'a> {
                 .and_then(|verdict| verdict.transaction),
             contains_transaction_control: self.contains_transaction_control,
             reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
+            pure_read: !executable_comment && alone.is_some_and(|verdict| verdict.pure_read),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What differs between databases in how SQL is written: one table.
 
 use super::session::{self, SessionFunction};
+use super::{harmless, harmless_postgres};
 
 /// How SQL is written in one kind of database.
 ///
@@ -81,8 +82,13 @@ pub struct Dialect {
     pub hash_tables: bool,
     /// Functions with which a plain SELECT can change the session, in any order.
     pub session_functions: &'static [&'static [SessionFunction]],
-    /// A function that is none of the database's own harmless ones may change the session: they are
-    /// known by name. Where it is off, only the [`session_functions`](Dialect::session_functions) may.
+    /// Functions of the database's own that change nothing, and words that a parenthesis can stand behind without being a call: lists
+    /// in lower case and in order.
+    pub known_functions: &'static [&'static [&'static str]],
+    /// Those of them that are another function if there is a space before the parenthesis.
+    pub touching_functions: &'static [&'static str],
+    /// A function that is none of the [known](Dialect::known_functions) may change the session.
+    /// Where it is off, only the [`session_functions`](Dialect::session_functions) may.
     pub only_known_functions: bool,
 }
 
@@ -171,6 +177,10 @@ impl Dialect {
         user_variables: false,
         hash_tables: false,
         session_functions: &[session::POSTGRES],
+        known_functions: &[
+            harmless_postgres::POSTGRES_FUNCTIONS,
+            harmless_postgres::POSTGRES_WORDS,
+        ],
         ..Dialect::ODBC
     };
 
@@ -187,6 +197,8 @@ impl Dialect {
         unseparated_statements: false,
         hash_tables: false,
         session_functions: &[session::MYSQL],
+        known_functions: &[harmless::FUNCTIONS, harmless::WORDS],
+        touching_functions: harmless::TOUCHING,
         only_known_functions: true,
         ..Dialect::ODBC
     };
@@ -225,6 +237,8 @@ impl Dialect {
         user_variables: true,
         hash_tables: true,
         session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],
+        known_functions: &[harmless_postgres::COMMON_FUNCTIONS, harmless::WORDS],
+        touching_functions: &[],
         only_known_functions: false,
     };
 }

@@ -34,6 +34,7 @@
 mod class;
 mod dialect;
 mod harmless;
+mod harmless_postgres;
 mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;

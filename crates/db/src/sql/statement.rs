@@ -3,7 +3,7 @@
 //! What that comes to is decided in [`verdict`](super::verdict).
 
 use super::dialect::Dialect;
-use super::harmless::{is_harmless_in_mysql, must_touch_parenthesis};
+use super::harmless::is_known;
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
 use super::setting::OpenSetting;
@@ -52,6 +52,8 @@ pub(super) struct Notes {
     pub(super) side_door: bool,
     /// What that does no reset undoes.
     pub(super) irreversible: bool,
+    /// A function is called that is not known to change nothing.
+    pub(super) unknown_call: bool,
     /// The word TEMP or TEMPORARY, quoted or not.
     pub(super) temporary: bool,
     /// INTO.
@@ -183,6 +185,7 @@ impl Notes {
         ends_body: false,
         side_door: false,
         irreversible: false,
+        unknown_call: false,
         temporary: false,
         into: false,
         evaluates: false,
@@ -357,6 +360,12 @@ impl<'a> Statement<'a> {
             (Behind::Other | Behind::Closed, Some(Keyword::Into | Keyword::With)) => {
                 Behind::TableIsNext
             }
+            // The name of an alias, or a type: never a call.
+            (Behind::Other | Behind::Closed, None)
+                if !self.dialect.only_known_functions && word.eq_ignore_ascii_case(b"as") =>
+            {
+                Behind::TableIsNext
+            }
             (Behind::TableIsNext, None) if word.eq_ignore_ascii_case(b"recursive") => {
                 Behind::TableIsNext
             }
@@ -427,10 +436,13 @@ impl<'a> Statement<'a> {
             .flat_map(|table| table.iter())
             .find(|function| function.is_called_by(name));
         let Some(known) = known else {
-            self.notes.side_door |=
-                self.dialect.only_known_functions && self.is_unknown_call(name, parenthesis);
+            if self.is_unknown_call(name, parenthesis) {
+                self.notes.unknown_call = true;
+                self.notes.side_door |= self.dialect.only_known_functions;
+            }
             return;
         };
+        self.notes.unknown_call = true;
         self.notes.irreversible |= known.effect.is_irreversible();
         match known.effect {
             SessionEffect::Changes | SessionEffect::Irreversible => {
@@ -480,7 +492,10 @@ impl<'a> Statement<'a> {
             return false;
         }
         let is_apart = start + notes.name.len != parenthesis;
-        !is_plain || is_apart && must_touch_parenthesis(name) || !is_harmless_in_mysql(name)
+        let dialect = self.dialect;
+        !is_plain
+            || is_apart && is_one_of(name, dialect.touching_functions)
+            || !is_known(dialect.known_functions, name)
     }
 
     fn close(&mut self) {

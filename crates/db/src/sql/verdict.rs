@@ -13,6 +13,7 @@ pub(super) struct Verdict {
     pub(super) survives_reset: bool,
     pub(super) transaction: Option<TransactionVerb>,
     pub(super) reads_only: bool,
+    pub(super) pure_read: bool,
 }
 
 /// What may follow CREATE, ALTER and DROP without being about the session.
@@ -105,12 +106,14 @@ impl Statement<'_> {
             self.verb(),
             Some(Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With)
         );
+        let reads_only = reads && !notes.writes && !notes.into && !touches_session;
         Verdict {
             touches_session,
             only_session: touches_session && !notes.explained && self.is_only_session(),
             survives_reset: touches_session && self.survives_reset(),
             transaction,
-            reads_only: reads && !notes.writes && !notes.into && !touches_session,
+            reads_only,
+            pure_read: reads_only && !notes.unknown_call,
         }
     }
 
