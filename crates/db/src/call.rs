@@ -512,15 +512,16 @@ impl<'a> Call<'a> {
     }
 
     /// The one rule about repeating a call: its connection was lost, and the server cannot have run
-    /// it. Whatever may have run is never repeated.
+    /// it, or it is a read whose every function is known to change nothing. What else may have run is
+    /// never repeated.
     ///
     /// The second attempt uses a connection that was opened or has answered since.
-    pub(crate) fn may_repeat(&self, _class: &Class, error: &Error) -> bool {
+    pub(crate) fn may_repeat(&self, class: &Class, error: &Error) -> bool {
         let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
             return false;
         };
         handle.pool.manager().note_loss();
-        error.was_never_sent()
+        class.pure_read || error.was_never_sent()
     }
 
     /// Puts a new connection in the place of one that was lost before anything ran on it.

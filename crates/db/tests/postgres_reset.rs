@@ -245,14 +245,13 @@ async fn house() -> String {
 }
 
 fn link(dsn: &str) -> String {
-    let (_, rest) = dsn.split_once(':').unwrap();
+    let (_, rest) = dsn.split_once(':').expect("a DSN has a driver");
     format!("'{}'", rest.replace(';', " "))
 }
 
 async fn pid(db: &Db) -> i32 {
-    db.query_as_one("SELECT pg_backend_pid()", ())
-        .await
-        .unwrap()
+    let pid = db.query_as_one("SELECT pg_backend_pid()", ()).await;
+    pid.expect("the connection works")
 }
 
 #[tokio::test]

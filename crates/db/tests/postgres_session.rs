@@ -413,3 +413,96 @@ async fn h16_a_default_that_was_changed_meanwhile_is_refused() {
     }
     assert_eq!(other.connection.reset().await.unwrap(), Reset::Replace);
 }
+
+#[tokio::test]
+async fn h19_a_routine_with_an_atomic_body_ends_no_transaction() {
+    let schema = servers::client::own_schema(&dsn()).await;
+    let db = Db::builder(&schema).max(1).open().await.unwrap();
+    db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
+    let routine = "CREATE FUNCTION twice(a int) RETURNS int BEGIN ATOMIC \
+                   INSERT INTO t VALUES (CASE WHEN a > 0 THEN a END); \
+                   SELECT 2 * a AS end; END";
+    let undone = db
+        .transaction(async || {
+            db.exec(routine, ()).await?;
+            let four: i32 = db.query_as_one("SELECT twice(2)", ()).await?;
+            assert_eq!(four, 4);
+            Err::<(), _>(Error::new(Kind::Other, "to undo it"))
+        })
+        .await;
+    assert_eq!(undone.unwrap_err().kind(), Kind::Other);
+    let left: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert_eq!(left, 0);
+    db.transaction(async || db.exec(routine, ()).await.map(drop))
+        .await
+        .unwrap();
+    assert_eq!(
+        db.query_as_one::<i32>("SELECT twice(3)", ()).await.unwrap(),
+        6
+    );
+}
+
+/// A temporary table that nobody called so.
+#[tokio::test]
+async fn h20_a_table_in_the_temporary_schema_is_nobody_elses() {
+    let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+    let look = "SELECT (to_regclass('pg_temp.hidden') IS NULL)";
+    for path in [
+        "SET LOCAL search_path = pg_temp",
+        "SET LOCAL search_path = 'pg_temp'",
+        "SELECT set_config('search_path', 'pg_temp', true)",
+        "SELECT set_config('search_path', 'pg_' || 'temp', true)",
+    ] {
+        for create in [
+            "CREATE TABLE hidden (a int)",
+            "SELECT 1 AS a INTO hidden",
+            "CREATE VIEW hidden AS SELECT 1 AS a",
+            "CREATE SEQUENCE hidden",
+        ] {
+            db.transaction(async || {
+                db.exec(path, ()).await?;
+                db.exec(create, ()).await.map(drop)
+            })
+            .await
+            .unwrap();
+            let is_gone: bool = db.query_as_one(look, ()).await.unwrap();
+            assert!(is_gone, "{path}; {create}");
+        }
+    }
+}
+
+/// They cost neither a pinned connection nor a reset.
+#[tokio::test]
+async fn h22_statements_that_change_no_session_pin_nothing() {
+    let schema = servers::client::own_schema(&dsn()).await;
+    let db = Db::builder(&schema).max(1).open().await.unwrap();
+    db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
+    db.exec("CREATE MATERIALIZED VIEW v AS SELECT 1", ())
+        .await
+        .unwrap();
+    for sql in [
+        "SHOW work_mem",
+        "NOTIFY jobs, 'one'",
+        "COMMENT ON TABLE t IS 'mine'",
+        "ANALYZE t",
+        "VACUUM t",
+        "REINDEX TABLE t",
+        "REFRESH MATERIALIZED VIEW v",
+        "GRANT SELECT ON t TO PUBLIC",
+        "REVOKE SELECT ON t FROM PUBLIC",
+        "CREATE POLICY p ON t USING (true)",
+    ] {
+        cenote::scope(async {
+            let done = db.exec(sql, ()).await;
+            done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            assert_eq!(db.status().active, 0, "{sql}");
+        })
+        .await;
+        assert_eq!(db.status().active, 0, "{sql}");
+    }
+    cenote::scope(async {
+        db.exec("DO 'BEGIN END'", ()).await.unwrap();
+        assert_eq!(db.status().active, 1);
+    })
+    .await;
+}

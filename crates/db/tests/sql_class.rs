@@ -65,17 +65,8 @@ fn what_is_not_known_touches_the_session() {
                 "CALL p()",
                 "DO 1",
                 "EXECUTE s",
-                "SHOW x",
-                "VACUUM",
-                "ANALYZE",
-                "GRANT ALL ON t TO u",
                 "COPY t FROM STDIN",
                 "CREATE EXTENSION x",
-                "CREATE ROLE x",
-                "DROP DATABASE d",
-                "DROP SCHEMA s",
-                "ALTER SYSTEM SET x = 1",
-                "ALTER ROLE r SET x = 1",
                 "EXPLAIN CREATE TABLE t AS SELECT 1",
                 "EXPLAIN EXECUTE s",
                 "EXPLAIN",
@@ -95,6 +86,22 @@ fn what_is_not_known_touches_the_session() {
                 "START SLAVE",
                 "BEGIN NOT ATOMIC",
                 "BEGIN SELECT 1",
+            ],
+        );
+    }
+    for dialect in ALL.into_iter().filter(|it| **it != Dialect::POSTGRES) {
+        touches(
+            dialect,
+            &[
+                "SHOW x",
+                "VACUUM",
+                "ANALYZE",
+                "GRANT ALL ON t TO u",
+                "CREATE ROLE x",
+                "DROP DATABASE d",
+                "DROP SCHEMA s",
+                "ALTER SYSTEM SET x = 1",
+                "ALTER ROLE r SET x = 1",
             ],
         );
     }
@@ -320,6 +327,56 @@ fn a_sqlite_trigger_with_its_body_is_one_statement() {
     assert_eq!(class(&Dialect::SQLITE, sql).statements, Statements::Several);
 }
 
+const ATOMIC: &str = "CREATE OR REPLACE FUNCTION f(a int) RETURNS int LANGUAGE sql BEGIN ATOMIC \
+                      INSERT INTO t VALUES (CASE WHEN a > 0 THEN 1 ELSE 2 END); \
+                      SELECT a AS end, (t).end FROM t; \
+                      END";
+
+#[test]
+fn h19_a_routine_with_an_atomic_body_is_one_statement() {
+    let plain = "CREATE PROCEDURE p() BEGIN ATOMIC DELETE FROM t; END";
+    let empty = "CREATE FUNCTION f() RETURNS void begin atomic end";
+    for routine in [ATOMIC, plain, empty] {
+        for sql in [
+            routine.to_owned(),
+            format!("{routine};"),
+            format!("{routine} ; -- done"),
+        ] {
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::One, "{sql}");
+            assert!(!class.contains_transaction_control, "{sql}");
+            assert!(!class.touches_session, "{sql}");
+        }
+        for more in ["COMMIT", "END", "SELECT 1; ROLLBACK"] {
+            let sql = format!("{routine}; {more}");
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::Several, "{sql}");
+            assert!(class.contains_transaction_control, "{sql}");
+        }
+    }
+}
+
+/// Where the words are something else, what follows is seen.
+#[test]
+fn h19_words_that_only_look_like_a_body_hide_nothing() {
+    for sql in [
+        "CREATE TABLE t (begin atomic); COMMIT",
+        "CREATE TABLE begin atomic; COMMIT",
+        "SELECT begin atomic FROM t; COMMIT",
+        "CREATE FUNCTION f(begin atomic) RETURNS int RETURN 1; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS 'BEGIN ATOMIC'; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS $$BEGIN ATOMIC$$; COMMIT",
+        "CREATE FUNCTION f() RETURNS int \"begin\" atomic; COMMIT",
+        "CREATE FUNCTION f() RETURNS begin /* */ ; atomic; COMMIT",
+        "CREATE TRIGGER x BEFORE INSERT ON t EXECUTE FUNCTION begin atomic; COMMIT",
+        "BEGIN ATOMIC; COMMIT",
+        "END",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(class.contains_transaction_control, "{sql}");
+    }
+}
+
 #[test]
 fn only_plain_reads_are_called_reads() {
     for dialect in ALL {
@@ -434,4 +491,52 @@ fn h0e_a_transaction_and_a_block_are_told_apart() {
     let script = class(&Dialect::MYSQL, "BEGIN; SELECT 1; COMMIT");
     assert_eq!(script.statements, Statements::Several);
     assert!(script.contains_transaction_control);
+}
+
+#[test]
+fn h21_only_reads_with_known_functions_are_called_pure() {
+    for sql in [
+        "SELECT a FROM t WHERE b IN (1, 2) AND (c OR NOT (d))",
+        "SELECT count(*), max (a), lower(b) FROM t GROUP BY GROUPING SETS ((a), (b))",
+        "SELECT * FROM generate_series(1, 3) AS g (n)",
+        "SELECT CAST(a AS varchar(10)), b::numeric(10, 2), ARRAY(SELECT 1) FROM t",
+        "SELECT row_number() OVER (PARTITION BY a ORDER BY (b)) FROM t",
+        "SELECT sum(a) FILTER (WHERE b > 0) FROM t LEFT JOIN u USING (id)",
+        "WITH x (a) AS (SELECT 1) SELECT * FROM x WHERE EXISTS (SELECT 1)",
+        "WITH x AS MATERIALIZED (SELECT now()) SELECT * FROM x",
+        "EXPLAIN (ANALYZE, BUFFERS) SELECT repeat('x', 10)",
+        "VALUES (1), (2)",
+        "TABLE t",
+        "SELECT a = ANY ($1), coalesce(b, extract(year FROM c)) FROM t LIMIT (1)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).pure_read, "{sql}");
+    }
+    for sql in [
+        "SELECT pay()",
+        "SELECT pay (1)",
+        "SELECT shop.lower(a) FROM t",
+        "SELECT \"lower\"(a) FROM t",
+        "SELECT a FROM t WHERE pay(a)",
+        "SELECT * FROM pay(1) AS t (a int)",
+        "SELECT nextval('s')",
+        "SELECT lo_put(1, 0, '')",
+        "SELECT pg_notify('a', 'b')",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT pg_advisory_xact_lock(1)",
+        "SELECT set_config('a.b', 'c', true)",
+        "SELECT pg_cancel_backend(1)",
+        "SELECT txid_current()",
+        "SELECT a FROM t FOR UPDATE",
+        "INSERT INTO t VALUES (1)",
+        "EXPLAIN ANALYZE SELECT pay()",
+        "WITH x AS (SELECT pay()) SELECT 1",
+        "SELECT count(*) FROM pay()",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(!class.pure_read, "{sql}");
+    }
+    for dialect in ALL {
+        assert!(class(dialect, "SELECT a FROM t").pure_read);
+        assert!(!class(dialect, "SELECT pay(a) FROM t").pure_read);
+    }
 }

@@ -56,8 +56,24 @@ fn postgres_session_statements_are_known() {
         &Dialect::POSTGRES,
         &[
             "DECLARE c CURSOR WITHOUT HOLD FOR SELECT 1",
-            "NOTIFY jobs",
-            "LOCK TABLE t",
+            "CREATE VIEW pg_temp.v AS SELECT 1",
+            "CREATE SEQUENCE pg_temp.s",
+            "CREATE TABLE t AS SELECT * FROM pg_temp.s",
+            "ALTER TABLE t SET SCHEMA pg_temp",
+            "SHOW x; SET x = 1",
+            "COMMENT ON TABLE pg_temp.t IS 'a'",
+            "ANALYZE pg_temp_3.t",
+            "CREATE EXTENSION dblink",
+            "ALTER EXTENSION dblink UPDATE",
+            "CREATE LANGUAGE plperl",
+            "CREATE SCHEMA s CREATE TEMP TABLE t (a int)",
+            "CREATE RULE r AS ON INSERT TO t DO ALSO SELECT pg_advisory_lock(1)",
+            "CREATE POLICY p ON t USING (set_config('a', 'b', false) = 'b')",
+            "ALTER TABLE t ADD CHECK (pg_try_advisory_lock(a))",
+            "CREATE TABLE t (a int DEFAULT pg_advisory_lock(1))",
+            "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
+            "EXPLAIN SHOW x",
+            "EXPLAIN ANALYZE EXECUTE s",
             "SELECT set_config('a', 'b', false), 1",
             "SELECT set_config('a', 'b', false) FROM t",
             "SELECT pg_advisory_lock(id) FROM t",
@@ -115,8 +131,85 @@ fn postgres_session_statements_are_known() {
             "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS $$ SELECT set_config('a', 'b', false) $$",
             "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS $$ SELECT 1; SELECT 2 $$",
             "SELECT a @> b, c <@ d, e @@ f, g # h",
+            "SET LOCAL search_path = app, public",
+            "SET LOCAL search_path TO 'app'",
+            "SELECT set_config('search_path', 'app, public', true)",
         ],
     );
+    // It is an error, if anything.
+    only_changes_the_session(&Dialect::POSTGRES, &["SELECT set_config('a')"]);
+}
+
+/// What is created while it is set so is temporary, and stays when the transaction ends.
+#[test]
+fn h20_a_temporary_search_path_touches_the_session() {
+    for sql in [
+        "SET LOCAL search_path = pg_temp",
+        "SET LOCAL search_path = 'pg_temp'",
+        "SET LOCAL search_path = 'app', 'PG_TEMP'",
+        "SET LOCAL search_path = E'pg\\x5ftemp'",
+        "SELECT set_config('search_path', 'pg_temp', true)",
+        "SELECT set_config('Search_Path', 'app, pg_temp', true)",
+        "SELECT set_config('search_path', $1, true)",
+        "SELECT set_config('search_path', 'pg_' || 'temp', true)",
+        "SELECT set_config('search_path', tenant(), true)",
+        "SELECT set_config($1, $2, true)",
+        "SELECT set_config(name, value, true) FROM settings",
+        "SELECT set_config(E'search\\x5fpath', 'pg_temp', true)",
+        "SELECT set_config($$search_path$$, 'pg_temp', true)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).touches_session, "{sql}");
+    }
+}
+
+#[test]
+fn h22_statements_that_change_no_session_are_known() {
+    leaves_the_session_alone(
+        &Dialect::POSTGRES,
+        &[
+            "SHOW search_path",
+            "SHOW ALL",
+            "NOTIFY jobs, 'one'",
+            "COMMENT ON TABLE t IS 'temporary'",
+            "ANALYZE",
+            "ANALYZE VERBOSE t (a)",
+            "ANALYSE t",
+            "VACUUM (FULL, ANALYZE) t",
+            "GRANT SELECT ON t TO u",
+            "REVOKE ALL ON SCHEMA s FROM PUBLIC",
+            "TRUNCATE t",
+            "REINDEX TABLE CONCURRENTLY t",
+            "REFRESH MATERIALIZED VIEW CONCURRENTLY v",
+            "CLUSTER t USING i",
+            "CHECKPOINT",
+            "LOCK TABLE t IN SHARE MODE",
+            "LOCK tables",
+            "SECURITY LABEL ON TABLE t IS 'x'",
+            "REASSIGN OWNED BY a TO b",
+            "DROP OWNED BY a",
+            "CREATE ROLE r LOGIN",
+            "ALTER ROLE r SET work_mem = 1",
+            "CREATE USER MAPPING FOR u SERVER s",
+            "CREATE SCHEMA s",
+            "DROP SCHEMA s CASCADE",
+            "CREATE DATABASE d",
+            "ALTER DATABASE d SET work_mem = 1",
+            "ALTER SYSTEM SET work_mem = 1",
+            "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO u",
+            "CREATE POLICY p ON t USING (owner = current_user)",
+            "CREATE RULE r AS ON INSERT TO t DO ALSO NOTIFY jobs",
+            "CREATE PUBLICATION p FOR TABLE t",
+            "CREATE FOREIGN TABLE f (a int) SERVER s",
+            "CREATE TEXT SEARCH CONFIGURATION c (COPY = simple)",
+            "CREATE CONSTRAINT TRIGGER x AFTER INSERT ON t EXECUTE FUNCTION f()",
+            "CREATE STATISTICS s ON a, b FROM t",
+            "CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = f)",
+            "CREATE AGGREGATE a (int) (SFUNC = f, STYPE = int)",
+        ],
+    );
+    for sql in ["SHOW x", "NOTIFY jobs", "LOCK TABLE t", "ANALYZE"] {
+        assert!(!class(&Dialect::POSTGRES, sql).reads_only, "{sql}");
+    }
 }
 
 #[test]

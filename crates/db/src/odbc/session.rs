@@ -357,7 +357,7 @@ impl Session {
         let (mut statement, was_kept) = self.prepared(&order.sql)?;
         check_count(&mut statement, order.params.len())?;
         let status = self.status();
-        let read_only = class.reads_only && !self.transaction.is_open();
+        let read_only = class.pure_read && !self.transaction.is_open();
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
             statement.execute(cancel, None, &order.params)
         };

@@ -13,6 +13,7 @@ use super::connection::{Flight, PostgresConnection};
 use super::execute::Way;
 use super::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Dialect, Request, Status};
+use crate::sql::scan;
 use crate::{Error, Kind, Result};
 
 /// A batch has at most so many rows, and is given when it has so many bytes.
@@ -32,8 +33,8 @@ pub(super) struct Stream {
     status: Status,
     /// Its rows come in portions, of a portal.
     in_portions: bool,
-    /// It can be cancelled: there is nothing that this would undo.
-    reads_only: bool,
+    /// It can be cancelled: there is nothing that this would undo. A function that is not known may write.
+    is_pure: bool,
     /// Of the portion that comes now.
     portion: Portion,
 }
@@ -52,7 +53,7 @@ impl Stream {
 
     /// What is left of it can be cancelled: that undoes nothing.
     pub(super) fn may_cancel(&self) -> bool {
-        self.reads_only && !self.in_portions
+        self.is_pure && !self.in_portions
     }
 }
 
@@ -138,12 +139,12 @@ impl PostgresConnection {
             answer.explain(request.params.len(), way.name());
             return Ok((Err(answer), way));
         }
-        let class = crate::sql::scan(&Dialect::POSTGRES, request.sql);
+        let class = scan(&Dialect::POSTGRES, request.sql);
         self.stream = Some(Stream {
             answer,
             status,
             in_portions,
-            reads_only: class.is_ok_and(|scanned| scanned.class.reads_only),
+            is_pure: class.is_ok_and(|scanned| scanned.class.pure_read),
             portion: Portion {
                 limit,
                 rows: 0,

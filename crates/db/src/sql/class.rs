@@ -24,6 +24,8 @@ pub struct Class {
     /// - CREATE, ALTER or DROP of tables, indexes, views, triggers, sequences, types,
     ///   domains, functions and procedures, if nothing in it is called `temp` or `temporary`,
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
+    /// - what the dialect says so of: its [`plain_statements`](Dialect::plain_statements) and
+    ///   [`plain_objects`](Dialect::plain_objects),
     ///
     /// as long as nothing in it is known to change a session: the dialect's
     /// [`session_functions`](Dialect::session_functions), and all that are not
@@ -45,6 +47,10 @@ pub struct Class {
     /// A hint: it is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these that neither
     /// writes nor locks rows, as far as the text tells. Functions may well write.
     pub reads_only: bool,
+    /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to change nothing: it can be
+    /// cancelled, or run twice, without a trace. What hides behind views, policies, operators, casts and `row.function` is
+    /// trusted, and so is a function of the application's own that has the name of a known one.
+    pub pure_read: bool,
 }
 
 impl Class {
@@ -57,6 +63,7 @@ impl Class {
         transaction: None,
         contains_transaction_control: false,
         reads_only: true,
+        pure_read: true,
     };
 }
 
@@ -67,7 +74,7 @@ pub enum Statements {
     Empty,
     /// One.
     One,
-    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several; a compound statement of MariaDB
+    /// Several. A MySQL routine whose body has semicolons counts as several; a compound statement of MariaDB
     /// outside of a routine (`BEGIN NOT ATOMIC … END`, `IF … END IF`, loops) counts as one.
     Several,
 }
@@ -140,6 +147,7 @@ impl<'a> Classifier<'a> {
                 .and_then(|verdict| verdict.transaction),
             contains_transaction_control: self.contains_transaction_control,
             reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
+            pure_read: !executable_comment && alone.is_some_and(|verdict| verdict.pure_read),
         }
     }
 

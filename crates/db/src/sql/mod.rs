@@ -35,6 +35,7 @@ mod class;
 mod compound;
 mod dialect;
 mod harmless;
+mod harmless_postgres;
 mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;
@@ -42,6 +43,7 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
+mod setting;
 #[cfg(feature = "odbc")]
 mod split;
 mod statement;

@@ -130,6 +130,61 @@ pub(super) static POSTGRES: &[SessionFunction] = &[
     changes("xpath_table"),
 ];
 
+/// Statements of PostgreSQL that leave the session alone. What functions of the application's own they may evaluate (ANALYZE, REINDEX and
+/// REFRESH do, in a mode in which settings, roles and temporary tables cannot change) is as invisible as in a SELECT.
+///
+/// Not in it, on purpose: CALL, DO and EXECUTE, whose text tells nothing; cursors; COPY; IMPORT FOREIGN SCHEMA.
+pub(super) static POSTGRES_PLAIN: &[&str] = &[
+    "analyse",
+    "analyze",
+    "checkpoint",
+    "cluster",
+    "comment",
+    "grant",
+    "lock",
+    "notify",
+    "reassign",
+    "refresh",
+    "reindex",
+    "revoke",
+    "security",
+    "show",
+    "vacuum",
+];
+
+/// What PostgreSQL creates, alters and drops in the catalogues alone.
+///
+/// Not in it, on purpose: `extension` and `language`, whose scripts and libraries can do anything.
+pub(super) static POSTGRES_OBJECTS: &[&str] = &[
+    "aggregate",
+    "cast",
+    "collation",
+    "constraint",
+    "conversion",
+    "database",
+    "default",
+    "event",
+    "foreign",
+    "group",
+    "large",
+    "operator",
+    "owned",
+    "policy",
+    "publication",
+    "role",
+    "routine",
+    "rule",
+    "schema",
+    "server",
+    "statistics",
+    "subscription",
+    "system",
+    "tablespace",
+    "text",
+    "transform",
+    "user",
+];
+
 pub(super) static MYSQL: &[SessionFunction] = &[
     only("get_lock"),
     only("release_all_locks"),

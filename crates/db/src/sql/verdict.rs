@@ -15,6 +15,7 @@ pub(super) struct Verdict {
     /// Transaction control is in it.
     pub(super) controls: bool,
     pub(super) reads_only: bool,
+    pub(super) pure_read: bool,
 }
 
 /// What may follow CREATE, ALTER and DROP without being about the session.
@@ -103,6 +104,7 @@ impl Statement<'_> {
                 transaction: None,
                 controls: compound.controls,
                 reads_only: false,
+                pure_read: false,
             };
         }
         let transaction = self.transaction_verb();
@@ -111,13 +113,15 @@ impl Statement<'_> {
             self.verb(),
             Some(Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With)
         );
+        let reads_only = reads && !notes.writes && !notes.into && !touches_session;
         Verdict {
             touches_session,
             only_session: touches_session && !notes.explained && self.is_only_session(),
             survives_reset: touches_session && self.survives_reset(),
             transaction,
             controls: transaction.is_some(),
-            reads_only: reads && !notes.writes && !notes.into && !touches_session,
+            reads_only,
+            pure_read: reads_only && !notes.unknown_call,
         }
     }
 
@@ -143,10 +147,13 @@ impl Statement<'_> {
             ) => true,
             _ if self.notes.explained => false,
             Some(Keyword::Create | Keyword::Alter | Keyword::Drop) => {
-                !self.notes.temporary && self.head_is_one_of(self.behind_or_replace(), PERMANENT)
+                let n = self.behind_or_replace();
+                let is_permanent = self.head_is_one_of(n, PERMANENT)
+                    || self.head_is_one_of(n, self.dialect.plain_objects);
+                is_permanent && !self.notes.temporary
             }
             Some(Keyword::Set) => self.sets_for_transaction(),
-            _ => transaction.is_some(),
+            _ => transaction.is_some() || self.head_is_one_of(0, self.dialect.plain_statements),
         }
     }
 
