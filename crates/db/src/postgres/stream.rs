@@ -126,7 +126,7 @@ impl PostgresConnection {
             Way::New(_) => Answer::new(true),
         };
         self.note_preparing(&way);
-        while answer.bound == 0 && self.wire.pending() > 0 {
+        while answer.bound == 0 && self.wire.is_pending() {
             match self.wire.frame()? {
                 Some(frame) => self.take(frame, &mut answer)?,
                 None => self.fill(&mut answer).await?,
@@ -191,7 +191,7 @@ impl PostgresConnection {
         stream: &mut Stream,
     ) -> Poll<Result<Option<Batch>>> {
         loop {
-            if self.wire.pending() == 0 {
+            if !self.wire.is_pending() {
                 let (rows, _) = stream.answer.waiting();
                 if let Some(error) = stream.answer.error() {
                     return Poll::Ready(Err(error));
@@ -204,6 +204,7 @@ impl PostgresConnection {
                 }
                 stream.next_portion();
                 execute(self.wire.outbox(), stream.portion.limit);
+                self.wire.ask().execute();
                 self.wire.sync();
             }
             match self.digest_some(stream) {
@@ -221,7 +222,7 @@ impl PostgresConnection {
 
     /// Reads rows until there is a batch of them, or the answer ends.
     fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
-        while self.wire.pending() > 0 {
+        while self.wire.is_pending() {
             let (rows, bytes) = stream.answer.waiting();
             if rows >= BATCH_ROWS || bytes >= BATCH_BYTES {
                 return Ok(Digested::Batch);
@@ -268,6 +269,7 @@ impl PostgresConnection {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
             frontend::close_portal(self.wire.outbox());
+            self.wire.ask().closes += 1;
             self.wire.sync();
             self.receive(&mut Answer::new(false)).await?;
         }

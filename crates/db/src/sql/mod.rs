@@ -32,6 +32,8 @@
 //! database has the better error message.
 
 mod class;
+#[cfg(feature = "postgres")]
+mod copy;
 mod dialect;
 mod harmless;
 mod lexer;
@@ -48,6 +50,8 @@ mod verdict;
 mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
+#[cfg(feature = "postgres")]
+pub(crate) use copy::copies_through_client;
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
