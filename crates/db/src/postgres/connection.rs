@@ -215,7 +215,7 @@ impl PostgresConnection {
 
     /// Reads what has come, up to the end of the answer. `false` if more has to come.
     pub(super) fn digest(&mut self, answer: &mut Answer) -> Result<bool> {
-        while self.wire.pending() > 0 {
+        while self.wire.is_pending() {
             let Some(frame) = self.wire.frame()? else {
                 return Ok(false);
             };
@@ -226,11 +226,9 @@ impl PostgresConnection {
 
     /// Reads one message.
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
-        let body = self.wire.body(frame);
-        let next = match frame.tag {
-            b'D' => answer.row(body),
+        match frame.tag {
             b'Z' => {
-                self.status = startup::status(Reader(body));
+                self.status = startup::status(Reader(self.wire.body(frame)));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
                 }
@@ -238,12 +236,19 @@ impl PostgresConnection {
                     answer.distrust(misread);
                 }
                 self.wire.consume(frame);
-                return self.wire.ready();
+                self.wire.ready()?;
+                self.take_unasked();
+                return Ok(());
             }
             b'S' | b'N' | b'A' => {
                 self.take_any_time(frame);
                 return Ok(());
             }
+            tag => self.wire.answered(tag)?,
+        }
+        let body = self.wire.body(frame);
+        let next = match frame.tag {
+            b'D' => answer.row(body),
             b'C' => match Tag::read(body) {
                 Some(tag) => {
                     answer.command_complete(tag);
@@ -290,17 +295,47 @@ impl PostgresConnection {
         self.wire.consume(frame);
     }
 
-    /// Tells the server that no data will come for its COPY, whether or not anybody still waits
-    /// for the answer.
-    fn fail_copy(&mut self) -> Result<()> {
-        let is_query = self.wire.is_query();
-        let out = self.wire.outbox_in_batch();
-        frontend::copy_fail(out)?;
-        if !is_query {
-            // It took the one that was sent for a part of the data.
-            frontend::sync(out);
+    /// Reads what has come while nothing is unanswered: only messages that may come at any time.
+    /// Whatever else it is, it would be taken for the answer to the next call, so it breaks the
+    /// connection.
+    #[inline]
+    fn take_unasked(&mut self) {
+        while let Some(tag) = self.wire.next_tag() {
+            if !matches!(tag, b'S' | b'N' | b'A') {
+                return self.break_unasked();
+            }
+            match self.wire.frame() {
+                Ok(Some(frame)) => self.take_any_time(frame),
+                // The rest of it is yet to come.
+                Ok(None) | Err(_) => return,
+            }
         }
-        Ok(())
+    }
+
+    #[cold]
+    fn break_unasked(&mut self) {
+        let frame = self.wire.frame().ok().flatten();
+        let report = frame.filter(|frame| frame.tag == b'E');
+        let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
+        match report {
+            // The server's last words.
+            Some(report) => {
+                tracing::debug!(message = report.message, "the server closed a connection");
+                if report.is_fatal() {
+                    self.farewell = Some(error::from_report(report).never_sent());
+                }
+            }
+            None => {
+                tracing::warn!("the server sent what no call asked for: the connection is closed")
+            }
+        }
+        self.wire.set_broken();
+    }
+
+    /// Tells the server that no data will come for the COPY of a simple query. The server answers
+    /// that query once, whether it reads this or has failed before.
+    fn fail_copy(&mut self) -> Result<()> {
+        frontend::copy_fail(self.wire.outbox_in_batch())
     }
 
     /// Runs SQL by the simple protocol, as it is.
@@ -310,7 +345,7 @@ impl PostgresConnection {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.wire.note_sync();
+        self.wire.note_query();
         self.receive(&mut answer).await?;
         Ok(answer)
     }
@@ -440,20 +475,7 @@ impl Connection for PostgresConnection {
             return;
         }
         self.wire.look();
-        while let Ok(Some(frame)) = self.wire.frame() {
-            match frame.tag {
-                b'S' | b'N' | b'A' => self.take_any_time(frame),
-                _ => {
-                    let report = Report::read(self.wire.body(frame)).unwrap_or_default();
-                    tracing::debug!(message = report.message, "an idle connection was closed");
-                    if report.is_fatal() {
-                        self.farewell = Some(error::from_report(report).never_sent());
-                    }
-                    self.wire.set_broken();
-                    return;
-                }
-            }
-        }
+        self.take_unasked();
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {

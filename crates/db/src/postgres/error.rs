@@ -81,7 +81,7 @@ pub(super) fn has_nul(what: &str) -> Error {
 
 /// COPY moves data by messages of its own, for which there is no call here.
 pub(super) fn no_copy() -> Error {
-    let message = "COPY from and to the client is not there yet; COPY a file of the server's, or \
+    let message = "COPY from STDIN and to STDOUT is not supported: COPY a file of the server, or \
                    use INSERT and SELECT";
     Error::new(Kind::Unsupported, message)
 }

@@ -57,6 +57,7 @@ mod text;
 mod tls;
 mod transaction;
 mod types;
+mod unanswered;
 mod wire;
 
 use std::sync::Arc;

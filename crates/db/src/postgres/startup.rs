@@ -176,7 +176,7 @@ impl Started {
     /// What the server says.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Option<String>> {
         self.send(|out| frontend::query(sql, out).map_err(|_| error::has_nul("the SQL")))?;
-        self.wire.note_sync();
+        self.wire.note_query();
         let mut value = None;
         loop {
             let frame = self.next().await?;
@@ -195,6 +195,7 @@ impl Started {
                 }
                 _ => {}
             }
+            self.wire.answered(frame.tag)?;
             self.wire.consume(frame);
         }
     }

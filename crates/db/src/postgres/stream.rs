@@ -127,7 +127,7 @@ impl PostgresConnection {
             Way::New(_) => Answer::new(true),
         };
         self.note_preparing(&way);
-        while answer.bound == 0 && self.wire.pending() > 0 {
+        while answer.bound == 0 && self.wire.is_pending() {
             match self.wire.frame()? {
                 Some(frame) => self.take(frame, &mut answer)?,
                 None => self.fill(&mut answer).await?,
@@ -192,7 +192,7 @@ impl PostgresConnection {
         stream: &mut Stream,
     ) -> Poll<Result<Option<Batch>>> {
         loop {
-            if self.wire.pending() == 0 {
+            if !self.wire.is_pending() {
                 let (rows, _) = stream.answer.waiting();
                 if let Some(error) = stream.answer.error() {
                     return Poll::Ready(Err(error));
@@ -205,6 +205,7 @@ impl PostgresConnection {
                 }
                 stream.next_portion();
                 execute(self.wire.outbox(), stream.portion.limit);
+                self.wire.ask().execute();
                 self.wire.sync();
             }
             match self.digest_some(stream) {
@@ -222,7 +223,7 @@ impl PostgresConnection {
 
     /// Reads rows until there is a batch of them, or the answer ends.
     fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
-        while self.wire.pending() > 0 {
+        while self.wire.is_pending() {
             let (rows, bytes) = stream.answer.waiting();
             if rows >= BATCH_ROWS || bytes >= BATCH_BYTES {
                 return Ok(Digested::Batch);
@@ -269,6 +270,7 @@ impl PostgresConnection {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
             frontend::close_portal(self.wire.outbox());
+            self.wire.ask().closes += 1;
             self.wire.sync();
             self.receive(&mut Answer::new(false)).await?;
         }

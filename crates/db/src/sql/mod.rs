@@ -33,6 +33,8 @@
 
 mod class;
 mod compound;
+#[cfg(feature = "postgres")]
+mod copy;
 mod dialect;
 mod harmless;
 mod harmless_postgres;
@@ -51,6 +53,8 @@ mod verdict;
 mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
+#[cfg(feature = "postgres")]
+pub(crate) use copy::copies_through_client;
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
