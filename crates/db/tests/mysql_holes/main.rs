@@ -5,4 +5,5 @@
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
 
+mod kept;
 mod statements;
