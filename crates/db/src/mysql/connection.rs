@@ -16,7 +16,7 @@ use super::session::{Facts, Running, Session};
 use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
-use super::touch;
+use super::touch::Misread;
 use super::wire::Wire;
 use crate::Result;
 use crate::driver::{
@@ -54,7 +54,7 @@ pub struct MysqlConnection {
     /// Its clock is in UTC: a TIMESTAMP is a moment.
     pub(super) is_utc: bool,
     /// The server does not read in a text what is read in it here.
-    pub(super) misreads: bool,
+    pub(super) misreads: Option<Misread>,
     /// A stream may have changed how the server reads.
     pub(super) is_reading_unsure: bool,
     /// Where its number means something.
@@ -85,7 +85,7 @@ impl MysqlConnection {
             kill: None,
             cache: Cache::new(statement_cache),
             is_utc: session.is_utc,
-            misreads: false,
+            misreads: None,
             is_reading_unsure: false,
             session: Arc::clone(session),
             facts,
@@ -242,8 +242,8 @@ impl Connection for MysqlConnection {
             self.command(&sql).await?;
             self.note_touch(&sql).await?;
             match self.misreads {
-                true => Err(touch::misread()),
-                false => Ok(()),
+                Some(wrong) => Err(wrong.error()),
+                None => Ok(()),
             }
         })
     }

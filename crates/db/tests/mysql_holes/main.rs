@@ -5,5 +5,6 @@
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
 
+mod charsets;
 mod kept;
 mod statements;
