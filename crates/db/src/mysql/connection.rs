@@ -17,7 +17,7 @@ use super::session::{Facts, Running, Session};
 use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
-use super::touch;
+use super::touch::Misread;
 use super::wire::Wire;
 use crate::Result;
 use crate::driver::{
@@ -55,7 +55,7 @@ pub struct MysqlConnection {
     /// Its clock is in UTC: a TIMESTAMP is a moment.
     pub(super) is_utc: bool,
     /// The server does not read in a text what is read in it here.
-    pub(super) misreads: bool,
+    pub(super) misreads: Option<Misread>,
     /// A stream may have changed how the server reads.
     pub(super) is_reading_unsure: bool,
     /// Where its number means something.
@@ -86,7 +86,7 @@ impl MysqlConnection {
             kill: None,
             cache: Cache::new(statement_cache),
             is_utc: session.is_utc,
-            misreads: false,
+            misreads: None,
             is_reading_unsure: false,
             session: Arc::clone(session),
             facts,
@@ -248,8 +248,8 @@ impl Connection for MysqlConnection {
             self.command(&sql).await?;
             self.note_touch(&sql).await?;
             match self.misreads {
-                true => Err(touch::misread()),
-                false => Ok(()),
+                Some(wrong) => Err(wrong.error()),
+                None => Ok(()),
             }
         })
     }

@@ -5,4 +5,6 @@
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
 
+mod charsets;
+mod kept;
 mod statements;
