@@ -169,6 +169,11 @@ impl Wire {
         self.unsynced
     }
 
+    /// What is unanswered is a simple query.
+    pub(super) fn is_query(&self) -> bool {
+        self.unanswered.is_query()
+    }
+
     /// A ReadyForQuery is yet to come.
     pub(super) fn is_pending(&self) -> bool {
         self.unanswered.is_pending()
