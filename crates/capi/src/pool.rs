@@ -238,7 +238,7 @@ pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) 
 pub unsafe extern "C" fn cenote_pool_renew(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
         let body = handle::open(pool)?;
-        body.pool().renew();
+        body.pool().replace_all();
         Ok(CENOTE_OK)
     })
 }

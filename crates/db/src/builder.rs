@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -326,12 +326,10 @@ impl Builder {
             dsn_credentials: dsn.credentials(),
             settings: ConnectSettings::new(config.statement_cache),
             connect_timeout: config.connect_timeout,
-            cleanup_timeout: config.cleanup_timeout,
             reset_always: config.reset == ResetPolicy::Always,
             on_connect: self.on_connect,
             runtime: runtime.clone(),
             defaults: Defaults::default(),
-            generation: AtomicU64::new(0),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if self.histograms {

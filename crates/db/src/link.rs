@@ -29,8 +29,6 @@ pub struct Link {
     warnings: u64,
     /// Up to which one the defaults have reached it.
     defaults: u64,
-    /// How often all connections had been replaced when it was opened.
-    generation: u64,
     /// When it was last used, by the coarse clock.
     used: u64,
     /// The place among those who write, if it was taken for that.
@@ -38,7 +36,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, generation: u64, now: u64) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, now: u64) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -47,7 +45,6 @@ impl Link {
             touched: false,
             warnings: 0,
             defaults: 0,
-            generation,
             used: now,
             writer: None,
         }
@@ -162,10 +159,6 @@ impl Link {
     /// It was taken to write with; None when it comes back.
     pub(crate) fn set_writer(&mut self, writer: Option<Writer>) {
         self.writer = writer;
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
     }
 
     pub(crate) fn used(&self) -> u64 {

@@ -141,7 +141,7 @@ pub enum DestroyReason {
     IdleTimeout,
     /// It lived for too long.
     Lifetime,
-    /// [`renew`](crate::Pool::renew) asked for a new one.
+    /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
     Renewed,
     /// The pool became smaller.
     Shrunk,
