@@ -142,7 +142,7 @@ pub enum DestroyReason {
     /// It lived for too long.
     Lifetime,
     /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
-    Renewed,
+    Replaced,
     /// The pool became smaller.
     Shrunk,
     /// Its holder called `discard`.

@@ -233,12 +233,12 @@ impl<M: Manager> Core<M> {
         // Counted when it gets a place, as every resource (I7).
         counters.created += 1;
         counters.destroyed += 1;
-        counters.by_reason[DestroyReason::Renewed as usize] += 1;
+        counters.by_reason[DestroyReason::Replaced as usize] += 1;
         turn.end_replacement();
         Some(Replaced {
             id: before.id,
             resource: old.resource,
-            reason: DestroyReason::Renewed,
+            reason: DestroyReason::Replaced,
         })
     }
 
@@ -260,7 +260,7 @@ impl<M: Manager> Core<M> {
             if slots.any(|(index, _)| turn.state.is_outdated(index, turn.slots)) {
                 return None;
             }
-            self.take_spare(turn, DestroyReason::Renewed)
+            self.take_spare(turn, DestroyReason::Replaced)
         });
         if let Some(replaced) = replaced {
             replaced.destroy(self);

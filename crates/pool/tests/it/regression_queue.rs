@@ -1,5 +1,5 @@
 //! Guards the queue and what it hands out: places that nobody collects, the order and
-//! the age of resources, renewals, resizes, and closes that take no longer than they must.
+//! the age of resources, resizes, and closes that take no longer than they must.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

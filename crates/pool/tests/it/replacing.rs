@@ -31,7 +31,7 @@ fn replace_all_takes_idle_ones_now_and_leased_ones_later() {
     manual.advance_millis(60_000);
     assert_eq!((log.gone(), log.made()), (vec![2, 1], 4));
     let counters = pool.counters();
-    assert_eq!(counters.destroyed_for(DestroyReason::Renewed), 2);
+    assert_eq!(counters.destroyed_for(DestroyReason::Replaced), 2);
     assert_eq!(counters.created, 4);
 }
 

@@ -166,7 +166,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Waits until so many connections were replaced.
 pub(crate) async fn replaced(db: &Db, connections: u64) {
     let pool = db.pool().expect("it has a pool");
-    let gone = || pool.counters().destroyed_for(DestroyReason::Renewed);
+    let gone = || pool.counters().destroyed_for(DestroyReason::Replaced);
     until("connections are replaced", || gone() >= connections).await;
 }
 
