@@ -215,9 +215,9 @@
 #define CENOTE_REASON_LIFETIME 5
 
 /**
- * cenote_pool_renew asked for a new one.
+ * cenote_pool_replace_all has put a new one in its place.
  */
-#define CENOTE_REASON_RENEWED 6
+#define CENOTE_REASON_REPLACED 6
 
 /**
  * cenote_pool_resize made the pool smaller.
@@ -762,9 +762,9 @@ typedef struct cenote_api {
      */
     int (*pool_resize)(struct cenote_pool *pool, size_t max);
     /**
-     * cenote_pool_renew.
+     * cenote_pool_replace_all.
      */
-    int (*pool_renew)(struct cenote_pool *pool);
+    int (*pool_replace_all)(struct cenote_pool *pool);
     /**
      * cenote_pool_visit.
      */
@@ -1156,12 +1156,12 @@ int cenote_pool_close_and_drain(struct cenote_pool *pool, int64_t timeout_ms);
 int cenote_pool_resize(struct cenote_pool *pool, size_t max);
 
 /**
- * Replaces every resource there is now: idle ones are destroyed at once, others when they
- * come back. For rotated credentials and fail-overs.
+ * Replaces every resource there is now, in the background: a new one is made first, and takes
+ * over when an old one is idle or comes back. For rotated credentials and fail-overs.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
-int cenote_pool_renew(struct cenote_pool *pool);
+int cenote_pool_replace_all(struct cenote_pool *pool);
 
 /**
  * Shows every resource that is not on loan to `visit`, for a garbage collector that has to

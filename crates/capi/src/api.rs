@@ -27,7 +27,8 @@ use crate::loans::cenote_lease;
 use crate::options::{cenote_options, cenote_options_init};
 use crate::pool::{
     cenote_pool_close, cenote_pool_close_and_drain, cenote_pool_new, cenote_pool_ref,
-    cenote_pool_renew, cenote_pool_resize, cenote_pool_unref, cenote_pool_visit, cenote_visit_fn,
+    cenote_pool_replace_all, cenote_pool_resize, cenote_pool_unref, cenote_pool_visit,
+    cenote_visit_fn,
 };
 use crate::status::{
     cenote_pool_active, cenote_pool_idle, cenote_pool_is_closed, cenote_pool_status,
@@ -98,8 +99,8 @@ pub struct cenote_api {
         Option<unsafe extern "C" fn(pool: *mut cenote_pool, timeout_ms: i64) -> c_int>,
     /// cenote_pool_resize.
     pub pool_resize: Option<unsafe extern "C" fn(pool: *mut cenote_pool, max: usize) -> c_int>,
-    /// cenote_pool_renew.
-    pub pool_renew: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
+    /// cenote_pool_replace_all.
+    pub pool_replace_all: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
     /// cenote_pool_visit.
     pub pool_visit: Option<
         unsafe extern "C" fn(
@@ -215,7 +216,7 @@ static OURS: cenote_api = cenote_api {
     pool_close: Some(cenote_pool_close),
     pool_close_and_drain: Some(cenote_pool_close_and_drain),
     pool_resize: Some(cenote_pool_resize),
-    pool_renew: Some(cenote_pool_renew),
+    pool_replace_all: Some(cenote_pool_replace_all),
     pool_visit: Some(cenote_pool_visit),
     pool_status: Some(cenote_pool_status),
     pool_total: Some(cenote_pool_total),

@@ -49,8 +49,8 @@ pub const CENOTE_REASON_UNHEALTHY: u32 = 3;
 pub const CENOTE_REASON_IDLE_TIMEOUT: u32 = 4;
 /// It lived for too long.
 pub const CENOTE_REASON_LIFETIME: u32 = 5;
-/// cenote_pool_renew asked for a new one.
-pub const CENOTE_REASON_RENEWED: u32 = 6;
+/// cenote_pool_replace_all has put a new one in its place.
+pub const CENOTE_REASON_REPLACED: u32 = 6;
 /// cenote_pool_resize made the pool smaller.
 pub const CENOTE_REASON_SHRUNK: u32 = 7;
 /// Its holder called cenote_discard.
@@ -445,7 +445,7 @@ fn reason(reason: DestroyReason) -> u32 {
         DestroyReason::Unhealthy => CENOTE_REASON_UNHEALTHY,
         DestroyReason::IdleTimeout => CENOTE_REASON_IDLE_TIMEOUT,
         DestroyReason::Lifetime => CENOTE_REASON_LIFETIME,
-        DestroyReason::Renewed => CENOTE_REASON_RENEWED,
+        DestroyReason::Replaced => CENOTE_REASON_REPLACED,
         DestroyReason::Shrunk => CENOTE_REASON_SHRUNK,
         DestroyReason::Discarded => CENOTE_REASON_DISCARDED,
         DestroyReason::Abandoned => CENOTE_REASON_ABANDONED,

@@ -230,15 +230,15 @@ pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) 
     })
 }
 
-/// Replaces every resource there is now: idle ones are destroyed at once, others when they
-/// come back. For rotated credentials and fail-overs.
+/// Replaces every resource there is now, in the background: a new one is made first, and takes
+/// over when an old one is idle or comes back. For rotated credentials and fail-overs.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cenote_pool_renew(pool: *mut cenote_pool) -> c_int {
+pub unsafe extern "C" fn cenote_pool_replace_all(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
         let body = handle::open(pool)?;
-        body.pool().renew();
+        body.pool().replace_all();
         Ok(CENOTE_OK)
     })
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -330,12 +331,10 @@ impl Builder {
                 ..ConnectSettings::new(config.statement_cache)
             },
             connect_timeout: config.connect_timeout,
-            cleanup_timeout: config.cleanup_timeout,
             reset: config.reset,
             on_connect: self.on_connect,
             runtime: runtime.clone(),
             defaults: Defaults::default(),
-            generation: AtomicU64::new(0),
             last_loss: AtomicU64::new(0),
         };
         let mut pool = pool_builder(connections, &config, runtime);

@@ -37,13 +37,10 @@ pub struct Connections {
     pub(crate) dsn_credentials: Credentials,
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
-    pub(crate) cleanup_timeout: Duration,
     pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
-    /// How often all connections were to be replaced.
-    pub(crate) generation: AtomicU64,
     /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
     /// at which a call last found its connection lost. 0 if none did.
     pub(crate) last_loss: AtomicU64,
@@ -116,12 +113,9 @@ impl Connections {
     ///
     /// Dropped, nothing stays open: the driver's promise.
     async fn connect(&self) -> Result<Link> {
-        // Acquire pairs with the release in `Db::recycle`. Before connecting: one that is asked
-        // for meanwhile is outdated.
-        let generation = self.generation.load(Ordering::Acquire);
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = Link::new(connection, generation, &self.runtime);
+            let mut link = Link::new(connection, &self.runtime);
             self.set_up(&mut link).await?;
             Ok(link)
         };
@@ -206,38 +200,9 @@ impl Connections {
         Ok(())
     }
 
-    /// Replaces a connection that is older than the last call of `Db::recycle`: the new one is
-    /// opened first. If it cannot be, the old one stays, and its next use tries again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, the old one is still there, or the new one.
-    pub(crate) async fn replace_if_outdated(&self, link: &mut Link) {
-        if !self.is_outdated(link) {
-            return;
-        }
-        // Not for as long as connecting may take: whoever waits for this one, or cleans it up,
-        // has a deadline, and the old one is as good as before.
-        let limit = self.connect_timeout.min(self.cleanup_timeout / 2);
-        let connected = self.runtime.within(Some(limit), self.connect()).await;
-        let late = || Error::new(Kind::Timeout, "connecting took too long");
-        match connected.unwrap_or_else(|| Err(late())) {
-            Ok(fresh) => {
-                let old = std::mem::replace(link, fresh);
-                if let Err(error) = old.into_connection().close().await {
-                    tracing::debug!(%error, "closing a replaced connection failed");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be replaced and stays in use");
-            }
-        }
-    }
-
-    /// Gives a connection what the handle has got since: a new one in its place, the defaults.
+    /// Brings the defaults of a connection up to date. `false` if it can be used no more.
     #[cold]
     async fn catch_up(&self, link: &mut Link) -> Result<bool> {
-        self.replace_if_outdated(link).await;
         let reached = link.defaults();
         if self.defaults.were_removed_since(reached) {
             // Only a reset takes a setting back.
@@ -259,12 +224,6 @@ impl Connections {
     #[inline]
     fn is_suspect(&self, link: &Link) -> bool {
         link.answered() < self.last_loss.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn is_outdated(&self, link: &Link) -> bool {
-        // Acquire pairs with the release in `Db::recycle`.
-        link.generation() != self.generation.load(Ordering::Acquire)
     }
 
     /// Every session is reset or replaced, whether it was touched or not.
@@ -307,7 +266,7 @@ impl Manager for Connections {
         if self.is_suspect(link) && !matches!(Box::pin(self.healthcheck(link)).await, Ok(true)) {
             return Ok(false);
         }
-        if self.is_outdated(link) || link.defaults() != self.defaults.version() {
+        if link.defaults() != self.defaults.version() {
             // This future lies in that of every call: what is rare is boxed.
             let is_fit = Box::pin(self.catch_up(link)).await?;
             return Ok(is_fit && !link.is_broken());
@@ -317,18 +276,11 @@ impl Manager for Connections {
 
     fn before_release(&self, link: &mut Link) -> Verdict {
         link.set_writer(None);
-        match link.verdict(self.resets_always()) {
-            Verdict::Keep if self.is_outdated(link) => Verdict::Later,
-            verdict => verdict,
-        }
+        link.verdict(self.resets_always())
     }
 
     async fn recycle(&self, link: &mut Link) -> Result<bool> {
-        let clean = link.clean(self).await?;
-        if clean {
-            self.replace_if_outdated(link).await;
-        }
-        Ok(clean)
+        link.clean(self).await
     }
 }
 

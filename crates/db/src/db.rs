@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cenote_pool::{CloseError, Pool, Status};
@@ -509,22 +508,18 @@ impl Db {
         drained.map_err(not_closed)
     }
 
-    /// Replaces every connection there is now, each by opening the new one first: idle ones in
-    /// the background, those in use when they come back. For servers that have moved and
-    /// passwords that have changed. One that cannot be replaced stays, and is tried again at its
-    /// next use. A private in-memory database lives in its one connection, which stays.
-    pub fn recycle(&self) {
+    /// Replaces every connection there is now, in the background: for servers that have moved and
+    /// passwords that have changed.
+    ///
+    /// Each new connection is opened first, one at a time, and takes over from an old one when that
+    /// is idle or comes back. Until then the old ones serve: no call waits for a replacement or fails
+    /// for want of one, and while the server refuses connections the pool tries again, with growing
+    /// pauses. A private in-memory database lives in its one connection, which stays.
+    pub fn replace_all(&self) {
         let pool = &self.handle.pool;
-        let connections = pool.manager();
-        if connections.template.check_poolable().is_err() {
-            return;
+        if pool.manager().template.check_poolable().is_ok() {
+            pool.replace_all();
         }
-        // Release pairs with the acquire in `Connections`.
-        connections.generation.fetch_add(1, Ordering::Release);
-        // Handing one out replaces it; where that takes time, it goes on in the background.
-        let idle = 0..pool.status().idle;
-        let replaced: Vec<_> = idle.filter_map(|_| pool.try_acquire_idle()).collect();
-        drop(replaced);
     }
 }
 

@@ -34,8 +34,6 @@ pub struct Link {
     warnings: u64,
     /// Up to which one the defaults have reached it.
     defaults: u64,
-    /// How often all connections had been replaced when it was opened.
-    generation: u64,
     /// When the server last answered, by the coarse clock of `runtime`.
     answered: u64,
     runtime: SharedRuntime,
@@ -44,11 +42,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(
-        connection: Box<dyn Connection>,
-        generation: u64,
-        runtime: &SharedRuntime,
-    ) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &SharedRuntime) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -58,7 +52,6 @@ impl Link {
             spent: false,
             warnings: 0,
             defaults: 0,
-            generation,
             answered: runtime.coarse_now(),
             runtime: runtime.clone(),
             writer: None,
@@ -244,10 +237,6 @@ impl Link {
     /// It was taken to write with; None when it comes back.
     pub(crate) fn set_writer(&mut self, writer: Option<Writer>) {
         self.writer = writer;
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// Ends what an earlier call left behind.

@@ -346,8 +346,9 @@ async fn h16_nothing_runs_after_the_encoding_has_changed() {
         })
         .await;
     assert_eq!(lost.unwrap_err().kind(), Kind::TransactionLost);
-    db.set_default("client_encoding", "LATIN1");
-    is_refused_encoding(&shown().await.unwrap_err());
+    let refused = db.set_default("client_encoding", "LATIN1").await;
+    is_refused_encoding(&refused.unwrap_err());
+    assert_eq!(shown().await.unwrap(), "UTF8");
 }
 
 #[tokio::test]

@@ -271,7 +271,7 @@ async fn closing_a_handle_whose_writers_wait_lets_them_write_and_ends() {
     let mut one = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (1,)));
     let mut two = Box::pin(db.exec("INSERT INTO t (n) VALUES (?)", (2,)));
     until_queued(&mut holder, &mut one, &mut two).await;
-    db.recycle();
+    db.replace_all();
     let mut closing = Box::pin(db.close_and_drain(Duration::from_secs(20)));
     assert_pending(&mut closing);
     drop(two);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::core::{Core, PoolState};
 use crate::destroy::Condemned;
 use crate::error::{CloseError, DestroyError};
+use crate::events::DestroyReason;
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::runtime::within;
@@ -104,10 +105,12 @@ impl<M: Manager> Core<M> {
         });
         let condemned = doomed
             .into_iter()
-            .map(|(index, reason)| Condemned::new(self, index, reason));
+            .map(|(index, reason)| Condemned::new(self, index, reason))
+            .collect();
+        self.discard_spare(DestroyReason::Closed, |_| true);
         Closing {
             core: Arc::clone(self),
-            condemned: condemned.collect(),
+            condemned,
             running: Vec::new(),
         }
     }

@@ -17,6 +17,7 @@ use crate::hooks::Hooks;
 use crate::keeper::{self, Bell};
 use crate::log;
 use crate::manager::Manager;
+use crate::replace::{Replacing, Spare};
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
@@ -73,6 +74,8 @@ pub(crate) struct Core<M: Manager> {
     state: Apart<Mutex<PoolState<M>>>,
     /// Mirrors of locked state for those who only need to know; see [`signal`].
     signals: AtomicU64,
+    /// Waits to replace an outdated resource. Locked under the state's lock only.
+    pub(crate) spare: Mutex<Option<Spare<M>>>,
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
     /// but not the pool open.
     pub(crate) handles: Apart<AtomicUsize>,
@@ -104,6 +107,8 @@ pub(crate) mod signal {
     pub(crate) const QUEUED: u64 = 4;
     /// Someone listens to events.
     pub(crate) const OBSERVED: u64 = 8;
+    /// A spare waits to replace an outdated resource.
+    pub(crate) const SPARE: u64 = 16;
 }
 
 impl<M: Manager> Core<M> {
@@ -123,6 +128,7 @@ impl<M: Manager> Core<M> {
             grants: state.waiters.grants(),
             state: Apart(Mutex::new(state)),
             signals: AtomicU64::new(0),
+            spare: Mutex::new(None),
             handles: Apart(AtomicUsize::new(1)),
             manager,
             hooks,
@@ -222,6 +228,7 @@ impl<M: Manager> Core<M> {
             (signal::REPORTS, state.breaker.strategy().is_some()),
             (signal::QUEUED, state.waiters.waiting() > 0),
             (signal::OBSERVED, state.observed),
+            (signal::SPARE, state.replacing == Replacing::Ready),
         ] {
             signals |= if on { signal } else { 0 };
         }
@@ -344,7 +351,18 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
     /// Gives the resource back to the pool, unused.
     pub(crate) fn give_back(mut self) {
         self.armed = false;
-        self.core().turn(|turn| turn.give_unused(self.index));
+        let core = self.core();
+        let replaced = core.turn(|turn| {
+            let replaced = match turn.state.replacing {
+                Replacing::Ready => core.replace_in_hand(turn, self.index),
+                _ => None,
+            };
+            turn.give_unused(self.index);
+            replaced
+        });
+        if let Some(replaced) = replaced {
+            replaced.destroy(core);
+        }
     }
 
     /// Sentences the resource to be destroyed.

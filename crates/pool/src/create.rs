@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::random;
 use crate::breaker::Failure;
-use crate::core::{Core, CreateFailure, Filled};
+use crate::core::{Core, CreateFailure, Filled, PoolTurn};
 use crate::destroy::{destroy_unused, run_in_background};
 use crate::events::{DestroyReason, Event};
 use crate::keeper;
@@ -26,8 +26,8 @@ pub(crate) struct Creation<M: Manager> {
     /// The acquire that gets the error.
     starter: Option<WaiterKey>,
     began: Instant,
-    /// How often the pool had been renewed when it began.
-    renewals: u64,
+    /// The pool's generation when it began.
+    generation: u64,
     done: bool,
 }
 
@@ -39,7 +39,7 @@ impl<M: Manager> Creation<M> {
             index,
             starter,
             began: core.now(),
-            renewals: core.state().renewals,
+            generation: core.state().generation,
             done: false,
         }
     }
@@ -76,53 +76,27 @@ impl<M: Manager> Creation<M> {
     /// if the resource is of no use.
     fn succeeded(&self, resource: M::Resource) -> Option<CreateFailure<M::Error>> {
         let core = &self.core;
-        let domain = core.runtime.domain();
-        if let Some(domain) = domain
-            && !keeper::watch_domain(core, domain)
-        {
-            destroy_unused(core, resource);
-            let why = "the runtime it was made on is shutting down";
-            return self.failed(CreateFailure::Broken(why.into()));
-        }
-        let now = core.now();
-        let took = now.saturating_duration_since(self.began);
-        if let Some(histograms) = &core.histograms {
-            histograms.create.record(took);
-        }
-        let slot = core.slots.at(self.index);
-        let filled = Filled {
-            resource,
-            core: Some(Arc::clone(core)),
+        let made = match Made::new(core, resource, self.began, self.generation) {
+            Ok(made) => made,
+            Err(failure) => return self.failed(failure),
         };
-        // SAFETY: a creation owns its slot.
-        unsafe { slot.put(filled) };
+        let slot = core.slots.at(self.index);
         slot.stamp(core.runtime.coarse_now());
         slot.note_pool();
         core.turn(|turn| {
-            let id = turn.state.next_id();
-            turn.note(|| Event::Created { resource: id, took });
-            // Gone between the look above and now.
-            let gone = domain.is_some_and(|domain| !turn.state.domains.contains(&domain));
-            let outdated = self.renewals != turn.state.renewals;
-            let doomed = match gone {
-                true => Some(DestroyReason::RuntimeGone),
-                false => outdated.then_some(DestroyReason::Renewed),
+            let (resource, mut meta) = made.into_parts(turn);
+            let filled = Filled {
+                resource,
+                core: Some(Arc::clone(core)),
             };
-            let meta = Meta {
-                id,
-                expires: lifetime(core, now),
-                is_expired: false,
-                doomed,
-                returned: 0,
-                replaced: false,
-                domain,
-                probe: None,
-                leased: None,
-                seen: (slot.word().mark_when_idle(), now),
-                warned: None,
-                reserved_for: None,
-            };
+            // SAFETY: a creation owns its slot.
+            unsafe { slot.put(filled) };
+            meta.seen.0 = slot.word().mark_when_idle();
+            let is_outdated = meta.generation != turn.state.generation;
             turn.created(self.index, self.starter, meta);
+            if is_outdated {
+                turn.replace_later();
+            }
         });
         None
     }
@@ -170,6 +144,76 @@ impl<M: Manager> Drop for Creation<M> {
         }
         let why = "the runtime dropped the creation before it was done";
         let _ = self.failed(CreateFailure::Broken(why.into()));
+    }
+}
+
+/// A resource that was just made.
+pub(crate) struct Made<M: Manager> {
+    pub(crate) resource: M::Resource,
+    domain: Option<u64>,
+    made: Instant,
+    took: Duration,
+    expires: Option<Instant>,
+    generation: u64,
+}
+
+impl<M: Manager> Made<M> {
+    /// # Errors
+    ///
+    /// The resource is of no use: its runtime is gone.
+    pub(crate) fn new(
+        core: &Arc<Core<M>>,
+        resource: M::Resource,
+        began: Instant,
+        generation: u64,
+    ) -> Result<Self, CreateFailure<M::Error>> {
+        let domain = core.runtime.domain();
+        if let Some(domain) = domain
+            && !keeper::watch_domain(core, domain)
+        {
+            destroy_unused(core, resource);
+            let why = "the runtime it was made on is shutting down";
+            return Err(CreateFailure::Broken(why.into()));
+        }
+        let made = core.now();
+        let took = made.saturating_duration_since(began);
+        if let Some(histograms) = &core.histograms {
+            histograms.create.record(took);
+        }
+        Ok(Made {
+            resource,
+            domain,
+            made,
+            took,
+            expires: lifetime(core, made),
+            generation,
+        })
+    }
+
+    /// The resource, and what is known of it from now on.
+    pub(crate) fn into_parts(self, turn: &mut PoolTurn<'_, M>) -> (M::Resource, Meta) {
+        let id = turn.state.next_id();
+        let took = self.took;
+        turn.note(|| Event::Created { resource: id, took });
+        // Gone since the resource was made.
+        let is_gone = |domain| !turn.state.domains.contains(&domain);
+        let gone = self.domain.is_some_and(is_gone);
+        let meta = Meta {
+            id,
+            expires: self.expires,
+            is_expired: false,
+            doomed: gone.then_some(DestroyReason::RuntimeGone),
+            returned: 0,
+            replaced: false,
+            generation: self.generation,
+            domain: self.domain,
+            probe: None,
+            leased: None,
+            seen: (0, self.made),
+            warned: None,
+            reserved_for: None,
+        };
+        (self.resource, meta)
     }
 }
 

@@ -141,8 +141,8 @@ pub enum DestroyReason {
     IdleTimeout,
     /// It lived for too long.
     Lifetime,
-    /// [`renew`](crate::Pool::renew) asked for a new one.
-    Renewed,
+    /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
+    Replaced,
     /// The pool became smaller.
     Shrunk,
     /// Its holder called `discard`.

@@ -19,6 +19,7 @@ use crate::create::Creation;
 use crate::events::{DestroyReason, Event, Hook};
 use crate::log;
 use crate::manager::Manager;
+use crate::replace::Making;
 use crate::runtime::{Runtime, within};
 use crate::slot::Phase;
 use crate::state::Turn;
@@ -137,6 +138,7 @@ impl<M: Manager> Keeper<M> {
                 sweep(&core.config, turn, &mut plan);
                 turn.state.next_sweep = now.checked_add(interval);
             }
+            plan.replaces = turn.begin_replacement();
             while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
                 plan.refills.push(turn.claim() as usize);
             }
@@ -161,6 +163,10 @@ impl<M: Manager> Keeper<M> {
             let replace = replace(creation, Arc::downgrade(&core), old, runtime, limit);
             core.runtime.spawn(Box::pin(replace));
         }
+        if plan.replaces {
+            core.runtime.spawn(Box::pin(Making::new(&core).run()));
+        }
+        core.place_spare();
         for leak in plan.leaks {
             if let Event::LeakSuspected {
                 resource,
@@ -223,6 +229,8 @@ struct Plan {
     /// Claimed places to be filled, and the resource each replaces.
     replacements: Vec<(usize, ResourceId)>,
     leaks: Vec<Event>,
+    /// A resource is to be made that replaces an outdated one.
+    replaces: bool,
 }
 
 /// Looks at every resource: idle too long, lived too long, out too long.
@@ -414,5 +422,7 @@ impl<M: Manager> Drop for Sentinel<M> {
                 (meta.domain == Some(self.domain)).then_some(DestroyReason::RuntimeGone)
             });
         });
+        let reason = DestroyReason::RuntimeGone;
+        core.discard_spare(reason, |meta| meta.domain == Some(self.domain));
     }
 }

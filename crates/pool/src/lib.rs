@@ -22,6 +22,7 @@ mod log;
 mod manager;
 mod pool;
 mod release;
+mod replace;
 mod report;
 mod runtime;
 mod slot;

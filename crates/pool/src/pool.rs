@@ -15,7 +15,7 @@ use crate::config::{Config, check_max, wrong};
 use crate::core::Core;
 use crate::create::Creation;
 use crate::error::{AcquireError, ConfigError};
-use crate::events::{DestroyReason, Event, Events, Source, Subscription};
+use crate::events::{Event, Events, Source, Subscription};
 use crate::histogram::Timings;
 use crate::hooks::FnManager;
 use crate::lease::{IfIdle, Lease, OwnedLease};
@@ -384,16 +384,6 @@ impl<M: Manager> Pool<M> {
         }
         self.core.turn(|turn| turn.resize(max));
         Ok(())
-    }
-
-    /// Replaces every resource there is now: idle ones are destroyed at once,
-    /// leased ones when they come back. For rotated credentials and fail-overs.
-    pub fn renew(&self) {
-        self.core.turn(|turn| {
-            turn.state.renewals += 1;
-            turn.doom(|_| Some(DestroyReason::Renewed));
-            turn.refill_later();
-        });
     }
 
     /// The breaker's state.

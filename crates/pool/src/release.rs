@@ -9,6 +9,7 @@ use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::hooks::Refusal;
 use crate::manager::{Manager, Verdict};
+use crate::replace::Replacing;
 use crate::slot::Slot;
 
 /// A lease that is being returned: a slot in the caller's hands.
@@ -115,7 +116,8 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         let core = self.held.core();
         core.report(None);
         let slot = core.slots.at(index);
-        if core.signals() & signal::QUEUED != 0 && core.hand_over(slot) {
+        let signals = core.signals() & (signal::QUEUED | signal::SPARE);
+        if signals == signal::QUEUED && core.hand_over(slot) {
             return;
         }
         hint::used(core, slot);
@@ -123,7 +125,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     }
 
     fn keep_by_turn(core: &Arc<Core<M>>, index: usize) {
-        let used = core.turn(|turn| {
+        let (used, replaced) = core.turn(|turn| {
             // Written only where something is: the line is others' to read.
             let meta = &mut turn.state.metas[index];
             let (resource, leased) = (meta.id, meta.leased);
@@ -132,9 +134,17 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
                 turn.end_probe(Some(epoch), Some(true));
             }
             turn.note(|| Event::Released { resource });
+            let replaced = match turn.state.replacing {
+                Replacing::Ready => core.replace_in_hand(turn, index),
+                _ => None,
+            };
             turn.give(index);
-            leased.map(|leased| turn.clock.now().saturating_duration_since(leased))
+            let used = leased.map(|leased| turn.clock.now().saturating_duration_since(leased));
+            (used, replaced)
         });
+        if let Some(replaced) = replaced {
+            replaced.destroy(core);
+        }
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);
         }

@@ -366,7 +366,7 @@ impl World {
                 self.max = max;
                 pool.resize(max).unwrap();
             }
-            Step::Renew => pool.renew(),
+            Step::Renew => pool.replace_all(),
             Step::Deactivate => pool.deactivate(),
             Step::Recover => pool.recover(),
             Step::Activate => pool.activate(),

@@ -257,7 +257,7 @@ async fn storm(order: Order, time: Duration) {
                         std::thread::yield_now();
                         pool.activate();
                     }
-                    2 => pool.renew(),
+                    2 => pool.replace_all(),
                     3 => drop(pool.on_event(|_| {})),
                     _ => std::thread::yield_now(),
                 }

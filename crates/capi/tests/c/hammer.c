@@ -144,7 +144,7 @@ static void *work(void *arg) {
             CHECK_OK(cenote_breaker_activate(h->pool));
         }
         if (h->seed % 777 == 0) {
-            CHECK_OK(cenote_pool_renew(h->pool));
+            CHECK_OK(cenote_pool_replace_all(h->pool));
         }
     }
     CHECK_OK(cenote_pool_unref(h->pool));

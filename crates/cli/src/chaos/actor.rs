@@ -267,7 +267,7 @@ impl Work {
                 self.resize(other)?;
                 self.calm(BRIEF).await;
             }
-            Fault::Recycle => self.db().recycle(),
+            Fault::Recycle => self.db().replace_all(),
             Fault::LockAll => self.lock_all().await?,
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cenote::{Db, Error, Kind, Result};
 
 use crate::support::{
-    Shop, begins_to_wait, connection_id, insert, numbers, quiet, shop, soon, timed_shop, until,
+    Shop, begins_to_wait, connection_id, insert, numbers, replaced, shop, soon, timed_shop, until,
     watched_shop,
 };
 
@@ -150,37 +150,40 @@ async fn close_and_drain_tells_who_was_left_when_the_time_is_over() -> Result<()
 }
 
 #[tokio::test]
-async fn recycle_replaces_every_connection_that_there_is() -> Result<()> {
+async fn replace_all_replaces_every_connection_there_is() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
     let holder = shop.connection().await?;
     let busy: i64 = holder.query_as_one("SELECT id FROM connection", ()).await?;
     let idle = connection_id(&shop).await?;
-    shop.recycle();
+    shop.replace_all();
     // One in use stays what it is until it comes back.
     let same: i64 = holder.query_as_one("SELECT id FROM connection", ()).await?;
     assert_eq!(same, busy);
     drop(holder);
-    quiet(&shop).await;
+    until("all are replaced", || {
+        (wire.opened(), wire.alive()) == (4, 2)
+    })
+    .await;
     for _ in 0..4 {
         let id = connection_id(&shop).await?;
         assert!(id != busy && id != idle);
     }
-    until("the old ones are closed", || wire.alive() <= 2).await;
     Ok(())
 }
 
 #[tokio::test]
-async fn recycle_does_not_disturb_an_open_transaction() -> Result<()> {
+async fn replace_all_does_not_disturb_an_open_transaction() -> Result<()> {
     let shop = shop(1).await;
     let id = shop
         .transaction(async || {
             let id = connection_id(&shop).await?;
-            shop.recycle();
+            shop.replace_all();
             insert(&shop, 1).await?;
             assert_eq!(connection_id(&shop).await?, id);
             Ok(id)
         })
         .await?;
+    replaced(&shop, 1).await;
     assert_ne!(connection_id(&shop).await?, id);
     assert_eq!(numbers(&shop).await, [1]);
     Ok(())

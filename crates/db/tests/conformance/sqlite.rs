@@ -6,8 +6,8 @@ use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
 use crate::support::{
-    Place, Shop, connection_id, count, insert, numbered, numbers, quiet, shop, shop_with, soon,
-    watched_shop,
+    Place, Shop, connection_id, count, insert, numbered, numbers, quiet, replaced, shop, shop_with,
+    soon, watched_shop,
 };
 
 /// A name for a shared database in memory that no other test uses.
@@ -187,8 +187,8 @@ async fn a_shared_database_in_memory_lives_as_long_as_its_handle() -> Result<()>
     let db = Db::builder(&memory("lives-on")).max(2).open().await?;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await?;
     insert(&db, 1).await?;
-    db.recycle();
-    quiet(&db).await;
+    db.replace_all();
+    replaced(&db, 1).await;
     assert_eq!(numbers(&db).await, [1]);
     cenote::scope(async { db.exec("PRAGMA cache_size = 3", ()).await }).await?;
     quiet(&db).await;

@@ -6,7 +6,7 @@ use cenote::sqlite::Sqlite;
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use crate::support::{Place, Probe, Shop, until};
+use crate::support::{Place, Probe, Shop, quiet, replaced, until};
 
 fn with_functions() -> Sqlite {
     Sqlite::new()
@@ -85,7 +85,9 @@ async fn functions_are_known_to_connections_that_replace_others() -> Result<()> 
     let builder = place.builder_with(with_functions()).max(1);
     let shop = Shop::open(place, builder).await;
     cenote::scope(async { shop.exec("PRAGMA cache_size = 3", ()).await }).await?;
-    shop.recycle();
+    quiet(&shop).await;
+    shop.replace_all();
+    replaced(&shop, 1).await;
     assert_eq!(ask_everywhere(&shop, 1).await, [(42, 12, "c".to_owned())]);
     Ok(())
 }

@@ -14,7 +14,7 @@ async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_
         assert_eq!(error.kind(), Kind::LeftTransaction, "{error:?}");
         quiet(db).await;
         db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
-        db.recycle();
+        db.replace_all();
         let rows: Vec<i64> = db.query_as("SELECT n FROM t", ()).await.unwrap();
         assert_eq!(rows, [1], "it was committed by itself");
     }

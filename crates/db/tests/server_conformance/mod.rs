@@ -8,6 +8,7 @@ mod chaos;
 mod handle;
 mod hooks;
 mod lost;
+mod replacing;
 mod statements;
 mod transactions;
 mod weather;

@@ -38,6 +38,7 @@ use crate::backoff::Backoff;
 use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::events::DestroyReason;
+use crate::replace::Replacing;
 use crate::slot::{Phase, Slots};
 use crate::status::{Counters, CreationError, ResourceId, Status};
 use crate::waiters::{WaiterKey, Waiters};
@@ -55,6 +56,8 @@ pub(crate) struct Meta {
     pub(crate) returned: u64,
     /// Its lifetime is over, and the one to follow it is being made.
     pub(crate) replaced: bool,
+    /// The pool's generation when its creation began.
+    pub(crate) generation: u64,
     /// The executor its I/O depends on.
     pub(crate) domain: Option<u64>,
     /// The breaker's epoch, if the present lease is a probe.
@@ -117,8 +120,11 @@ pub(crate) struct State<F> {
     pub(crate) drained: bool,
     pub(crate) last_creation_error: Option<CreationError>,
     next_id: u64,
-    /// How often everything was to be replaced.
-    pub(crate) renewals: u64,
+    /// How often everything was to be replaced. Resources of an earlier one are outdated.
+    pub(crate) generation: u64,
+    /// There may be outdated resources.
+    pub(crate) outdated: bool,
+    pub(crate) replacing: Replacing,
     /// Numbers the returns, for the ring.
     returns: u64,
     /// Those who wait for the pool to be closed or drained.
@@ -154,7 +160,9 @@ impl<F> State<F> {
             counters: Counters::default(),
             last_creation_error: None,
             next_id: 0,
-            renewals: 0,
+            generation: 0,
+            outdated: false,
+            replacing: Replacing::No,
             returns: 0,
             ordinary: false,
             observed: false,
@@ -212,6 +220,13 @@ impl<F> State<F> {
         None
     }
 
+    /// Whether a slot has a resource that is to be replaced.
+    pub(crate) fn is_outdated<T>(&self, index: usize, slots: &Slots<T>) -> bool {
+        let phase = slots.at(index).word().phase();
+        !matches!(phase, Phase::Vacant | Phase::Creating)
+            && self.metas[index].generation != self.generation
+    }
+
     /// The next resource's number.
     pub(crate) fn next_id(&mut self) -> ResourceId {
         self.next_id += 1;
@@ -224,6 +239,7 @@ impl<F> State<F> {
             || self.observed
             || self.timed
             || self.keeper_lost
+            || self.replacing == Replacing::Ready
             || self.breaker.needs_lock()
     }
 
@@ -264,6 +280,8 @@ impl<F> State<F> {
         let may = self.has_room() && self.creating < self.creation_limit;
         let for_waiters = (may && self.waiters.first_without_creation().is_some())
             .then(|| self.backoff.until(now).unwrap_or(now));
+        let for_replacement = (self.outdated && self.replacing == Replacing::No)
+            .then(|| self.backoff.background_until(now).unwrap_or(now));
         let for_min = (may && !self.warming && self.total < self.min)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         [
@@ -271,6 +289,7 @@ impl<F> State<F> {
             self.patience_over,
             for_waiters,
             for_min,
+            for_replacement,
             self.breaker.next_due(),
             self.next_healthcheck,
             self.next_sweep,

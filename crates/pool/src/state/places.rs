@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::{Meta, Turn, narrow};
 use crate::config::Order;
 use crate::events::DestroyReason;
+use crate::replace::Replacing;
 use crate::slot::{Phase, Slot};
 use crate::waiters::{Grant, Outcome, WaiterKey};
 
@@ -217,6 +218,8 @@ impl<T, F> Turn<'_, T, F> {
         self.forget_collected(index);
         self.slots.at(index).note_pool();
         self.state.condemned += 1;
+        // On its way out: nothing to be replaced.
+        self.state.metas[index].generation = self.state.generation;
     }
 
     /// Takes one idle resource out of service; `false` if it is not idle.
@@ -236,6 +239,10 @@ impl<T, F> Turn<'_, T, F> {
         self.free(index);
         self.settle();
         self.refill_later();
+        if self.state.replacing == Replacing::Ready {
+            // It may have been the last that was outdated.
+            self.call_keeper(self.clock.now());
+        }
         self.check();
     }
 

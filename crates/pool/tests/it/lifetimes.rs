@@ -1,4 +1,4 @@
-//! Lifetimes, replacement, and renewal.
+//! Lifetimes, and replacement.
 
 use cenote_pool::{DestroyReason, FnPool, Order};
 
@@ -162,35 +162,4 @@ fn lifetimes_of_resources_made_together_differ() {
     assert!(half > 0 && half < 64, "{half} of 64 expired together");
     manual.advance_millis(750);
     assert!((1..=64).all(|number| log.gone().contains(&number)));
-}
-
-#[test]
-fn renew_replaces_what_is_idle_now_and_what_is_out_when_it_comes_back() {
-    let (log, manual) = (Log::default(), Manual::new());
-    let pool = now(numbers(&log, &manual).min(2).max(3).open()).unwrap();
-    let lease = now(pool.acquire()).unwrap();
-    assert_eq!(*lease, 1);
-    pool.renew();
-    assert_eq!(log.gone(), [2]);
-    drop(lease);
-    assert_eq!(log.gone(), [2, 1]);
-    manual.run();
-    assert_eq!(counts(&pool), (2, 2, 0));
-    assert!(*now(pool.acquire()).unwrap() > 2);
-    // Only once: what was made since stays.
-    assert_eq!(log.gone(), [2, 1]);
-    assert_eq!(pool.counters().destroyed_for(DestroyReason::Renewed), 2);
-}
-
-#[test]
-fn renew_also_reaches_what_is_reserved_for_a_waiter() {
-    let (log, manual) = (Log::default(), Manual::new());
-    let pool = number_pool(&log, &manual, 1);
-    let lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire());
-    waiter.waits();
-    drop(lease);
-    pool.renew();
-    assert_eq!(*waiter.waits_for(&manual).unwrap(), 2);
-    assert_eq!(log.gone(), [1]);
 }

@@ -26,6 +26,7 @@ mod regression_breaker;
 mod regression_panics;
 mod regression_queue;
 mod regression_runtimes;
+mod replacing;
 mod reservations;
 mod runtimes;
 mod story;

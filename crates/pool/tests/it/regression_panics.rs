@@ -307,7 +307,7 @@ fn an_event_callback_may_do_anything_to_its_pool() {
                 drop(pool.events());
                 let again = pool.try_acquire_idle().map(Lease::into_owned);
                 taken.lock().unwrap().extend(again);
-                pool.renew();
+                pool.replace_all();
                 pool.resize(1).unwrap();
                 pool.deactivate();
                 pool.activate();

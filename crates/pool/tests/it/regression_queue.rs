@@ -1,5 +1,5 @@
 //! Guards the queue and what it hands out: places that nobody collects, the order and
-//! the age of resources, renewals, resizes, and closes that take no longer than they must.
+//! the age of resources, resizes, and closes that take no longer than they must.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -111,38 +111,6 @@ fn try_acquire_makes_a_new_one_in_the_place_of_the_one_its_hook_refused() {
     let lease = attempt.waits_for(&manual).unwrap();
     assert_eq!(lease.as_deref(), Some(&2));
     assert_eq!(log.gone(), [1]);
-}
-
-/// What was being made during a renewal used to stay, with the old credentials.
-#[test]
-fn a_renewal_replaces_what_is_being_made_at_the_time() {
-    let (log, manual) = (Log::default(), Manual::new());
-    let password = Arc::new(AtomicUsize::new(1));
-    let (current, clock) = (Arc::clone(&password), manual.clone());
-    let pool = numbers(&log, &manual)
-        .create(move || {
-            let (password, slow) = (current.load(Ordering::SeqCst), clock.sleep_for(millis(100)));
-            async move {
-                slow.await;
-                Ok(password)
-            }
-        })
-        .max(1)
-        .build()
-        .unwrap();
-    let mut waiter = hand(pool.acquire());
-    waiter.waits();
-    password.store(2, Ordering::SeqCst);
-    pool.renew();
-    // The first creation ends, and what it made goes at once.
-    manual.advance_millis(100);
-    waiter.waits();
-    manual.run();
-    assert_eq!(log.gone(), [1]);
-    manual.advance_millis(100);
-    let lease = waiter.waits_for(&manual).unwrap();
-    assert_eq!(*lease, 2);
-    assert_eq!((log.gone(), counts(&pool)), (vec![1], (1, 0, 1)));
 }
 
 /// It used to destroy one after the other: ten times the cleanup timeout.

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use cenote::pool::DestroyReason;
 use cenote::sqlite::Sqlite;
 use cenote::{Builder, Db, Executed, Link, Result};
 use tempfile::TempDir;
@@ -160,6 +161,13 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     };
     let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
     assert!(waited.is_ok(), "it never came about: {what}");
+}
+
+/// Waits until so many connections were replaced.
+pub(crate) async fn replaced(db: &Db, connections: u64) {
+    let pool = db.pool().expect("it has a pool");
+    let gone = || pool.counters().destroyed_for(DestroyReason::Replaced);
+    until("connections are replaced", || gone() >= connections).await;
 }
 
 /// Lets others run until no connection is in use or being made.

@@ -29,7 +29,7 @@ async fn settled(db: &Db) {
 async fn an_idle_connection_is_replaced_by_opening_the_new_one_first() {
     let fake = Fake::new();
     let db = opened(&fake, 2).await;
-    db.recycle();
+    db.replace_all();
     settled(&db).await;
     let log = fake.take_log();
     for old in [1, 2] {
@@ -51,7 +51,7 @@ async fn a_connection_in_use_is_replaced_when_it_comes_back() -> Result<()> {
     let fake = Fake::new();
     let db = opened(&fake, 1).await;
     db.transaction(async || {
-        db.recycle();
+        db.replace_all();
         settled_inside().await;
         db.exec("INSERT INTO t VALUES (?)", (1,)).await?;
         assert!(!fake.log().iter().any(|line| line == "close 1"));
@@ -61,11 +61,9 @@ async fn a_connection_in_use_is_replaced_when_it_comes_back() -> Result<()> {
     settled(&db).await;
     let log = fake.take_log();
     let at = |wanted: &str| log.iter().position(|line| line == wanted);
-    assert!(at("commit 1") < at("connect 2"), "{log:?}");
-    assert!(
-        at("connect 2").is_some() && at("connect 2") < at("close 1"),
-        "{log:?}"
-    );
+    assert!(at("connect 2").is_some(), "{log:?}");
+    assert!(at("connect 2") < at("close 1"), "{log:?}");
+    assert!(at("commit 1") < at("close 1"), "{log:?}");
     Ok(())
 }
 
@@ -76,30 +74,10 @@ async fn settled_inside() {
 }
 
 #[tokio::test]
-async fn a_connection_that_cannot_be_replaced_stays_and_is_tried_again() -> Result<()> {
-    let fake = Fake::new();
-    let db = opened(&fake, 1).await;
-    // When it is looked at, and when it goes back.
-    fake.refuse_connect(2);
-    db.recycle();
-    settled(&db).await;
-    assert!(!fake.log().iter().any(|line| line == "close 1"));
-    assert_eq!(db.status().idle, 1);
-    db.exec("INSERT INTO t VALUES (?)", (1,)).await?;
-    settled(&db).await;
-    assert!(
-        fake.log().iter().any(|line| line == "close 1"),
-        "{:?}",
-        fake.log()
-    );
-    Ok(())
-}
-
-#[tokio::test]
 async fn connections_of_the_new_generation_are_left_alone() -> Result<()> {
     let fake = Fake::new();
     let db = opened(&fake, 1).await;
-    db.recycle();
+    db.replace_all();
     settled(&db).await;
     fake.take_log();
     db.exec("INSERT INTO t VALUES (?)", (1,)).await?;
@@ -112,32 +90,70 @@ async fn connections_of_the_new_generation_are_left_alone() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_connection_whose_replacement_hangs_stays() {
-    let runtime = ManualRuntime::new();
-    let fake = Fake::new();
-    let builder = fake.builder().max(1).runtime(runtime.clone());
+/// A database with one connection, on a runtime whose clock stands still.
+fn with_one(max: usize) -> (Fake, Db, ManualRuntime) {
+    let (fake, runtime) = (Fake::new(), ManualRuntime::new());
+    let builder = fake.builder().max(max).runtime(runtime.clone());
     let db = runtime.finish(builder.open()).unwrap();
     runtime.finish(db.ping()).unwrap();
-    // When it is looked at, and when it goes back.
+    fake.take_log();
+    (fake, db, runtime)
+}
+
+fn is_closed(fake: &Fake, connection: usize) -> bool {
+    let closed = format!("close {connection}");
+    fake.log().contains(&closed)
+}
+
+/// Every idle connection was in the hands of its replacement, so that calls had to connect, too.
+#[test]
+fn h28_calls_are_served_while_connects_are_refused() {
+    let (fake, db, runtime) = with_one(3);
+    fake.refuse_connect(6);
+    db.replace_all();
+    for _ in 0..20 {
+        runtime.run();
+        runtime
+            .finish(db.exec("INSERT INTO t VALUES (?)", (1,)))
+            .unwrap();
+        runtime.finish(db.transaction(async || Ok(()))).unwrap();
+        runtime.advance(Duration::from_millis(10));
+    }
+    assert!(!is_closed(&fake, 1), "{:?}", fake.log());
+    // Refused six times, with growing pauses: 3.1 to 6.3 s in all.
+    runtime.advance(Duration::from_millis(1000));
+    runtime.run();
+    assert!(!is_closed(&fake, 1), "{:?}", fake.log());
+    for _ in 0..60 {
+        runtime.advance(Duration::from_millis(100));
+        runtime.run();
+    }
+    assert!(is_closed(&fake, 1), "{:?}", fake.log());
+    runtime.finish(db.ping()).unwrap();
+    assert_eq!((db.status().total, db.status().idle), (1, 1));
+}
+
+/// Each call waited for half of the cleanup time.
+#[test]
+fn h28_no_call_waits_while_connects_hang() {
+    let (fake, db, runtime) = with_one(1);
     fake.hold("connect");
-    fake.hold("connect");
-    db.recycle();
-    // Longer than both attempts, and longer than cleaning up may take.
-    for _ in 0..30 {
+    db.replace_all();
+    runtime.run();
+    for _ in 0..10 {
+        // The clock stands still: nobody can wait.
+        runtime
+            .finish(db.exec("INSERT INTO t VALUES (?)", (1,)))
+            .unwrap();
+    }
+    assert!(!is_closed(&fake, 1), "{:?}", fake.log());
+    // The connect runs out of time, and the next attempt succeeds.
+    for _ in 0..12 {
         runtime.advance(Duration::from_secs(1));
         runtime.run();
     }
-    let log = fake.take_log();
-    assert!(
-        !log.iter().any(|line| line == "close 1" || line == "drop 1"),
-        "{log:?}"
-    );
+    assert!(is_closed(&fake, 1), "{:?}", fake.log());
     assert_eq!((db.status().total, db.status().idle), (1, 1));
-    // Its next use tries again.
-    runtime.finish(db.ping()).unwrap();
-    let log = fake.take_log();
-    assert!(log.iter().any(|line| line == "close 1"), "{log:?}");
 }
 
 #[cfg(feature = "sqlite")]
@@ -146,7 +162,7 @@ async fn a_private_database_in_memory_is_not_emptied() -> Result<()> {
     let db = Db::builder("sqlite::memory:").unpooled().open().await?;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await?;
     db.exec("INSERT INTO t VALUES (?)", (1,)).await?;
-    db.recycle();
+    db.replace_all();
     let n: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
     assert_eq!(n, 1);
     Ok(())

@@ -1,0 +1,41 @@
+//! Replacing connections to a server that takes no new ones for a while.
+
+use std::time::Duration;
+
+use cenote::{Db, Result};
+use cenote_testkit::proxy::{Doors, Weather};
+
+use crate::servers::network::{dsn_through, network};
+use crate::servers::{session_id, soon, until};
+
+/// Calls failed or took seconds, though a good connection was there.
+#[tokio::test]
+async fn h28_old_connections_serve_until_a_new_one_is_there() -> Result<()> {
+    for doors in [Doors::Refusing, Doors::Mute] {
+        let proxy = network(Weather::fair()).await;
+        let db = Db::builder(&dsn_through(&proxy)).max(3);
+        let db = db.connect_timeout(Duration::from_secs(1)).open().await?;
+        let old = session_id(&db).await;
+        proxy.doors(doors);
+        db.replace_all();
+        let failed = || {
+            let pool = db.pool().expect("it has a pool");
+            pool.counters().create_failed > 1
+        };
+        until("attempts have failed", async || {
+            let at = std::time::Instant::now();
+            assert_eq!(session_id(&db).await, old);
+            assert!(at.elapsed() < Duration::from_millis(900), "{doors:?}");
+            failed()
+        })
+        .await;
+        proxy.doors(Doors::Open);
+        until("the connection is another", async || {
+            session_id(&db).await != old
+        })
+        .await;
+        assert_eq!(db.status().total, 1);
+        soon("it closes", db.close()).await?;
+    }
+    Ok(())
+}
