@@ -117,6 +117,7 @@ impl Link {
 
     pub(crate) fn touch(&mut self) {
         self.touched = true;
+        self.connection.expect_session_change();
     }
 
     pub(crate) fn is_touched(&self) -> bool {
@@ -130,7 +131,9 @@ impl Link {
     /// Notes what the last call gave besides its answer.
     #[inline]
     pub(crate) fn note_answer(&mut self) {
-        self.touched |= self.connection.session_changed();
+        if self.connection.session_changed() {
+            self.touch();
+        }
         self.warnings = self.connection.warnings();
     }
 

@@ -25,6 +25,7 @@ impl PostgresConnection {
             return Ok(Reset::Replace);
         }
         self.session.note_reset();
+        self.cache.note_reset();
         Ok(Reset::Done)
     }
 }
