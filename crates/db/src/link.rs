@@ -149,18 +149,24 @@ impl Link {
 
     pub(crate) fn touch(&mut self) {
         self.touched = true;
+        self.connection.expect_session_change();
     }
 
     /// From now on its session counts as new: what set it up is part of it.
     pub(crate) fn set_untouched(&mut self) {
-        self.touched = false;
+        if self.touched {
+            self.touched = false;
+            self.connection.session_is_set_up();
+        }
     }
 
     /// A text of this class is about to be sent. What it may do to the session is noted first: if
     /// the call is dropped, it may have done it.
     #[inline]
     pub(crate) fn expect(&mut self, class: &Class) {
-        self.touched |= class.touches_session;
+        if class.touches_session {
+            self.touch();
+        }
         self.spent |= class.survives_reset;
     }
 
@@ -189,7 +195,9 @@ impl Link {
     fn note_answer(&mut self) {
         self.in_flight = None;
         self.harmless = false;
-        self.touched |= self.connection.session_changed();
+        if self.connection.session_changed() {
+            self.touch();
+        }
         self.warnings = self.connection.warnings();
         self.answered = self.runtime.coarse_now();
     }

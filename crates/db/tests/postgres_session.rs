@@ -507,3 +507,33 @@ async fn h22_statements_that_change_no_session_pin_nothing() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn h0b_statements_are_kept_under_what_on_connect_has_set() {
+    let db = Db::builder(&dsn())
+        .max(1)
+        .on_connect(async |link: &mut cenote::Link| link.exec("SET TimeZone = 'Asia/Tokyo'").await)
+        .open()
+        .await
+        .unwrap();
+    let sql = "SELECT '2024-01-01 12:00'::timestamptz::text";
+    for _ in 0..3 {
+        let moment: String = db
+            .transaction(async || db.query_as_one(sql, ()).await)
+            .await
+            .unwrap();
+        assert_eq!(moment, "2024-01-01 12:00:00+09");
+    }
+    let kept = "SELECT count(*) FROM pg_catalog.pg_prepared_statements WHERE statement = ?";
+    let kept: i64 = db.query_as_one(kept, (sql,)).await.unwrap();
+    assert_eq!(kept, 1);
+    // A touched session has statements of its own; after the reset the old ones are good again.
+    cenote::scope(async {
+        db.exec("SET TimeZone = 'UTC'", ()).await.unwrap();
+        let moment: String = db.query_as_one(sql, ()).await.unwrap();
+        assert_eq!(moment, "2024-01-01 12:00:00+00");
+    })
+    .await;
+    let moment: String = db.query_as_one(sql, ()).await.unwrap();
+    assert_eq!(moment, "2024-01-01 12:00:00+09");
+}

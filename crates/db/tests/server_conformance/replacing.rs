@@ -23,7 +23,7 @@ async fn h28_old_connections_serve_until_a_new_one_is_there() -> Result<()> {
             pool.counters().create_failed > 1
         };
         until("attempts have failed", async || {
-            let at = std::time::Instant::now();
+            let at = tokio::time::Instant::now();
             assert_eq!(session_id(&db).await, old);
             assert!(at.elapsed() < Duration::from_millis(900), "{doors:?}");
             failed()
