@@ -231,7 +231,7 @@ async fn h0b_a_new_default_reaches_kept_statements() {
         let db = handle().await;
         let value = value_of(&db, value).await;
         let before = get(&db, sql).await;
-        db.set_default(name, value.as_str());
+        db.set_default(name, value.as_str()).await.unwrap();
         let after = get(&db, sql).await;
         assert_ne!(after, before, "{name}");
         // A reset sets it again.
@@ -337,7 +337,10 @@ async fn h0b_what_this_session_defines_anew_is_used_at_once() {
         .query_as_one("SELECT current_schema()::text", ())
         .await
         .unwrap();
-    both.set_default("search_path", format!("{own}, {other}").as_str());
+    let path = format!("{own}, {other}");
+    both.set_default("search_path", path.as_str())
+        .await
+        .unwrap();
     both.exec("DROP TABLE t", ()).await.unwrap();
     let name = "SELECT name::text FROM t";
     for make in [
