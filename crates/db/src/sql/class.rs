@@ -79,6 +79,7 @@ pub(super) struct Classifier<'a> {
     /// Of the last statement.
     verdict: Option<Verdict>,
     contains_transaction_control: bool,
+    defines_parameters: bool,
 }
 
 impl<'a> Classifier<'a> {
@@ -89,6 +90,7 @@ impl<'a> Classifier<'a> {
             statements: Statements::Empty,
             verdict: None,
             contains_transaction_control: false,
+            defines_parameters: false,
         }
     }
 
@@ -123,11 +125,18 @@ impl<'a> Classifier<'a> {
         }
     }
 
+    /// Asked at the end: values can be sent with the text. A script has none, and what defines
+    /// parameters of its own takes no others.
+    pub(super) fn takes_parameters(&self) -> bool {
+        self.statements != Statements::Several && !self.defines_parameters
+    }
+
     fn end_statement(&mut self) {
         if self.current.is_empty() {
             return;
         }
         let verdict = self.current.verdict();
+        self.defines_parameters |= self.current.defines_parameters();
         self.contains_transaction_control |= verdict.transaction.is_some();
         self.verdict = Some(verdict);
         self.statements = match self.statements {

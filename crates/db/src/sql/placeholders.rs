@@ -131,11 +131,13 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Ok(())
     }
 
-    /// The text to send, and its placeholders.
+    /// The text to send, and its placeholders. In a text that takes no parameters, `$1` belongs to
+    /// what it defines.
     #[inline]
-    pub(super) fn finish(self) -> (Cow<'a, str>, Placeholders<'a>) {
+    pub(super) fn finish(self, takes_parameters: bool) -> (Cow<'a, str>, Placeholders<'a>) {
         let placeholders = match self.writing {
             None => Placeholders::None,
+            Some(Writing::Dollar) if !takes_parameters => Placeholders::None,
             Some(Writing::Name) => Placeholders::Named(self.names.list),
             Some(Writing::Question | Writing::Dollar) => Placeholders::Positional(self.count),
         };

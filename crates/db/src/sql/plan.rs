@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Class, Dialect, Placeholders, scan};
+use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
 use crate::params::Params;
 use crate::{Error, Kind, Result};
@@ -56,7 +56,12 @@ impl Plan {
     /// The same where there are names or no placeholders, and for what does not fit.
     #[inline(never)]
     fn bind_otherwise<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
-        params.bind(&self.placeholders())
+        let is_script = self.class.statements == Statements::Several;
+        match params {
+            // Whoever calls refuses these, and says that it is a script.
+            Params::Positional(values) if is_script && !values.is_empty() => Ok(values),
+            params => params.bind(&self.placeholders()),
+        }
     }
 
     fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
