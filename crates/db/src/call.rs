@@ -52,6 +52,11 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
+    /// See [`Plan::located`].
+    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
+        self.plan.located(done)
+    }
+
     pub(crate) fn request(&self, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
@@ -402,10 +407,10 @@ impl<'a> Call<'a> {
             }
             let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
             let done = self.end_run(place, text.class(), request, done).await;
-            return self.noted(done);
+            return self.noted(text.located(done));
         }
         let done = self.run_where_it_belongs(&text, rows).await;
-        self.noted(done)
+        self.noted(text.located(done))
     }
 
     /// Boxed, and made out of line: so neither the futures nor the code of whoever makes a plain call have it in them.
@@ -523,7 +528,7 @@ impl<'a> Call<'a> {
         };
         let (place, expected, done) = self.fly(&plan.class, &batch).await?;
         let (shared, site) = (self.shared(), self.site);
-        place.finish(expected, shared, site, done).await
+        plan.located(place.finish(expected, shared, site, done).await)
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

@@ -83,7 +83,7 @@ impl Call<'_> {
                 })
             }
             Err(error) => {
-                let wrong = Err(error);
+                let wrong = text.located(Err(error));
                 place
                     .finish(expected, self.shared(), self.site, wrong)
                     .await

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::dialect::{Dialect, PlaceholderStyle};
-use super::lexer::{Kind as TokenKind, Token, continues_word};
+use super::lexer::{Kind as TokenKind, Lexer, Token, continues_word};
 use crate::{Error, Kind, Result};
 
 /// The placeholders that need values, by the positions at which the database wants them.
@@ -151,6 +151,12 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         (text, placeholders)
     }
 
+    /// How long the text to send is up to here, if this token, the last, had to be rewritten.
+    fn rewritten_up_to(&self, token: &Token) -> Option<usize> {
+        let out = self.rewritten.as_ref()?;
+        (self.copied == token.end).then_some(out.len())
+    }
+
     #[inline]
     fn must_be(&mut self, writing: Writing, token: &Token) -> Result<()> {
         match self.writing {
@@ -211,6 +217,30 @@ impl<'d, 'a> Rewriter<'d, 'a> {
             }
         });
     }
+}
+
+/// The place in a text of what stands at this byte of the text to send.
+pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut rewriter = Rewriter::new(dialect, sql);
+    // Behind the last token that was rewritten.
+    let (mut from, mut sent_from) = (0, 0);
+    while let Some(token) = lexer.next() {
+        if rewriter.take(&token).is_err() {
+            break;
+        }
+        let Some(sent_to) = rewriter.rewritten_up_to(&token) else {
+            continue;
+        };
+        if sent < sent_from + (token.start - from) {
+            break;
+        }
+        if sent < sent_to {
+            return token.start;
+        }
+        (from, sent_from) = (token.end, sent_to);
+    }
+    (from + (sent - sent_from)).min(sql.len())
 }
 
 /// Formatting is slow for what is done for each placeholder of each call.
