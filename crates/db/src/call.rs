@@ -64,6 +64,11 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
+    /// See [`Plan::located`].
+    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
+        self.plan.located(done)
+    }
+
     pub(crate) fn request(&self, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
@@ -411,10 +416,10 @@ impl<'a> Call<'a> {
             }
             let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
             let done = self.end_unclean(place, text.class(), op, answer).await;
-            return self.noted(done);
+            return self.noted(text.located(done));
         }
         let done = self.run_bound(&text, rows).await;
-        self.noted(done)
+        self.noted(text.located(done))
     }
 
     /// Runs a statement on the connection that it belongs on. Boxed and out of line, so that
@@ -585,7 +590,7 @@ impl<'a> Call<'a> {
             sql: plan.sql(),
             sets: &sets,
         };
-        self.send_and_finish(&plan.class, &mut batch).await
+        plan.located(self.send_and_finish(&plan.class, &mut batch).await)
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

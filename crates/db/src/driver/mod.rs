@@ -424,6 +424,9 @@ pub struct DatabaseError {
     pub violation: Option<Violation>,
     /// The name of the constraint.
     pub constraint: Option<String>,
+    /// The character of the SQL that it is about, counted from 1: of the SQL that the driver was given. The
+    /// layer finds the place in the text as it was written.
+    pub position: Option<usize>,
 }
 
 impl DatabaseError {

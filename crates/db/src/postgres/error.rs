@@ -15,12 +15,9 @@ pub(super) fn from_report(report: Report) -> Error {
         message.push_str("; ");
         message.push_str(&one_line(more));
     }
-    if let Some(position) = &report.position {
-        message.push_str("; at character ");
-        message.push_str(position);
-    }
     let mut said = DatabaseError::new(message).with_sql_state(&report.state);
     said.constraint = report.constraint;
+    said.position = report.position.and_then(|position| position.parse().ok());
     let error = Error::database(said);
     if !is_fatal {
         return error;
