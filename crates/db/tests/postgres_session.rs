@@ -304,7 +304,20 @@ async fn h16_other_client_encodings_are_refused_at_connect() {
         let db = Db::open(&server.dsn()).await.unwrap();
         is_refused_encoding(&db.exec("SELECT 1", ()).await.unwrap_err());
     }
-    // What the role, the environment of the server or `options` say is overruled by what the client asks for.
+    // What the role, the database or `options` say is overruled by what the client asks for.
+    let name = servers::unique("cenote_encoding");
+    let mut admin = Client::new().await;
+    for sql in [
+        format!("CREATE DATABASE {name}"),
+        format!("ALTER DATABASE {name} SET client_encoding = 'LATIN1'"),
+        format!("ALTER ROLE cenote IN DATABASE {name} SET client_encoding = 'GBK'"),
+    ] {
+        admin.must(&sql).await;
+    }
+    let other = servers::client::with_option(&dsn(), "dbname", &name);
+    let db = Db::open(&other).await.unwrap();
+    let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
+    assert_eq!(encoding, "UTF8");
     let dsn = format!("{};options='-c client_encoding=LATIN1'", dsn());
     let db = Db::open(&dsn).await.unwrap();
     let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
@@ -367,7 +380,9 @@ async fn h16_an_answer_in_another_encoding_is_an_error() {
         .unwrap();
     let sql = "SELECT quietly(), 'Ã©'";
     // In LATIN1 these two letters are the bytes of an é.
-    is_refused_encoding(&db.query(sql, ()).await.unwrap_err());
+    let error = db.query(sql, ()).await.unwrap_err();
+    is_refused_encoding(&error);
+    assert!(error.message().contains("was carried out"), "{error}");
     let mut stream = db.stream(sql, ()).await.unwrap();
     let ended = loop {
         match stream.next().await {

@@ -262,7 +262,8 @@ impl Answer {
             .as_ref()
             .is_some_and(|it| !it.columns.is_empty());
         if has_columns || self.adds_up {
-            self.wrong.get_or_insert_with(|| error::misread(misread));
+            self.wrong
+                .get_or_insert_with(|| error::misread_answer(misread));
         }
     }
 

@@ -64,6 +64,13 @@ pub(super) fn misread(misread: Misread) -> Error {
     Error::new(Kind::Config, message)
 }
 
+/// The call itself made the session one in which texts are misread.
+pub(super) fn misread_answer(misread: Misread) -> Error {
+    let error = self::misread(misread);
+    let message = format!("{}. The statement was carried out", error.message());
+    Error::new(Kind::Config, message)
+}
+
 /// There are other parameters than the SQL wants.
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
