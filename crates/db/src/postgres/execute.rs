@@ -342,19 +342,23 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Keeps a statement that has just been prepared, if it is to be kept and was.
-    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) {
+    /// Keeps a statement that has just been prepared, if it is to be kept and was. `false` if it has
+    /// no name that can be used.
+    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) -> bool {
         self.preparing = None;
         let Way::New(name) = way else {
-            return;
+            return true;
         };
         if name.is_empty() {
-            return;
+            return false;
         }
         match self.statement(name, sql, answer) {
             Some(statement) => self.cache.insert(Arc::new(statement)),
             // Whether it is there or not: it is not wanted.
-            None => self.cache.unwanted.push(name.clone()),
+            None => {
+                self.cache.unwanted.push(name.clone());
+                false
+            }
         }
     }
 
@@ -394,12 +398,13 @@ impl PostgresConnection {
         let skip = u32::from(begin.is_some());
         let mut answer = Answer::new(false).after(skip);
         self.receive(&mut answer).await?;
-        self.keep(&way, sql, &answer);
+        let is_kept = self.keep(&way, sql, &answer);
         if answer.report.is_some() {
             answer.explain(usize::MAX, way.name());
             return Ok(Err(answer));
         }
-        match self.statement(way.name(), sql, &answer) {
+        let name = if is_kept { way.name() } else { "" };
+        match self.statement(name, sql, &answer) {
             Some(statement) => Ok(Ok(Arc::new(statement))),
             None => Err(self.wire.garbage("it did not describe a statement")),
         }

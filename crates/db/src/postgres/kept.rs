@@ -111,14 +111,20 @@ impl Kept {
         Some(name)
     }
 
-    /// Keeps a statement that room was made for, unless what it means may have changed since.
-    pub(super) fn insert(&mut self, statement: Arc<Statement>) {
+    /// Keeps a statement that room was made for, unless what it means may have changed since: `false`.
+    pub(super) fn insert(&mut self, statement: Arc<Statement>) -> bool {
         if statement.name != self.name_of(&statement.sql) {
             self.unwanted.push(statement.name.clone());
-            return;
+            return false;
         }
         let key = self.key;
         self.current().insert(statement, key);
+        true
+    }
+
+    /// More is known of a statement: takes its place, if it is kept.
+    pub(super) fn replace(&mut self, statement: Arc<Statement>) {
+        self.current().replace(statement);
     }
 
     /// The next time prepares it anew.
@@ -163,7 +169,8 @@ impl Kept {
         self.epoch += 1;
     }
 
-    /// A command is complete. What it may have done inside of a function has no tag.
+    /// A command is complete. What it did inside of a function or a procedure has no tag: a statement that
+    /// this made stale is forgotten when it fails.
     #[inline]
     pub(super) fn note_tag(&mut self, tag: Tag<'_>, has_columns: bool) {
         match tag.0 {
@@ -176,7 +183,7 @@ impl Kept {
 
     fn note_rare_tag(&mut self, tag: Tag<'_>) {
         let starts = |words: &[&str]| words.iter().any(|it| tag.0.starts_with(it.as_bytes()));
-        if starts(&["CREATE ", "ALTER ", "DROP ", "IMPORT ", "SELECT "]) {
+        if starts(&["CREATE ", "ALTER ", "DROP ", "IMPORT ", "SELECT "]) || tag.is("DO") {
             // Names may mean something else, and types and columns may be others.
             self.untouched.drain_names(&mut self.unwanted);
             self.change(Change::Transaction);
@@ -302,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_defines_something_invalidates_all_statements() {
-        for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "SELECT 5"] {
+        for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "SELECT 5", "DO"] {
             let mut kept = Kept::new(8);
             keep(&mut kept, "a");
             tag(&mut kept, defines);
@@ -357,6 +364,22 @@ mod tests {
         kept.insert(Arc::new(late));
         assert!(!is_kept(&mut kept, "a"));
         assert_eq!(kept.unwanted, [name]);
+    }
+
+    #[test]
+    fn a_statement_of_which_more_is_known_keeps_its_name() {
+        let mut kept = Kept::new(8);
+        let name = keep(&mut kept, "a");
+        kept.change(Change::Session);
+        kept.note_reset();
+        let known = Statement::new(name.clone(), "a", Vec::new(), Layout::empty());
+        let known = Arc::new(known);
+        kept.replace(Arc::clone(&known));
+        assert!(Arc::ptr_eq(&kept.get("a").unwrap(), &known));
+        assert!(kept.unwanted.is_empty());
+        kept.change(Change::Session);
+        kept.replace(known);
+        assert!(!is_kept(&mut kept, "a"), "it is not kept here");
     }
 
     #[test]

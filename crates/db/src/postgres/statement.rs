@@ -185,6 +185,15 @@ impl Cache {
         });
     }
 
+    /// Takes the place of the statement of the same name, if that is kept.
+    pub(super) fn replace(&mut self, statement: Arc<Statement>) {
+        let at = self.by_sql.get(&statement.sql);
+        let kept = at.and_then(|at| self.kept.get_mut(*at));
+        if let Some(kept) = kept.filter(|kept| kept.statement.name == statement.name) {
+            kept.statement = statement;
+        }
+    }
+
     pub(super) fn remove(&mut self, sql: &str) -> Option<Arc<Statement>> {
         let at = self.by_sql.remove(sql)?;
         let gone = self.kept.swap_remove(at);
