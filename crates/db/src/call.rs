@@ -411,6 +411,9 @@ impl<'a> Call<'a> {
             op.set_alone(true);
             // A cancel from here on gives the connection back, to be settled.
             let answer = lease.send(&op, self.site).await;
+            if lease.is_check_due() {
+                handle.check_idle();
+            }
             if answer.is_ok() && lease.is_clean() {
                 return self.noted(answer);
             }
@@ -526,6 +529,8 @@ impl<'a> Call<'a> {
             return false;
         };
         handle.pool.manager().note_loss();
+        // Whatever took this one may have taken the idle ones as well.
+        handle.pool.check_idle();
         class.pure_read || error.was_never_sent()
     }
 
