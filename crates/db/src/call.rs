@@ -83,13 +83,9 @@ pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
 
-/// Whether a text of this class can be run now with nothing but a connection (no pause before, no place among
-/// those who write, no limit to mind), and is expected to leave nothing on it.
+/// Whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
+/// expected to leave nothing on it.
 fn is_plain(handle: &Handle, class: &Class) -> bool {
-    #[cfg(feature = "sqlite")]
-    if crate::breather::is_due() {
-        return false;
-    }
     let shared = &handle.shared;
     let is_free = class.reads_only || shared.writers.is_none();
     is_free && !may_pin(class) && shared.statement_timeout.is_none()
@@ -284,11 +280,6 @@ impl<'a> Call<'a> {
         keeper: Option<Arc<Frame>>,
         purpose: Purpose,
     ) -> Result<Place> {
-        // Now, while it has no connection: one that others wait for would make them wait for it.
-        #[cfg(feature = "sqlite")]
-        if crate::breather::is_due() {
-            Box::pin(crate::breather::take()).await;
-        }
         let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(Place::alone(lease, keeper))
     }

@@ -4,8 +4,6 @@
 #![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
 mod binding;
-#[cfg(feature = "sqlite")]
-mod breather;
 mod builder;
 mod call;
 mod config;
