@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -201,7 +201,8 @@ impl Builder {
         self
     }
 
-    /// When the session of a connection that comes back is reset. Default: when it was touched.
+    /// When the session of a connection that comes back is reset, or the connection replaced. Default: it is reset when it
+    /// was touched.
     pub fn reset(mut self, when: ResetPolicy) -> Self {
         self.config.reset = when;
         self
@@ -324,12 +325,16 @@ impl Builder {
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),
-            settings: ConnectSettings::new(config.statement_cache),
+            settings: ConnectSettings {
+                full_reset: config.reset == ResetPolicy::Always,
+                ..ConnectSettings::new(config.statement_cache)
+            },
             connect_timeout: config.connect_timeout,
-            reset_always: config.reset == ResetPolicy::Always,
+            reset: config.reset,
             on_connect: self.on_connect,
             runtime: runtime.clone(),
             defaults: Defaults::default(),
+            last_loss: AtomicU64::new(0),
         };
         let mut pool = pool_builder(connections, &config, runtime);
         if self.histograms {

@@ -10,9 +10,10 @@ use crate::coroutine::{Bind, Frame, Seen};
 use crate::driver::{BoxFuture, Outcome, Param, Request};
 use crate::executed::Executed;
 use crate::handle::Handle;
-use crate::op::{Op, RunBatch};
+use crate::link::Link;
+use crate::op::{Op, Run, RunBatch};
 use crate::params::Params;
-use crate::place::{self, Expected, Place, Purpose};
+use crate::place::{self, Place, Purpose};
 use crate::row::Row;
 use crate::shared::Shared;
 use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
@@ -39,6 +40,17 @@ pub(crate) struct Call<'a> {
     /// Where it was made: in which frame, and on which line.
     pub(crate) seen: Seen,
     pub(crate) site: &'static Location<'static>,
+}
+
+/// For how long a call needs its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Until its answer.
+    Call,
+    /// Until the last row has been read.
+    Stream,
+    /// Until the prepared statement is dropped.
+    Statement,
 }
 
 /// SQL that is ready to be sent.
@@ -390,101 +402,153 @@ impl<'a> Call<'a> {
                 Ok(lease) => lease,
                 Err(error) => return self.noted(Err(place::from_pool(error))),
             };
-            let mut request = text.request(rows);
-            request.alone = true;
+            let mut op = Run(text.request(rows));
+            op.set_alone(true);
             // A cancel from here on gives the connection back, to be settled.
-            let mut flight = lease.depart(self.site);
-            let done = flight.connection().run(request).await;
-            flight.land();
-            lease.note_answer();
-            if done.is_ok() && lease.is_clean() {
-                return self.noted(done);
+            let answer = lease.send(&op, self.site).await;
+            if answer.is_ok() && lease.is_clean() {
+                return self.noted(answer);
             }
             let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
-            let done = self.end_run(place, text.class(), request, done).await;
+            let done = self.end_unclean(place, text.class(), op, answer).await;
             return self.noted(done);
         }
-        let done = self.run_where_it_belongs(&text, rows).await;
+        let done = self.run_bound(&text, rows).await;
         self.noted(done)
     }
 
-    /// Boxed, and made out of line: so neither the futures nor the code of whoever makes a plain call have it in them.
+    /// Runs a statement on the connection that it belongs on. Boxed and out of line, so that
+    /// neither the future nor the code of an un-pinned call contains it.
     #[inline(never)]
-    fn run_where_it_belongs<'f>(
-        &'f self,
-        text: &'f Text<'_>,
-        rows: bool,
-    ) -> BoxFuture<'f, Result<Outcome>> {
+    fn run_bound<'f>(&'f self, text: &'f Text<'_>, rows: bool) -> BoxFuture<'f, Result<Outcome>> {
         Box::pin(async move {
-            let class = text.class();
-            if let Some(ended) = self.end_bad(class) {
+            if let Some(ended) = self.end_failed_raw(text.class()) {
                 return ended;
             }
-            let request = text.request(rows);
-            let mut place = self.place(class).await?;
-            let expected = place.expect(class);
-            let done = place.run(request, self.shared(), self.site).await;
-            if place.was_never_reached(&done) {
-                return self.end_run(place, class, request, done).await;
-            }
-            let (shared, site) = (self.shared(), self.site);
-            place.finish(expected, shared, site, done).await
+            let mut op = Run(text.request(rows));
+            self.send_and_finish(text.class(), &mut op).await
         })
     }
 
-    /// Ends a run that something is wrong with, or may be.
+    /// Ends an un-pinned run that failed or left something on its connection.
     #[cold]
-    fn end_run<'f>(
+    fn end_unclean<'f>(
         &'f self,
-        mut place: Place,
+        place: Place,
         class: &'f Class,
-        request: Request<'f>,
-        mut done: Result<Outcome>,
+        mut op: Run<'f>,
+        answer: Result<Outcome>,
     ) -> BoxFuture<'f, Result<Outcome>> {
         Box::pin(async move {
-            let (shared, site) = (self.shared(), self.site);
-            let mut expected = Expected::of(class);
-            if place.was_never_reached(&done) {
-                // The connection had died in the pool, and the server has seen nothing: once
-                // more, on another.
-                drop(place);
-                place = self.place(class).await?;
-                expected = place.expect(class);
-                done = place.run(request, shared, site).await;
-            }
-            place.finish(expected, shared, site, done).await
+            let sent = self.repeat_if_lost(Hold::Call, class, &mut op, place, answer);
+            let (place, answer) = sent.await?;
+            place.finish(class, self.shared(), self.site, answer).await
         })
     }
 
-    /// Takes a place and makes a call there that a BEGIN cannot travel with.
-    pub(crate) async fn fly<O: Op>(
+    /// Sends a request on the connection that it belongs on, and sees to what its answer leaves
+    /// behind.
+    pub(crate) async fn send_and_finish<O: Op>(&self, class: &Class, op: &mut O) -> Result<O::Out> {
+        let (place, answer) = self.send(Hold::Call, class, op).await?;
+        place.finish(class, self.shared(), self.site, answer).await
+    }
+
+    /// Sends a request on the connection that it belongs on. If that connection is lost and the
+    /// request cannot have run, sends it once more on another.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is sent, nothing has happened; after that, it is settled before the
+    /// connection is used again.
+    pub(crate) async fn send<O: Op>(
         &self,
+        hold: Hold,
         class: &Class,
-        op: &O,
-    ) -> Result<(Place, Expected, Result<O::Out>)> {
-        let mut again = true;
-        loop {
-            let mut place = self.place(class).await?;
-            place.begin_now(self.site).await?;
-            let expected = place.expect(class);
-            let done = place.fly(op, self.shared(), self.site).await;
-            if again && place.was_never_reached(&done) {
-                again = false;
-                continue;
+        op: &mut O,
+    ) -> Result<(Place, Result<O::Out>)> {
+        let (place, answer) = self.send_once(hold, class, op).await?;
+        self.repeat_if_lost(hold, class, op, place, answer).await
+    }
+
+    async fn send_once<O: Op>(
+        &self,
+        hold: Hold,
+        class: &Class,
+        op: &mut O,
+    ) -> Result<(Place, Result<O::Out>)> {
+        let mut place = match hold {
+            Hold::Call => self.place(class).await?,
+            Hold::Stream => self.stream_place(class).await?,
+            Hold::Statement => self.statement_place().await?,
+        };
+        op.set_alone(place.is_alone());
+        if hold == Hold::Stream
+            && let Place::Turn(turn, _) = &mut place
+        {
+            turn.begin_now(self.site).await?;
+            turn.set_streaming();
+        }
+        let answer = place.send(op, class, self).await;
+        Ok((place, answer))
+    }
+
+    /// Repeats a call whose connection was lost, if nothing depends on that connection and the call
+    /// [may be repeated](Call::may_repeat).
+    async fn repeat_if_lost<O: Op>(
+        &self,
+        hold: Hold,
+        class: &Class,
+        op: &mut O,
+        place: Place,
+        answer: Result<O::Out>,
+    ) -> Result<(Place, Result<O::Out>)> {
+        match &answer {
+            Err(lost) if self.may_repeat(class, lost) && place.is_exchangeable() => {
+                drop(place);
+                self.send_once(hold, class, op).await
             }
-            return Ok((place, expected, done));
+            _ => Ok((place, answer)),
+        }
+    }
+
+    /// The one rule about repeating a call: its connection was lost, and the server cannot have run
+    /// it, or it is a read whose every function is known to change nothing. What else may have run is
+    /// never repeated.
+    ///
+    /// The second attempt uses a connection that was opened or has answered since.
+    pub(crate) fn may_repeat(&self, class: &Class, error: &Error) -> bool {
+        let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
+            return false;
+        };
+        handle.pool.manager().note_loss();
+        class.pure_read || error.was_never_sent()
+    }
+
+    /// Puts a new connection in the place of one that was lost before anything ran on it.
+    pub(crate) async fn reconnect(&self, lost: &mut Link) -> Result<()> {
+        match self.handle() {
+            Some(handle) => handle.pool.manager().reconnect(lost).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The handle that takes the connection; none for a call on a connection that somebody holds.
+    fn handle(&self) -> Option<&Handle> {
+        match &self.target {
+            Target::Ambient(handle) | Target::Outside(handle) => Some(handle),
+            Target::Bound(..) => None,
         }
     }
 
     /// A lost or doomed transaction that a statement's text began is ended by such a text: a
     /// ROLLBACK has done its work, a COMMIT has failed.
-    fn end_bad(&self, class: &Class) -> Option<Result<Outcome>> {
+    fn end_failed_raw(&self, class: &Class) -> Option<Result<Outcome>> {
         let commits = match class.transaction? {
             TransactionVerb::Commit => true,
             TransactionVerb::Rollback => false,
             _ => return None,
         };
-        let wrong = self.lookup()?.end_bad_raw()?;
+        let wrong = self.lookup()?.end_failed_raw()?;
         Some(match commits {
             true => Err(wrong),
             false => Ok(Outcome::default()),
@@ -517,13 +581,11 @@ impl<'a> Call<'a> {
             .map(|params| params.bind(&placeholders))
             .collect::<Result<_>>()
             .map_err(at_site)?;
-        let batch = RunBatch {
+        let mut batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,
         };
-        let (place, expected, done) = self.fly(&plan.class, &batch).await?;
-        let (shared, site) = (self.shared(), self.site);
-        place.finish(expected, shared, site, done).await
+        self.send_and_finish(&plan.class, &mut batch).await
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

@@ -107,11 +107,18 @@ pub struct DbConfig {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ResetPolicy {
-    /// When something may have changed it: `"when_touched"`.
+    /// When something may have changed it: `"when_touched"`. What the text of a statement or the server tells
+    /// counts; what a function of the application's own schema does in silence does not.
     #[default]
     WhenTouched,
-    /// Every time: `"always"`. For schemas whose own functions have side effects on the session.
+    /// Every time a connection comes back: `"always"`. For schemas whose own functions have side effects on the
+    /// session. The driver undoes all that it can: on PostgreSQL what `DISCARD ALL` does (so that kept statements are
+    /// forgotten, too), connections of `dblink`, the origin of replication and the seed of `random()`. What a server has no way to
+    /// undo stays: a library that a function loaded, variables of PL/Perl, PL/Python and PL/Tcl.
     Always,
+    /// Every time a connection comes back another one takes its place: `"replace"`. Nothing survives, and every call outside
+    /// of a transaction or a coroutine costs a new connection.
+    Replace,
 }
 
 impl Default for DbConfig {

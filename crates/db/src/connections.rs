@@ -2,15 +2,18 @@
 //! both layers.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
 
+use crate::config::ResetPolicy;
 use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::link::Link;
+use crate::op::Ping;
 use crate::secret::{CredentialProvider, Credentials};
 use crate::value::Value;
 use crate::{Error, Kind, Result};
@@ -34,10 +37,13 @@ pub struct Connections {
     pub(crate) dsn_credentials: Credentials,
     pub(crate) settings: ConnectSettings,
     pub(crate) connect_timeout: Duration,
-    pub(crate) reset_always: bool,
+    pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: SharedRuntime,
     pub(crate) defaults: Defaults,
+    /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
+    /// at which a call last found its connection lost. 0 if none did.
+    pub(crate) last_loss: AtomicU64,
 }
 
 /// Settings that every connection is given, in order.
@@ -100,9 +106,6 @@ impl Defaults {
     }
 }
 
-/// After so long without use a connection is looked at before it is handed out.
-const PROBE_AFTER: Duration = Duration::from_millis(500);
-
 impl Connections {
     /// Opens a connection that is ready for use.
     ///
@@ -112,7 +115,7 @@ impl Connections {
     async fn connect(&self) -> Result<Link> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = Link::new(connection, self.runtime.coarse_now());
+            let mut link = Link::new(connection, &self.runtime);
             self.set_up(&mut link).await?;
             Ok(link)
         };
@@ -128,6 +131,19 @@ impl Connections {
                 );
                 Err(Error::new(Kind::Timeout, message))
             })
+    }
+
+    /// Puts a new connection in the place of a lost one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lost one is still there.
+    pub(crate) async fn reconnect(&self, link: &mut Link) -> Result<()> {
+        let lost = std::mem::replace(link, self.connect().await?);
+        if let Err(error) = lost.into_connection().close().await {
+            tracing::debug!(%error, "closing a lost connection failed");
+        }
+        Ok(())
     }
 
     /// Opens a connection that nobody has told anything yet.
@@ -152,7 +168,9 @@ impl Connections {
         if !self.on_connect.is_empty() {
             self.check_after_hooks(link).await?;
         }
-        self.set_missing_defaults(link, 0).await
+        self.set_missing_defaults(link, 0).await?;
+        link.set_untouched();
+        Ok(())
     }
 
     /// Refuses a connection on which a hook left a transaction open: what callers do next would
@@ -195,8 +213,27 @@ impl Connections {
         Ok(true)
     }
 
+    /// A connection was lost: until the others have answered again, they may be lost as well.
+    pub(crate) fn note_loss(&self) {
+        // An answer of the same tick may be of before. Release pairs with the acquire of `is_suspect`.
+        let now = self.runtime.coarse_now();
+        self.last_loss.fetch_max(now + 1, Ordering::Release);
+    }
+
+    /// Whether the connection has not answered since another one was lost.
+    #[inline]
+    fn is_suspect(&self, link: &Link) -> bool {
+        link.answered() < self.last_loss.load(Ordering::Acquire)
+    }
+
+    /// Every session is reset or replaced, whether it was touched or not.
     pub(crate) fn resets_always(&self) -> bool {
-        self.reset_always
+        self.reset != ResetPolicy::WhenTouched
+    }
+
+    /// A session is never reset: another connection takes its place.
+    pub(crate) fn replaces_always(&self) -> bool {
+        self.reset == ResetPolicy::Replace
     }
 }
 
@@ -213,20 +250,21 @@ impl Manager for Connections {
     }
 
     async fn healthcheck(&self, link: &mut Link) -> Result<bool> {
-        let limit = Some(self.connect_timeout);
-        let answered = self.runtime.within(limit, link.driver().ping()).await;
-        // No answer in time is a no: the connection goes.
-        let Some(answer) = answered else {
-            return Ok(false);
-        };
-        answer?;
-        Ok(!link.is_broken())
+        let (site, limit) = (Location::caller(), Some(self.connect_timeout));
+        let answered = link.send_within(&Ping, site, &self.runtime, limit).await;
+        match answered {
+            // No answer in time is a no: the connection goes.
+            Err(error) if error.kind() == Kind::StatementTimeout => Ok(false),
+            answered => answered.map(|()| !link.is_broken()),
+        }
     }
 
     async fn before_acquire(&self, link: &mut Link) -> Result<bool> {
-        let now = self.runtime.coarse_now();
-        if Duration::from_nanos(now.saturating_sub(link.used())) > PROBE_AFTER {
-            link.driver().probe();
+        if !link.probe() {
+            return Ok(false);
+        }
+        if self.is_suspect(link) && !matches!(Box::pin(self.healthcheck(link)).await, Ok(true)) {
+            return Ok(false);
         }
         if link.defaults() != self.defaults.version() {
             // This future lies in that of every call: what is rare is boxed.
@@ -237,9 +275,8 @@ impl Manager for Connections {
     }
 
     fn before_release(&self, link: &mut Link) -> Verdict {
-        link.note_use(self.runtime.coarse_now());
         link.set_writer(None);
-        link.verdict(self.reset_always)
+        link.verdict(self.resets_always())
     }
 
     async fn recycle(&self, link: &mut Link) -> Result<bool> {

@@ -20,7 +20,7 @@ use crate::handle::Handle;
 use crate::methods::sql_methods;
 use crate::op::Ping;
 use crate::place::{self, Purpose};
-use crate::sql;
+use crate::sql::Class;
 use crate::transaction::{self, Transaction, TransactionOptions};
 use crate::value::Value;
 use crate::writers::Writers;
@@ -402,12 +402,7 @@ impl Db {
         let call = self.call();
         async move {
             call.check_here()?;
-            // Does to a connection what an empty text does: nothing.
-            let nothing = sql::plan(call.shared().dialect, "")?;
-            let (place, expected, answer) = call.fly(&nothing.class, &Ping).await?;
-            place
-                .finish(expected, call.shared(), call.site, answer)
-                .await
+            call.send_and_finish(&Class::NO_SQL, &mut Ping).await
         }
     }
 

@@ -1,5 +1,6 @@
 //! Futures that may take only so long.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,6 +12,12 @@ use cenote_pool::{Runtime, Task};
 /// The executor of a handle, shared with its pool.
 #[derive(Clone)]
 pub(crate) struct SharedRuntime(pub(crate) Arc<dyn Runtime>);
+
+impl fmt::Debug for SharedRuntime {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SharedRuntime").finish_non_exhaustive()
+    }
+}
 
 impl Runtime for SharedRuntime {
     fn now(&self) -> Instant {

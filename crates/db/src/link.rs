@@ -2,15 +2,18 @@
 
 use std::future::Future;
 use std::panic::Location;
+use std::time::Duration;
 
-use cenote_pool::Verdict;
+use cenote_pool::{Runtime, Verdict};
 
-use crate::Result;
 use crate::connections::Connections;
+use crate::deadline::SharedRuntime;
 use crate::driver::{Connection, Request, Reset, Status};
-use crate::op::{self, Run};
+use crate::op::{EndStream, Op, Rollback, Run, Set};
+use crate::sql::Class;
 use crate::value::Value;
 use crate::writers::Writer;
+use crate::{Error, Kind, Result};
 
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
 /// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
@@ -19,33 +22,38 @@ pub struct Link {
     connection: Box<dyn Connection>,
     /// A call that has not been answered, and where it was made.
     in_flight: Option<&'static Location<'static>>,
-    /// The next call changes nothing that matters, answered or not.
+    /// The unanswered call changes nothing that matters, whether it ran or not.
     harmless: bool,
-    /// A stream has not been read to its end.
-    streaming: bool,
+    /// The class of the text whose rows are being streamed, until the last one was read.
+    stream: Option<Class>,
     /// The session is not what it was after connecting.
     touched: bool,
+    /// No reset brings it back to that.
+    spent: bool,
     /// Warnings of the last call.
     warnings: u64,
     /// Up to which one the defaults have reached it.
     defaults: u64,
-    /// When it was last used, by the coarse clock.
-    used: u64,
+    /// When the server last answered, by the coarse clock of `runtime`.
+    answered: u64,
+    runtime: SharedRuntime,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, now: u64) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &SharedRuntime) -> Self {
         Link {
             connection,
             in_flight: None,
             harmless: false,
-            streaming: false,
+            stream: None,
             touched: false,
+            spent: false,
             warnings: 0,
             defaults: 0,
-            used: now,
+            answered: runtime.coarse_now(),
+            runtime: runtime.clone(),
             writer: None,
         }
     }
@@ -67,7 +75,7 @@ impl Link {
         request.script = true;
         request.cache = false;
         request.rows = false;
-        async move { op::fly_unlimited(self, &Run(request), site).await.map(drop) }
+        async move { self.send(&Run(request), site).await.map(drop) }
     }
 
     /// The driver's own connection.
@@ -75,10 +83,45 @@ impl Link {
         &mut *self.connection
     }
 
-    /// The driver's connection, for a call that is awaited to its end: see [`Flight`].
-    pub(crate) fn depart(&mut self, site: &'static Location<'static>) -> Flight<'_> {
+    /// Sends a request to the server, waits for the answer and notes what came with it. Every
+    /// call of the layer to a driver goes through here.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has an unanswered call, which is settled before the next one.
+    #[inline]
+    pub(crate) async fn send<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+    ) -> Result<O::Out> {
         self.in_flight = Some(site);
-        Flight { link: self }
+        self.harmless = O::HARMLESS;
+        let answer = op.start(&mut *self.connection).await;
+        self.note_answer();
+        answer
+    }
+
+    /// Sends a request, and waits for its answer for at most `limit`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped or late, the connection has an unanswered call, as with [`send`](Link::send).
+    pub(crate) async fn send_within<O: Op>(
+        &mut self,
+        op: &O,
+        site: &'static Location<'static>,
+        runtime: &SharedRuntime,
+        limit: Option<Duration>,
+    ) -> Result<O::Out> {
+        let Some(limit) = limit else {
+            return self.send(op, site).await;
+        };
+        let answer = runtime.within(Some(limit), self.send(op, site)).await;
+        answer.unwrap_or_else(|| {
+            let message = format!("ran longer than {limit:?}");
+            Err(Error::new(Kind::StatementTimeout, message).at(site))
+        })
     }
 
     #[inline]
@@ -99,33 +142,70 @@ impl Link {
         self.in_flight.filter(|_| !self.harmless)
     }
 
-    /// The next call changes nothing that matters, answered or not.
-    pub(crate) fn harmless(&mut self) {
-        self.harmless = true;
-    }
-
     /// Something is left of an earlier call that has to be settled before the next.
     pub(crate) fn is_unsettled(&self) -> bool {
-        self.in_flight.is_some() || self.streaming
+        self.in_flight.is_some() || self.stream.is_some()
     }
 
     pub(crate) fn touch(&mut self) {
         self.touched = true;
     }
 
+    /// From now on its session counts as new: what set it up is part of it.
+    pub(crate) fn set_untouched(&mut self) {
+        self.touched = false;
+    }
+
+    /// A text of this class is about to be sent. What it may do to the session is noted first: if
+    /// the call is dropped, it may have done it.
+    #[inline]
+    pub(crate) fn expect(&mut self, class: &Class) {
+        self.touched |= class.touches_session;
+        self.spent |= class.survives_reset;
+    }
+
     pub(crate) fn is_touched(&self) -> bool {
         self.touched
     }
 
-    pub(crate) fn set_streaming(&mut self, streaming: bool) {
-        self.streaming = streaming;
+    /// The rows of a text of this class are streamed from now on.
+    pub(crate) fn start_stream(&mut self, class: &Class) {
+        self.stream = Some(*class);
     }
 
-    /// Notes what the last call gave besides its answer.
+    /// The class of the text whose rows are being streamed.
+    pub(crate) fn stream(&self) -> Option<&Class> {
+        self.stream.as_ref()
+    }
+
+    /// The last row of the stream was read, or its error.
+    pub(crate) fn end_stream(&mut self) {
+        self.stream = None;
+        self.note_answer();
+    }
+
+    /// The last call was answered: notes what the server reported with it.
     #[inline]
-    pub(crate) fn note_answer(&mut self) {
+    fn note_answer(&mut self) {
+        self.in_flight = None;
+        self.harmless = false;
         self.touched |= self.connection.session_changed();
         self.warnings = self.connection.warnings();
+        self.answered = self.runtime.coarse_now();
+    }
+
+    /// Looks, without a round trip, whether the server has closed the connection since it last
+    /// answered. Every use begins with it.
+    #[inline]
+    pub(crate) fn probe(&mut self) -> bool {
+        let rested = self.runtime.coarse_now().saturating_sub(self.answered);
+        self.connection.probe(Duration::from_nanos(rested));
+        !self.is_broken()
+    }
+
+    /// When the server last answered, by the coarse clock.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
     }
 
     pub(crate) fn warnings(&self) -> u64 {
@@ -149,9 +229,7 @@ impl Link {
         site: &'static Location<'static>,
     ) -> Result<()> {
         self.touched = true;
-        let mut flight = self.depart(site);
-        let done = flight.connection().set(name, value).await;
-        flight.land();
+        let done = self.send(&Set { name, value }, site).await;
         self.touched = done.is_err();
         done
     }
@@ -161,14 +239,6 @@ impl Link {
         self.writer = writer;
     }
 
-    pub(crate) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(crate) fn note_use(&mut self, now: u64) {
-        self.used = now;
-    }
-
     /// Ends what an earlier call left behind.
     ///
     /// # Cancel safety
@@ -176,21 +246,13 @@ impl Link {
     /// Dropped, it is still unsettled.
     pub(crate) async fn settle(&mut self) -> Result<()> {
         if self.in_flight.is_some() {
-            self.connection.settle().await?;
-            self.in_flight = None;
-            self.harmless = false;
             // Settling ends a stream as well.
-            self.streaming = false;
-            self.note_answer();
+            self.connection.settle().await?;
+            self.end_stream();
         }
-        if self.streaming {
-            self.harmless = true;
-            self.in_flight = Some(Location::caller());
-            self.connection.end_stream().await?;
-            self.in_flight = None;
-            self.harmless = false;
-            self.streaming = false;
-            self.note_answer();
+        if self.stream.is_some() {
+            self.send(&EndStream, Location::caller()).await?;
+            self.end_stream();
         }
         Ok(())
     }
@@ -225,7 +287,7 @@ impl Link {
         }
         self.settle().await?;
         if self.connection.status() != Status::Idle {
-            self.connection.rollback().await?;
+            self.send(&Rollback, Location::caller()).await?;
         }
         if self.connection.is_broken() || self.connection.status() != Status::Idle {
             return Ok(false);
@@ -233,7 +295,8 @@ impl Link {
         if !self.touched {
             return Ok(true);
         }
-        if self.connection.reset().await? == Reset::Replace {
+        let replace = self.spent || connections.replaces_always();
+        if replace || self.connection.reset().await? == Reset::Replace {
             // The new one first: a database that lives only as long as its last
             // connection stays.
             let fresh = connections.open().await?;
@@ -242,30 +305,12 @@ impl Link {
                 tracing::debug!(%error, "closing a replaced connection failed");
             }
         }
-        self.touched = false;
+        (self.touched, self.spent) = (false, false);
         connections.set_up(self).await?;
         Ok(true)
     }
 
     pub(crate) fn into_connection(self) -> Box<dyn Connection> {
         self.connection
-    }
-}
-
-/// A call that is under way. Unless it lands, because its future was dropped, the
-/// connection has to be settled before it is used again.
-pub(crate) struct Flight<'l> {
-    link: &'l mut Link,
-}
-
-impl Flight<'_> {
-    pub(crate) fn connection(&mut self) -> &mut dyn Connection {
-        &mut *self.link.connection
-    }
-
-    /// The call was answered.
-    pub(crate) fn land(self) {
-        self.link.in_flight = None;
-        self.link.harmless = false;
     }
 }

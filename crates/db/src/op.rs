@@ -1,76 +1,51 @@
-//! Calls to a driver's connection as values, so that one function can fly them all.
+//! Requests to a driver's connection as values, so that one function sends them all:
+//! [`Link::send`](crate::link::Link::send).
 
-use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::deadline::SharedRuntime;
+use crate::Result;
 use crate::driver::{
     Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Savepoint,
+    Savepoint, Value,
 };
-use crate::link::Link;
-use crate::{Error, Kind, Result};
 
-/// A call to a driver's connection.
+/// A request to a driver's connection.
 pub(crate) trait Op: Send + Sync {
     type Out: Send;
 
-    /// Nothing that matters is changed by it, answered or not: dropped, it dooms no transaction.
+    /// It changes nothing that matters, whether it runs or not: dropped, it dooms no transaction.
     const HARMLESS: bool = false;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
-}
 
-/// Makes a call and waits for its answer, for at most so long.
-///
-/// # Cancel safety
-///
-/// Dropped, or late, the link is unsettled.
-pub(crate) async fn fly<O: Op>(
-    link: &mut Link,
-    op: &O,
-    site: &'static Location<'static>,
-    runtime: &SharedRuntime,
-    limit: Option<Duration>,
-) -> Result<O::Out> {
-    if limit.is_none() {
-        return fly_unlimited(link, op, site).await;
-    }
-    if O::HARMLESS {
-        link.harmless();
-    }
-    let mut flight = link.depart(site);
-    let answer = runtime.within(limit, op.start(flight.connection())).await;
-    match answer {
-        Some(answer) => {
-            flight.land();
-            answer
-        }
-        None => {
-            let message = format!("ran longer than {:?}", limit.unwrap_or_default());
-            Err(Error::new(Kind::StatementTimeout, message).at(site))
-        }
+    /// Says whether the connection was taken for this request alone: see [`Request::alone`].
+    fn set_alone(&mut self, _alone: bool) {}
+
+    /// BEGIN can travel with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
+    const TAKES_BEGIN: bool = false;
+
+    /// Starts it together with the BEGIN of its transaction.
+    fn start_with_begin<'c>(
+        &'c self,
+        _begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Self::Out>> {
+        debug_assert!(false, "BEGIN has to be sent before this request");
+        self.start(on)
     }
 }
 
-/// Makes a call and waits for its answer, however long it takes.
-///
-/// # Cancel safety
-///
-/// Dropped, the link is unsettled.
-pub(crate) async fn fly_unlimited<O: Op>(
-    link: &mut Link,
-    op: &O,
-    site: &'static Location<'static>,
-) -> Result<O::Out> {
-    if O::HARMLESS {
-        link.harmless();
+/// A request that is sent to clean up: dropped, it dooms no transaction.
+pub(crate) struct Harmless<O>(pub(crate) O);
+
+impl<O: Op> Op for Harmless<O> {
+    type Out = O::Out;
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
+        self.0.start(on)
     }
-    let mut flight = link.depart(site);
-    let answer = op.start(flight.connection()).await;
-    flight.land();
-    answer
 }
 
 pub(crate) struct Run<'a>(pub(crate) Request<'a>);
@@ -80,6 +55,31 @@ impl Op for Run<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
         on.run(self.0)
+    }
+
+    fn set_alone(&mut self, alone: bool) {
+        self.0.alone = alone;
+    }
+
+    const TAKES_BEGIN: bool = true;
+
+    fn start_with_begin<'c>(
+        &'c self,
+        begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        on.begin_with(begin, Some(self.0))
+    }
+}
+
+/// A request together with the BEGIN of its transaction.
+pub(crate) struct WithBegin<'a, O>(pub(crate) &'a O, pub(crate) Begin);
+
+impl<O: Op> Op for WithBegin<'_, O> {
+    type Out = O::Out;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
+        self.0.start_with_begin(&self.1, on)
     }
 }
 
@@ -118,16 +118,13 @@ impl Op for StartStream<'_> {
     }
 }
 
-pub(crate) struct BeginWith<'a> {
-    pub(crate) begin: Begin,
-    pub(crate) first: Option<Request<'a>>,
-}
+pub(crate) struct BeginOnly(pub(crate) Begin);
 
-impl Op for BeginWith<'_> {
+impl Op for BeginOnly {
     type Out = Outcome;
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
-        on.begin_with(&self.begin, self.first)
+        on.begin_with(&self.0, None)
     }
 }
 
@@ -170,5 +167,30 @@ impl Op for Ping {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.ping()
+    }
+}
+
+pub(crate) struct Set<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a Value<'a>,
+}
+
+impl Op for Set<'_> {
+    type Out = ();
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.set(self.name, self.value)
+    }
+}
+
+pub(crate) struct EndStream;
+
+impl Op for EndStream {
+    type Out = ();
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.end_stream()
     }
 }

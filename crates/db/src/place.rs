@@ -10,11 +10,12 @@ use std::time::Duration;
 use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
+use crate::call::Call;
 use crate::coroutine::{Bind, Frame};
-use crate::driver::{Begin, Outcome, Request, Status};
+use crate::driver::{Begin, Status};
 use crate::handle::Handle;
 use crate::link::Link;
-use crate::op::{self, BeginWith, Op, Run};
+use crate::op::{Op, Rollback, WithBegin};
 use crate::shared::Shared;
 use crate::sql::{Class, TransactionVerb};
 use crate::{Error, Kind, Result};
@@ -134,6 +135,7 @@ impl Place {
         Place::Turn(turn, None)
     }
 
+    /// A turn on a connection that this call has pinned.
     pub(crate) fn pinned_turn(turn: Turn, pin: PinGuard) -> Self {
         Place::Turn(turn, Some(pin))
     }
@@ -145,69 +147,80 @@ impl Place {
         }
     }
 
-    /// Makes a call here, within the limits of statements and transactions.
-    pub(crate) async fn fly<O: Op>(
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self, Place::Alone(_))
+    }
+
+    /// Sends a request here, within the limits of statements and transactions; the first of its
+    /// transaction with the BEGIN.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has an unanswered call, which is settled before the next one.
+    pub(crate) async fn send<O: Op>(
         &mut self,
         op: &O,
-        shared: &Shared,
-        site: &'static Location<'static>,
+        class: &Class,
+        call: &Call<'_>,
     ) -> Result<O::Out> {
-        let limit = match shared.limits_calls() {
-            true => self.limit(shared),
-            false => None,
-        };
-        if limit.is_none() {
-            return op::fly_unlimited(self.link(), op, site).await;
+        self.link().expect(class);
+        if !call.shared().limits_calls() && self.unsent_begin().is_none() {
+            return self.link().send(op, call.site).await;
         }
+        // With a timer in it, its future is large.
+        Box::pin(self.send_limited(op, class, call)).await
+    }
+
+    async fn send_limited<O: Op>(
+        &mut self,
+        op: &O,
+        class: &Class,
+        call: &Call<'_>,
+    ) -> Result<O::Out> {
+        let (shared, site) = (call.shared(), call.site);
+        if !O::TAKES_BEGIN
+            && let Place::Turn(turn, _) = self
+        {
+            turn.begin_now(site).await?;
+        }
+        let limit = self.limit(shared);
         if let Place::Turn(turn, _) = self
             && limit == Some(Duration::ZERO)
         {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
         }
-        // With a timer in it, its future is large.
-        let flown = Box::pin(op::fly(self.link(), op, site, &shared.runtime, limit));
-        match flown.await {
-            Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
-            done => done,
-        }
-    }
-
-    /// Runs a statement here; as the first of its transaction, with the BEGIN.
-    pub(crate) async fn run(
-        &mut self,
-        mut request: Request<'_>,
-        shared: &Shared,
-        site: &'static Location<'static>,
-    ) -> Result<Outcome> {
-        request.alone = matches!(self, Place::Alone(_));
-        if !shared.limits_calls() && self.unsent_begin().is_none() {
-            // Nearly always; and every layer of futures costs.
-            let mut flight = self.link().depart(site);
-            let answer = flight.connection().run(request).await;
-            flight.land();
-            return answer;
-        }
-        Box::pin(self.run_watched(request, shared, site)).await
-    }
-
-    async fn run_watched(
-        &mut self,
-        request: Request<'_>,
-        shared: &Shared,
-        site: &'static Location<'static>,
-    ) -> Result<Outcome> {
-        let Some(begin) = self.unsent_begin() else {
-            return self.fly(&Run(request), shared, site).await;
+        let runtime = &shared.runtime;
+        let answer = match self.unsent_begin() {
+            None => self.link().send_within(op, site, runtime, limit).await,
+            Some(begin) => {
+                let op = WithBegin(op, begin);
+                self.set_begun(true);
+                // From here on a cancel leaves it to be rolled back.
+                let mut answer = self.link().send_within(&op, site, runtime, limit).await;
+                if let Err(lost) = &answer
+                    && call.may_repeat(class, lost)
+                    && self.is_first_use()
+                {
+                    // Nothing of the transaction has run yet.
+                    call.reconnect(self.link()).await?;
+                    answer = self.link().send_within(&op, site, runtime, limit).await;
+                }
+                if answer.is_err() && self.link().status() == Status::Idle {
+                    self.set_begun(false);
+                }
+                answer
+            }
         };
-        let first = Some(request);
-        self.set_begun(true);
-        // From here on a cancel leaves it to be rolled back.
-        let done = self.fly(&BeginWith { begin, first }, shared, site).await;
-        if done.is_err() && self.link().status() == Status::Idle {
-            self.set_begun(false);
+        match answer {
+            Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
+            answer => answer,
         }
-        done
+    }
+
+    /// Whether only the transaction that is about to begin needs the connection.
+    fn is_first_use(&self) -> bool {
+        matches!(self, Place::Turn(turn, _) if turn.bound().is_first_use())
     }
 
     /// The BEGIN that is to travel with the next statement.
@@ -222,15 +235,6 @@ impl Place {
         if let Place::Turn(turn, _) = self {
             turn.bound().set_begun(begun);
         }
-    }
-
-    /// Sends a BEGIN that was to travel with the first statement, for a call that it
-    /// cannot travel with.
-    pub(crate) async fn begin_now(&mut self, site: &'static Location<'static>) -> Result<()> {
-        if let Place::Turn(turn, _) = self {
-            turn.begin_now(site).await?;
-        }
-        Ok(())
     }
 
     /// How long a statement may take here.
@@ -256,23 +260,13 @@ impl Place {
         turn.bound().lose_by_age(site)
     }
 
-    /// The connection had died in the pool, and the server has seen nothing of the call, on
-    /// which nothing else depends: it may be made once more, on another.
-    pub(crate) fn was_never_reached<T>(&self, done: &Result<T>) -> bool {
-        let of_its_own = match self {
+    /// Whether nothing depends on the connection, so that a call may run on another one as well: no
+    /// transaction is open on it, and its session was not changed.
+    pub(crate) fn is_exchangeable(&self) -> bool {
+        match self {
             Place::Alone(_) => true,
-            Place::Turn(turn, pin) => pin.is_some() && !turn.bound().in_transaction(),
-        };
-        of_its_own && matches!(done, Err(error) if error.was_never_sent())
-    }
-
-    /// A text of this class is about to be sent. What it may do to the session is noted first: if
-    /// the call is dropped, it may have done it.
-    pub(crate) fn expect(&mut self, class: &Class) -> Expected {
-        if class.touches_session {
-            self.link().touch();
+            Place::Turn(turn, _) => turn.bound().is_exchangeable(),
         }
-        Expected::of(class)
     }
 
     /// The call has been answered: sees what the server says now, binds the connection if
@@ -282,21 +276,19 @@ impl Place {
     ///
     /// Dropped, the connection is cleaned up by the pool.
     pub(crate) async fn finish<T>(
-        mut self,
-        expected: Expected,
+        self,
+        class: &Class,
         shared: &Arc<Shared>,
         site: &'static Location<'static>,
         result: Result<T>,
     ) -> Result<T> {
-        // One that failed may have changed the session before: a procedure, over an unknown name deep inside.
-        self.link().note_answer();
         match self {
             Place::Turn(mut turn, _pin) => {
-                turn.observe(Some(site), expected.control(&result));
+                turn.observe(Some(site), Control::of(class, result.is_ok()));
                 result
             }
-            // One that does not tell was told to begin: nobody would ever find that transaction.
-            Place::Alone(alone) if alone.lost_sight(&expected) && result.is_ok() => {
+            // The database reports no status and was told to begin: nobody would end that transaction.
+            Place::Alone(alone) if alone.lost_sight(class) && result.is_ok() => {
                 Err(left_open(site))
             }
             Place::Alone(alone) if alone.leaves_nothing() => result,
@@ -306,36 +298,10 @@ impl Place {
     }
 }
 
-/// What a text was expected to do before it was sent.
-pub(crate) struct Expected {
-    class: Class,
-}
-
-impl Expected {
-    pub(crate) fn of(class: &Class) -> Self {
-        Expected { class: *class }
-    }
-
-    /// What it did to the transaction that it ran in.
-    fn control<T>(&self, result: &Result<T>) -> Option<Control> {
-        match self.class.transaction {
-            Some(
-                TransactionVerb::Savepoint | TransactionVerb::Release | TransactionVerb::RollbackTo,
-            ) => None,
-            Some(_) if result.is_err() => None,
-            Some(TransactionVerb::Commit) => Some(Control::Committed),
-            Some(_) => Some(Control::Other),
-            // One that failed may have come so far.
-            None if self.class.contains_transaction_control => Some(Control::Other),
-            None => None,
-        }
-    }
-}
-
 impl Alone {
     /// A text has begun a transaction, nothing keeps the connection, and the database does not tell.
-    fn lost_sight(&self, expected: &Expected) -> bool {
-        let begins = expected.class.transaction == Some(TransactionVerb::Begin);
+    fn lost_sight(&self, class: &Class) -> bool {
+        let begins = class.transaction == Some(TransactionVerb::Begin);
         begins && self.frame.is_none() && self.lease.status() == Status::Unknown
     }
 
@@ -379,8 +345,10 @@ impl Alone {
         }
         let limit = Some(shared.cleanup_timeout);
         // If this fails the pool's hook finds the connection as it is, and destroys it.
-        let rolled_back =
-            op::fly(&mut self.lease, &op::Rollback, site, &shared.runtime, limit).await;
+        let rolled_back = self
+            .lease
+            .send_within(&Rollback, site, &shared.runtime, limit)
+            .await;
         result.and(Err(match rolled_back {
             Ok(()) => left_open(site),
             Err(error) => left_open(site).because(error),

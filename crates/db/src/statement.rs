@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::Location;
 
 use crate::binding::{PinGuard, PinKind, Position};
-use crate::call::{Call, Target};
+use crate::call::{Call, Hold, Target};
 use crate::coroutine::seen;
 use crate::driver::Prepared;
 use crate::executed::Executed;
@@ -13,6 +13,7 @@ use crate::op::Prepare;
 use crate::params::{IntoParams, Params};
 use crate::place::Place;
 use crate::row::{Column, Row};
+use crate::sql::Class;
 use crate::stream::RowStream;
 use crate::{DeserializeOwned, Result, from_row};
 
@@ -38,28 +39,29 @@ impl Call<'_> {
         done
     }
 
+    /// Pins the connection that a statement is to live on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing is pinned.
+    pub(crate) async fn statement_place(&self) -> Result<Place> {
+        let pin = self.pinned(PinKind::Statement).await?;
+        // A cancel from here on drops the pin, and with it the connection if it was taken for this.
+        let turn = pin.bound().turn(&self.position(), self.site).await?;
+        Ok(Place::pinned_turn(turn, pin))
+    }
+
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
         self.check_here()?;
         let plan = crate::sql::plan(self.shared().dialect, sql)?;
-        let mut again = true;
-        let (pin, prepared) = loop {
-            let pin = self.pinned(PinKind::Statement).await?;
-            // A cancel from here on drops the pin, and with it the connection if it was
-            // taken for this.
-            let turn = pin.bound().turn(&self.position(), self.site).await?;
-            let mut place = Place::turn(turn);
-            place.begin_now(self.site).await?;
-            let prepare = Prepare(plan.sql());
-            let prepared = place.fly(&prepare, self.shared(), self.site).await;
-            drop(place);
-            // The connection had died in the pool: once more, on another.
-            match &prepared {
-                Err(error) if again && error.was_never_sent() && pin.bound().is_gone() => {
-                    again = false;
-                }
-                _ => break (pin, prepared),
-            }
+        let mut prepare = Prepare(plan.sql());
+        let (place, prepared) = self
+            .send(Hold::Statement, &Class::NO_SQL, &mut prepare)
+            .await?;
+        let Place::Turn(turn, Some(pin)) = place else {
+            unreachable!("a statement pins its connection");
         };
+        drop(turn);
         Ok(Statement {
             pin,
             position: match &self.target {

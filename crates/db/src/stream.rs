@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use crate::call::{Call, Given, Target, may_pin};
+use crate::binding::Control;
+use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
 use crate::op::StartStream;
 use crate::place::Purpose;
@@ -57,24 +58,12 @@ impl Call<'_> {
 
     async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<RowStream> {
         let text = self.text(sql, params)?;
-        let mut again = true;
-        let (mut place, expected, started) = loop {
-            let mut place = self.stream_place(text.class()).await?;
-            place.begin_now(self.site).await?;
-            let expected = place.expect(text.class());
-            if let Place::Turn(turn, _) = &mut place {
-                turn.set_streaming();
-            }
-            let start = StartStream(text.request(true));
-            let started = place.fly(&start, self.shared(), self.site).await;
-            if !again || !place.was_never_reached(&started) {
-                break (place, expected, started);
-            }
-            again = false;
-        };
+        let class = text.class();
+        let mut start = StartStream(text.request(true));
+        let (mut place, started) = self.send(Hold::Stream, class, &mut start).await?;
         match started {
             Ok(columns) => {
-                place.link().set_streaming(true);
+                place.link().start_stream(class);
                 Ok(RowStream {
                     place: Some(place),
                     columns,
@@ -83,17 +72,15 @@ impl Call<'_> {
                 })
             }
             Err(error) => {
-                let wrong = Err(error);
-                place
-                    .finish(expected, self.shared(), self.site, wrong)
-                    .await
+                let (shared, site) = (self.shared(), self.site);
+                place.finish(class, shared, site, Err(error)).await
             }
         }
     }
 
     /// A stream runs on the bound connection only if it has to see what is there, or may
     /// leave something there.
-    async fn stream_place(&self, class: &Class) -> Result<Place> {
+    pub(crate) async fn stream_place(&self, class: &Class) -> Result<Place> {
         let handle = match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
             Target::Bound(..) => return self.place(class).await,
@@ -146,9 +133,9 @@ impl RowStream {
             }
             match ready!(place.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
-                Ok(None) => self.end(),
+                Ok(None) => self.end(true),
                 Err(error) => {
-                    self.end();
+                    self.end(false);
                     return Poll::Ready(Err(error));
                 }
             }
@@ -156,14 +143,15 @@ impl RowStream {
     }
 
     /// The last row was read: the connection goes back.
-    fn end(&mut self) {
+    fn end(&mut self, succeeded: bool) {
         let Some(mut place) = self.place.take() else {
             return;
         };
-        place.link().set_streaming(false);
-        place.link().note_answer();
+        let control = place.link().stream().copied();
+        let control = control.and_then(|class| Control::of(&class, succeeded));
+        place.link().end_stream();
         if let Place::Turn(turn, _) = &mut place {
-            turn.observe(Some(self.site), None);
+            turn.observe(Some(self.site), control);
         }
     }
 }

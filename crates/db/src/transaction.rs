@@ -12,8 +12,9 @@ use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
 use crate::methods::sql_methods;
-use crate::op::{AtSavepoint, BeginWith, Commit, Rollback};
+use crate::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::place::Purpose;
+use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
 /// How a transaction is to be run.
@@ -163,8 +164,8 @@ async fn open(
     guarded: bool,
 ) -> Result<LevelGuard> {
     match try_open(call, frame, begin, guarded).await {
-        // The connection had died in the pool, and nothing is bound: once more, on another.
-        Err(error) if error.was_never_sent() && call.lookup().is_none() => {
+        // Nothing has run in it, and nothing is bound any more: once more, on another connection.
+        Err(lost) if call.may_repeat(&Class::NO_SQL, &lost) && call.lookup().is_none() => {
             try_open(call, frame, begin, guarded).await
         }
         opened => opened,
@@ -189,6 +190,12 @@ async fn try_open(
     // A cancel from here on: the turn is given back unsettled, the pin goes, and the
     // pool's hook rolls back what may have begun.
     let mut turn = bound.bound().turn(&position, site).await?;
+    if turn.link().is_broken() {
+        let message = "the server closed the connection while it rested";
+        return Err(Error::new(Kind::ConnectionLost, message)
+            .never_sent()
+            .at(site));
+    }
     if guarded && bound.bound().has_level_in(frame) {
         return Err(nested_begin(site));
     }
@@ -199,10 +206,9 @@ async fn try_open(
         level.begin = begin;
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
-            let first = None;
             // Late, it is as one that was cancelled.
             let limit = turn.bound().shared().statement_timeout;
-            turn.fly(&BeginWith { begin, first }, site, limit).await?;
+            turn.send(&BeginOnly(begin), site, limit).await?;
         }
         level.note_age(turn.bound().shared());
         if !guarded {
@@ -256,10 +262,9 @@ async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Resu
     turn.begin_now(level.site).await?;
     // A name that is never used again: one whose making was cut off harms nobody.
     let name = format!("cenote_{}", level.serial);
-    turn.link().harmless();
-    let set = AtSavepoint(Savepoint::Set(&name));
+    let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
     let limit = turn.bound().shared().statement_timeout;
-    turn.fly(&set, level.site, limit).await?;
+    turn.send(&set, level.site, limit).await?;
     level.savepoint = Some(name);
     level.begun = true;
     Ok(())
@@ -310,7 +315,7 @@ impl LevelGuard {
             self.bound.set_ending(self.serial, Some(site));
             let release = AtSavepoint(Savepoint::Release(&name));
             let limit = self.bound.shared().statement_timeout;
-            if let Err(error) = turn.fly(&release, site, limit).await {
+            if let Err(error) = turn.send(&release, site, limit).await {
                 if error.kind() == Kind::StatementTimeout {
                     // Whether it is still set cannot be told: as one that was cancelled.
                     return Err(error);
@@ -325,7 +330,7 @@ impl LevelGuard {
         }
         self.bound.set_ending(self.serial, Some(site));
         let limit = self.bound.shared().statement_timeout;
-        let done = turn.fly(&Commit, site, limit).await;
+        let done = turn.send(&Commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
                 self.committed(turn);
@@ -344,6 +349,12 @@ impl LevelGuard {
                                the transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
+            Err(error) if turn.link().is_broken() && error.was_never_sent() => {
+                self.over(turn);
+                let message = "the connection was lost before the commit was sent, so the \
+                               transaction was rolled back";
+                Err(error.wrapped(Kind::TransactionLost, message))
+            }
             Err(error) if turn.link().is_broken() => {
                 self.over(turn);
                 let message = "the connection was lost during the commit: whether the \
@@ -353,7 +364,7 @@ impl LevelGuard {
             Err(error) => {
                 if turn.link().status() != Status::Idle {
                     // Refused, and still open.
-                    let undone = turn.fly(&Rollback, site, self.cleanup_time()).await;
+                    let undone = turn.send(&Rollback, site, self.cleanup_time()).await;
                     if undone.is_err() {
                         turn.give_up();
                     }
@@ -388,9 +399,9 @@ impl LevelGuard {
             done = match &savepoint {
                 Some(name) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
-                    turn.fly(&back, site, limit).await
+                    turn.send(&back, site, limit).await
                 }
-                None => turn.fly(&Rollback, site, limit).await,
+                None => turn.send(&Rollback, site, limit).await,
             };
         }
         // Where it failed the connection is of no more use: the pool's hook sees to that.

@@ -27,7 +27,7 @@ async fn a_reset_takes_everything_back_and_tells_the_session_what_the_dsn_says()
     assert!(before.contains(" 7 ON "), "{before}");
     client
         .script(
-            "USE mysql; SET NAMES latin1; SET time_zone = '+05:00'; SET sql_mode = ''; \
+            "USE mysql; SET NAMES utf8mb3; SET time_zone = '+05:00'; SET sql_mode = ''; \
              SET innodb_lock_wait_timeout = 99; SET autocommit = 0; SET @x = 1; \
              SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE; \
              DO GET_LOCK('cenote_reset', 0); \

@@ -4,11 +4,15 @@
 #[path = "postgres_servers/mod.rs"]
 mod servers;
 
+use std::time::Duration;
+
 use cenote::driver::{Begin, Reset, Value};
 use cenote::{Db, Error, Kind};
 
 use self::servers::client::{Client, value};
 use self::servers::dsn;
+use self::servers::own::OwnServer;
+use self::servers::scripted::{Scripted, message};
 
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 
@@ -165,7 +169,7 @@ async fn a_setting_can_be_made_of_any_value_that_can_be_written() {
 async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
     let mut client = Client::new().await;
     let mut other = Client::new().await;
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     assert!(!client.connection.is_broken());
     let process = client.own().process_id();
     other
@@ -177,7 +181,7 @@ async fn a_look_at_a_connection_that_the_server_has_closed_tells_so() {
     while other.get::<i64>(&left).await > 0 {
         tokio::task::yield_now().await;
     }
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     assert!(client.connection.is_broken());
     let error = client.run("SELECT 1", &[]).await.unwrap_err();
     assert!(error.is_connection_lost(), "{error}");
@@ -190,7 +194,7 @@ async fn a_look_takes_in_what_came_in_the_meantime() {
     client.must("LISTEN a_look").await;
     other.must("NOTIFY a_look, 'hello'").await;
     for _ in 0..100 {
-        client.connection.probe();
+        client.connection.probe(Duration::from_secs(1));
         assert!(!client.connection.is_broken());
         tokio::task::yield_now().await;
     }
@@ -269,4 +273,237 @@ async fn a_session_in_which_backslashes_mean_something_is_not_used() {
         )
         .await;
     assert_eq!(client.get::<String>("SELECT old()").await, "a");
+}
+
+fn is_refused_encoding(error: &Error) {
+    assert_eq!(error.kind(), Kind::Config, "{error}");
+    assert!(error.message().contains("client_encoding"), "{error}");
+}
+
+/// Every encoding but UTF8: multi-byte ones hide quotes, single-byte ones store other letters, and SQL_ASCII
+/// sends what is not UTF-8.
+const OTHER_ENCODINGS: [&str; 6] = ["LATIN1", "GBK", "SJIS", "BIG5", "WIN1252", "SQL_ASCII"];
+
+#[tokio::test]
+async fn h16_other_client_encodings_are_refused_at_connect() {
+    for encoding in OTHER_ENCODINGS {
+        let dsn = format!("{};set.client_encoding={encoding}", dsn());
+        let db = Db::open(&dsn).await.unwrap();
+        is_refused_encoding(&db.exec("SELECT 1", ()).await.unwrap_err());
+        // A pooler or a server that does not do as it is asked.
+        let server = Scripted::new(move |mut client| async move {
+            client.read_startup().await;
+            let report = format!("client_encoding\0{encoding}\0");
+            let mut hello = message(b'R', &0_i32.to_be_bytes());
+            hello.extend(message(b'S', report.as_bytes()));
+            hello.extend(message(b'Z', b"I"));
+            client.send(&hello).await;
+            client.fall_silent().await;
+        });
+        let server = server.await;
+        let db = Db::open(&server.dsn()).await.unwrap();
+        is_refused_encoding(&db.exec("SELECT 1", ()).await.unwrap_err());
+    }
+    // What the role, the environment of the server or `options` say is overruled by what the client asks for.
+    let dsn = format!("{};options='-c client_encoding=LATIN1'", dsn());
+    let db = Db::open(&dsn).await.unwrap();
+    let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
+    assert_eq!(encoding, "UTF8");
+}
+
+#[tokio::test]
+async fn h16_nothing_runs_after_the_encoding_has_changed() {
+    let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+    let shown = async || db.query_as_one::<String>("SHOW client_encoding", ()).await;
+    for encoding in OTHER_ENCODINGS {
+        for change in [
+            format!("SET client_encoding = '{encoding}'"),
+            format!("SET NAMES '{encoding}'"),
+        ] {
+            // The end of the coroutine resets it.
+            cenote::scope(async { db.exec(&change, ()).await.unwrap() }).await;
+            assert_eq!(shown().await.unwrap(), "UTF8", "{change}");
+            for is_prepared in [false, true] {
+                let own = db.connection().await.unwrap();
+                own.exec(&change, ()).await.unwrap();
+                let refused = match is_prepared {
+                    false => own.exec("SELECT 'é'", ()).await.unwrap_err(),
+                    true => own.prepare("SELECT 'é'").await.unwrap_err(),
+                };
+                is_refused_encoding(&refused);
+                drop(own);
+                assert_eq!(shown().await.unwrap(), "UTF8", "{change}");
+            }
+        }
+    }
+    let lost = db
+        .transaction(async || {
+            db.exec("SET LOCAL client_encoding = 'GBK'", ()).await?;
+            // Under GBK the backslash would be the second half of a letter, and the lock would be taken.
+            let hidden = "SELECT E'€\\', pg_advisory_lock(1), '";
+            is_refused_encoding(&db.exec(hidden, ()).await.unwrap_err());
+            db.exec("SELECT 1", ()).await
+        })
+        .await;
+    assert_eq!(lost.unwrap_err().kind(), Kind::TransactionLost);
+    let refused = db.set_default("client_encoding", "LATIN1").await;
+    is_refused_encoding(&refused.unwrap_err());
+    assert_eq!(shown().await.unwrap(), "UTF8");
+}
+
+#[tokio::test]
+async fn h16_an_answer_in_another_encoding_is_an_error() {
+    let schema = servers::client::own_schema(&dsn()).await;
+    let db = Db::builder(&schema).max(1).open().await.unwrap();
+    db.exec(
+        "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
+         'SELECT pg_catalog.set_config(''client_encoding'', ''LATIN1'', false)'",
+        (),
+    )
+    .await
+    .unwrap();
+    db.exec("CREATE TABLE t (a text, b text)", ())
+        .await
+        .unwrap();
+    let sql = "SELECT quietly(), 'Ã©'";
+    // In LATIN1 these two letters are the bytes of an é.
+    is_refused_encoding(&db.query(sql, ()).await.unwrap_err());
+    let mut stream = db.stream(sql, ()).await.unwrap();
+    let ended = loop {
+        match stream.next().await {
+            Ok(Some(_)) => {}
+            ended => break ended,
+        }
+    };
+    is_refused_encoding(&ended.unwrap_err());
+    drop(stream);
+    let sets = [("a",), ("é",)];
+    let sql = "INSERT INTO t VALUES (?, quietly())";
+    is_refused_encoding(&db.exec_many(sql, sets).await.unwrap_err());
+    // One statement by itself is read before it changes anything.
+    db.exec("INSERT INTO t VALUES ('é', quietly())", ())
+        .await
+        .unwrap();
+    let right: String = db
+        .query_as_one("SELECT a FROM t WHERE a = 'é' AND b = 'LATIN1'", ())
+        .await
+        .unwrap();
+    assert_eq!(right, "é");
+}
+
+/// The server reports it only with its next answer, and a reset would go back to it.
+#[tokio::test]
+async fn h16_a_default_that_was_changed_meanwhile_is_refused() {
+    let server = OwnServer::start(&[]).await;
+    let mut client = Client::open(&server.dsn()).await;
+    let mut other = Client::open(&server.dsn()).await;
+    client
+        .must("ALTER SYSTEM SET standard_conforming_strings = off")
+        .await;
+    client.must("SELECT pg_reload_conf()").await;
+    let error = loop {
+        match client.run("SELECT 1", &[]).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), Kind::Config, "{error}");
+    assert!(client.connection.is_broken());
+    while !other.connection.session_changed() {
+        other.must("SELECT 1").await;
+    }
+    assert_eq!(other.connection.reset().await.unwrap(), Reset::Replace);
+}
+
+#[tokio::test]
+async fn h19_a_routine_with_an_atomic_body_ends_no_transaction() {
+    let schema = servers::client::own_schema(&dsn()).await;
+    let db = Db::builder(&schema).max(1).open().await.unwrap();
+    db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
+    let routine = "CREATE FUNCTION twice(a int) RETURNS int BEGIN ATOMIC \
+                   INSERT INTO t VALUES (CASE WHEN a > 0 THEN a END); \
+                   SELECT 2 * a AS end; END";
+    let undone = db
+        .transaction(async || {
+            db.exec(routine, ()).await?;
+            let four: i32 = db.query_as_one("SELECT twice(2)", ()).await?;
+            assert_eq!(four, 4);
+            Err::<(), _>(Error::new(Kind::Other, "to undo it"))
+        })
+        .await;
+    assert_eq!(undone.unwrap_err().kind(), Kind::Other);
+    let left: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert_eq!(left, 0);
+    db.transaction(async || db.exec(routine, ()).await.map(drop))
+        .await
+        .unwrap();
+    assert_eq!(
+        db.query_as_one::<i32>("SELECT twice(3)", ()).await.unwrap(),
+        6
+    );
+}
+
+/// A temporary table that nobody called so.
+#[tokio::test]
+async fn h20_a_table_in_the_temporary_schema_is_nobody_elses() {
+    let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+    let look = "SELECT (to_regclass('pg_temp.hidden') IS NULL)";
+    for path in [
+        "SET LOCAL search_path = pg_temp",
+        "SET LOCAL search_path = 'pg_temp'",
+        "SELECT set_config('search_path', 'pg_temp', true)",
+        "SELECT set_config('search_path', 'pg_' || 'temp', true)",
+    ] {
+        for create in [
+            "CREATE TABLE hidden (a int)",
+            "SELECT 1 AS a INTO hidden",
+            "CREATE VIEW hidden AS SELECT 1 AS a",
+            "CREATE SEQUENCE hidden",
+        ] {
+            db.transaction(async || {
+                db.exec(path, ()).await?;
+                db.exec(create, ()).await.map(drop)
+            })
+            .await
+            .unwrap();
+            let is_gone: bool = db.query_as_one(look, ()).await.unwrap();
+            assert!(is_gone, "{path}; {create}");
+        }
+    }
+}
+
+/// They cost neither a pinned connection nor a reset.
+#[tokio::test]
+async fn h22_statements_that_change_no_session_pin_nothing() {
+    let schema = servers::client::own_schema(&dsn()).await;
+    let db = Db::builder(&schema).max(1).open().await.unwrap();
+    db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
+    db.exec("CREATE MATERIALIZED VIEW v AS SELECT 1", ())
+        .await
+        .unwrap();
+    for sql in [
+        "SHOW work_mem",
+        "NOTIFY jobs, 'one'",
+        "COMMENT ON TABLE t IS 'mine'",
+        "ANALYZE t",
+        "VACUUM t",
+        "REINDEX TABLE t",
+        "REFRESH MATERIALIZED VIEW v",
+        "GRANT SELECT ON t TO PUBLIC",
+        "REVOKE SELECT ON t FROM PUBLIC",
+        "CREATE POLICY p ON t USING (true)",
+    ] {
+        cenote::scope(async {
+            let done = db.exec(sql, ()).await;
+            done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            assert_eq!(db.status().active, 0, "{sql}");
+        })
+        .await;
+        assert_eq!(db.status().active, 0, "{sql}");
+    }
+    cenote::scope(async {
+        db.exec("DO 'BEGIN END'", ()).await.unwrap();
+        assert_eq!(db.status().active, 1);
+    })
+    .await;
 }

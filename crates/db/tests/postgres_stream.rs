@@ -121,6 +121,57 @@ async fn a_stream_that_writes_is_brought_to_its_end_and_not_undone() {
     assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 50_000);
 }
 
+/// The text of a query does not tell that a function of the application's own writes.
+#[tokio::test]
+async fn h21_what_a_streamed_function_writes_is_not_undone() {
+    let dsn = servers::client::own_schema(&servers::dsn()).await;
+    let db = cenote::Db::builder(&dsn).max(1).open().await.unwrap();
+    db.exec("CREATE TABLE t (n int8)", ()).await.unwrap();
+    db.exec(
+        "CREATE FUNCTION pay(n int8) RETURNS int8 LANGUAGE sql AS \
+         'INSERT INTO t VALUES (n) RETURNING n'",
+        (),
+    )
+    .await
+    .unwrap();
+    let sql = "SELECT pay(n), repeat('x', 1000) FROM generate_series(1, 20000) AS n";
+    for round in 1..=2 {
+        let mut rows = db.stream(sql, ()).await.unwrap();
+        let first = rows.next().await.unwrap().unwrap();
+        assert_eq!(first.get::<i64>(0).unwrap(), 1);
+        drop(rows);
+        let paid: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+        assert_eq!(paid, 20_000 * round);
+    }
+    let mut client = Client::open(&dsn).await;
+    start(&mut client, sql).await;
+    assert_eq!(first_row(&mut client).await, 1);
+    client.connection.end_stream().await.unwrap();
+    assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 60_000);
+}
+
+#[tokio::test]
+async fn h21_a_rest_that_takes_too_long_costs_the_connection() {
+    let dsn = servers::client::own_schema(&servers::dsn()).await;
+    let limit = std::time::Duration::from_millis(50);
+    let builder = cenote::Db::builder(&dsn).max(1).cleanup_timeout(limit);
+    let db = builder.open().await.unwrap();
+    db.exec(
+        "CREATE FUNCTION slow(n int) RETURNS int LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_sleep(n / 1000); RETURN n; END'",
+        (),
+    )
+    .await
+    .unwrap();
+    let pid = async || db.query_as_one::<i32>(servers::SESSION_ID, ()).await;
+    let before = pid().await.unwrap();
+    let sql = "SELECT slow(n), repeat('x', 1000) FROM generate_series(1, 20000) AS n";
+    let mut rows = db.stream(sql, ()).await.unwrap();
+    rows.next().await.unwrap().unwrap();
+    drop(rows);
+    assert_ne!(pid().await.unwrap(), before);
+}
+
 #[tokio::test]
 async fn an_error_in_the_middle_of_a_stream_is_told_and_the_status_is_known() {
     let mut client = Client::new().await;

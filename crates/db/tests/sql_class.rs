@@ -65,17 +65,8 @@ fn what_is_not_known_touches_the_session() {
                 "CALL p()",
                 "DO 1",
                 "EXECUTE s",
-                "SHOW x",
-                "VACUUM",
-                "ANALYZE",
-                "GRANT ALL ON t TO u",
                 "COPY t FROM STDIN",
                 "CREATE EXTENSION x",
-                "CREATE ROLE x",
-                "DROP DATABASE d",
-                "DROP SCHEMA s",
-                "ALTER SYSTEM SET x = 1",
-                "ALTER ROLE r SET x = 1",
                 "EXPLAIN CREATE TABLE t AS SELECT 1",
                 "EXPLAIN EXECUTE s",
                 "EXPLAIN",
@@ -90,12 +81,27 @@ fn what_is_not_known_touches_the_session() {
                 "x SELECT 1",
                 "= SELECT 1",
                 "FETCH NEXT FROM c",
-                "XA START 'a'",
                 "COMMIT PREPARED 'a'",
                 "PREPARE TRANSACTION 'a'",
                 "START SLAVE",
                 "BEGIN NOT ATOMIC",
                 "BEGIN SELECT 1",
+            ],
+        );
+    }
+    for dialect in ALL.into_iter().filter(|it| **it != Dialect::POSTGRES) {
+        touches(
+            dialect,
+            &[
+                "SHOW x",
+                "VACUUM",
+                "ANALYZE",
+                "GRANT ALL ON t TO u",
+                "CREATE ROLE x",
+                "DROP DATABASE d",
+                "DROP SCHEMA s",
+                "ALTER SYSTEM SET x = 1",
+                "ALTER ROLE r SET x = 1",
             ],
         );
     }
@@ -321,6 +327,56 @@ fn a_sqlite_trigger_with_its_body_is_one_statement() {
     assert_eq!(class(&Dialect::SQLITE, sql).statements, Statements::Several);
 }
 
+const ATOMIC: &str = "CREATE OR REPLACE FUNCTION f(a int) RETURNS int LANGUAGE sql BEGIN ATOMIC \
+                      INSERT INTO t VALUES (CASE WHEN a > 0 THEN 1 ELSE 2 END); \
+                      SELECT a AS end, (t).end FROM t; \
+                      END";
+
+#[test]
+fn h19_a_routine_with_an_atomic_body_is_one_statement() {
+    let plain = "CREATE PROCEDURE p() BEGIN ATOMIC DELETE FROM t; END";
+    let empty = "CREATE FUNCTION f() RETURNS void begin atomic end";
+    for routine in [ATOMIC, plain, empty] {
+        for sql in [
+            routine.to_owned(),
+            format!("{routine};"),
+            format!("{routine} ; -- done"),
+        ] {
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::One, "{sql}");
+            assert!(!class.contains_transaction_control, "{sql}");
+            assert!(!class.touches_session, "{sql}");
+        }
+        for more in ["COMMIT", "END", "SELECT 1; ROLLBACK"] {
+            let sql = format!("{routine}; {more}");
+            let class = class(&Dialect::POSTGRES, &sql);
+            assert_eq!(class.statements, Statements::Several, "{sql}");
+            assert!(class.contains_transaction_control, "{sql}");
+        }
+    }
+}
+
+/// Where the words are something else, what follows is seen.
+#[test]
+fn h19_words_that_only_look_like_a_body_hide_nothing() {
+    for sql in [
+        "CREATE TABLE t (begin atomic); COMMIT",
+        "CREATE TABLE begin atomic; COMMIT",
+        "SELECT begin atomic FROM t; COMMIT",
+        "CREATE FUNCTION f(begin atomic) RETURNS int RETURN 1; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS 'BEGIN ATOMIC'; COMMIT",
+        "CREATE FUNCTION f() RETURNS int AS $$BEGIN ATOMIC$$; COMMIT",
+        "CREATE FUNCTION f() RETURNS int \"begin\" atomic; COMMIT",
+        "CREATE FUNCTION f() RETURNS begin /* */ ; atomic; COMMIT",
+        "CREATE TRIGGER x BEFORE INSERT ON t EXECUTE FUNCTION begin atomic; COMMIT",
+        "BEGIN ATOMIC; COMMIT",
+        "END",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(class.contains_transaction_control, "{sql}");
+    }
+}
+
 #[test]
 fn only_plain_reads_are_called_reads() {
     for dialect in ALL {
@@ -357,5 +413,130 @@ fn only_plain_reads_are_called_reads() {
         ] {
             assert!(!class(dialect, sql).reads_only, "{}: {sql}", dialect.name);
         }
+    }
+}
+
+#[test]
+fn h0e_a_compound_statement_is_one_statement_of_mariadb() {
+    for (sql, statements, controls) in [
+        ("BEGIN NOT ATOMIC SELECT 3; END", Statements::One, false),
+        (
+            "BEGIN NOT ATOMIC SELECT 3; END; SELECT 4",
+            Statements::Several,
+            false,
+        ),
+        ("IF 1 THEN COMMIT; END IF;", Statements::One, true),
+        (
+            "IF 1 THEN SELECT 1; END IF; COMMIT",
+            Statements::Several,
+            true,
+        ),
+        (
+            "WHILE 1 DO BEGIN SET x = 1; END; END WHILE",
+            Statements::One,
+            false,
+        ),
+        (
+            "LOOP IF a THEN SELECT 1; END IF; END LOOP",
+            Statements::One,
+            false,
+        ),
+        (
+            "REPEAT SELECT REPEAT('a', 3); UNTIL 1 END REPEAT",
+            Statements::One,
+            false,
+        ),
+        (
+            "FOR i IN 1..3 DO SELECT i FOR UPDATE; END FOR",
+            Statements::One,
+            false,
+        ),
+        (
+            "CASE a WHEN 1 THEN SELECT 1; ELSE BEGIN END; END CASE",
+            Statements::One,
+            false,
+        ),
+        // A name that looks like a word of the language: nothing is hidden, whatever the count of blocks.
+        (
+            "IF 1 THEN SELECT begin; END IF; ROLLBACK",
+            Statements::One,
+            true,
+        ),
+        (
+            "IF 1 THEN SELECT end; END IF; ROLLBACK",
+            Statements::Several,
+            true,
+        ),
+    ] {
+        let class = class(&Dialect::MYSQL, sql);
+        assert_eq!(class.statements, statements, "{sql}");
+        assert_eq!(class.contains_transaction_control, controls, "{sql}");
+        assert!(class.touches_session && !class.reads_only, "{sql}");
+        assert_eq!(
+            (class.transaction, class.only_session),
+            (None, false),
+            "{sql}"
+        );
+    }
+}
+
+#[test]
+fn h0e_a_transaction_and_a_block_are_told_apart() {
+    for sql in ["BEGIN", "BEGIN WORK", "START TRANSACTION"] {
+        assert_eq!(
+            class(&Dialect::MYSQL, sql).transaction,
+            Some(TransactionVerb::Begin)
+        );
+    }
+    let script = class(&Dialect::MYSQL, "BEGIN; SELECT 1; COMMIT");
+    assert_eq!(script.statements, Statements::Several);
+    assert!(script.contains_transaction_control);
+}
+
+#[test]
+fn h21_only_reads_with_known_functions_are_called_pure() {
+    for sql in [
+        "SELECT a FROM t WHERE b IN (1, 2) AND (c OR NOT (d))",
+        "SELECT count(*), max (a), lower(b) FROM t GROUP BY GROUPING SETS ((a), (b))",
+        "SELECT * FROM generate_series(1, 3) AS g (n)",
+        "SELECT CAST(a AS varchar(10)), b::numeric(10, 2), ARRAY(SELECT 1) FROM t",
+        "SELECT row_number() OVER (PARTITION BY a ORDER BY (b)) FROM t",
+        "SELECT sum(a) FILTER (WHERE b > 0) FROM t LEFT JOIN u USING (id)",
+        "WITH x (a) AS (SELECT 1) SELECT * FROM x WHERE EXISTS (SELECT 1)",
+        "WITH x AS MATERIALIZED (SELECT now()) SELECT * FROM x",
+        "EXPLAIN (ANALYZE, BUFFERS) SELECT repeat('x', 10)",
+        "VALUES (1), (2)",
+        "TABLE t",
+        "SELECT a = ANY ($1), coalesce(b, extract(year FROM c)) FROM t LIMIT (1)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).pure_read, "{sql}");
+    }
+    for sql in [
+        "SELECT pay()",
+        "SELECT pay (1)",
+        "SELECT shop.lower(a) FROM t",
+        "SELECT \"lower\"(a) FROM t",
+        "SELECT a FROM t WHERE pay(a)",
+        "SELECT * FROM pay(1) AS t (a int)",
+        "SELECT nextval('s')",
+        "SELECT lo_put(1, 0, '')",
+        "SELECT pg_notify('a', 'b')",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT pg_advisory_xact_lock(1)",
+        "SELECT set_config('a.b', 'c', true)",
+        "SELECT pg_cancel_backend(1)",
+        "SELECT txid_current()",
+        "SELECT a FROM t FOR UPDATE",
+        "INSERT INTO t VALUES (1)",
+        "EXPLAIN ANALYZE SELECT pay()",
+        "WITH x AS (SELECT pay()) SELECT 1",
+        "SELECT count(*) FROM pay()",
+    ] {
+        let class = class(&Dialect::POSTGRES, sql);
+        assert!(!class.pure_read, "{sql}");
+    }
+    for dialect in ALL {
+        assert!(class(dialect, "SELECT a FROM t").pure_read);
+        assert!(!class(dialect, "SELECT pay(a) FROM t").pure_read);
     }
 }

@@ -56,8 +56,24 @@ fn postgres_session_statements_are_known() {
         &Dialect::POSTGRES,
         &[
             "DECLARE c CURSOR WITHOUT HOLD FOR SELECT 1",
-            "NOTIFY jobs",
-            "LOCK TABLE t",
+            "CREATE VIEW pg_temp.v AS SELECT 1",
+            "CREATE SEQUENCE pg_temp.s",
+            "CREATE TABLE t AS SELECT * FROM pg_temp.s",
+            "ALTER TABLE t SET SCHEMA pg_temp",
+            "SHOW x; SET x = 1",
+            "COMMENT ON TABLE pg_temp.t IS 'a'",
+            "ANALYZE pg_temp_3.t",
+            "CREATE EXTENSION dblink",
+            "ALTER EXTENSION dblink UPDATE",
+            "CREATE LANGUAGE plperl",
+            "CREATE SCHEMA s CREATE TEMP TABLE t (a int)",
+            "CREATE RULE r AS ON INSERT TO t DO ALSO SELECT pg_advisory_lock(1)",
+            "CREATE POLICY p ON t USING (set_config('a', 'b', false) = 'b')",
+            "ALTER TABLE t ADD CHECK (pg_try_advisory_lock(a))",
+            "CREATE TABLE t (a int DEFAULT pg_advisory_lock(1))",
+            "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
+            "EXPLAIN SHOW x",
+            "EXPLAIN ANALYZE EXECUTE s",
             "SELECT set_config('a', 'b', false), 1",
             "SELECT set_config('a', 'b', false) FROM t",
             "SELECT pg_advisory_lock(id) FROM t",
@@ -115,8 +131,130 @@ fn postgres_session_statements_are_known() {
             "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS $$ SELECT set_config('a', 'b', false) $$",
             "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS $$ SELECT 1; SELECT 2 $$",
             "SELECT a @> b, c <@ d, e @@ f, g # h",
+            "SET LOCAL search_path = app, public",
+            "SET LOCAL search_path TO 'app'",
+            "SELECT set_config('search_path', 'app, public', true)",
         ],
     );
+    // It is an error, if anything.
+    only_changes_the_session(&Dialect::POSTGRES, &["SELECT set_config('a')"]);
+}
+
+/// What is created while it is set so is temporary, and stays when the transaction ends.
+#[test]
+fn h20_a_temporary_search_path_touches_the_session() {
+    for sql in [
+        "SET LOCAL search_path = pg_temp",
+        "SET LOCAL search_path = 'pg_temp'",
+        "SET LOCAL search_path = 'app', 'PG_TEMP'",
+        "SET LOCAL search_path = E'pg\\x5ftemp'",
+        "SELECT set_config('search_path', 'pg_temp', true)",
+        "SELECT set_config('Search_Path', 'app, pg_temp', true)",
+        "SELECT set_config('search_path', $1, true)",
+        "SELECT set_config('search_path', 'pg_' || 'temp', true)",
+        "SELECT set_config('search_path', tenant(), true)",
+        "SELECT set_config($1, $2, true)",
+        "SELECT set_config(name, value, true) FROM settings",
+        "SELECT set_config(E'search\\x5fpath', 'pg_temp', true)",
+        "SELECT set_config($$search_path$$, 'pg_temp', true)",
+    ] {
+        assert!(class(&Dialect::POSTGRES, sql).touches_session, "{sql}");
+    }
+}
+
+#[test]
+fn h22_statements_that_change_no_session_are_known() {
+    leaves_the_session_alone(
+        &Dialect::POSTGRES,
+        &[
+            "SHOW search_path",
+            "SHOW ALL",
+            "NOTIFY jobs, 'one'",
+            "COMMENT ON TABLE t IS 'temporary'",
+            "ANALYZE",
+            "ANALYZE VERBOSE t (a)",
+            "ANALYSE t",
+            "VACUUM (FULL, ANALYZE) t",
+            "GRANT SELECT ON t TO u",
+            "REVOKE ALL ON SCHEMA s FROM PUBLIC",
+            "TRUNCATE t",
+            "REINDEX TABLE CONCURRENTLY t",
+            "REFRESH MATERIALIZED VIEW CONCURRENTLY v",
+            "CLUSTER t USING i",
+            "CHECKPOINT",
+            "LOCK TABLE t IN SHARE MODE",
+            "LOCK tables",
+            "SECURITY LABEL ON TABLE t IS 'x'",
+            "REASSIGN OWNED BY a TO b",
+            "DROP OWNED BY a",
+            "CREATE ROLE r LOGIN",
+            "ALTER ROLE r SET work_mem = 1",
+            "CREATE USER MAPPING FOR u SERVER s",
+            "CREATE SCHEMA s",
+            "DROP SCHEMA s CASCADE",
+            "CREATE DATABASE d",
+            "ALTER DATABASE d SET work_mem = 1",
+            "ALTER SYSTEM SET work_mem = 1",
+            "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO u",
+            "CREATE POLICY p ON t USING (owner = current_user)",
+            "CREATE RULE r AS ON INSERT TO t DO ALSO NOTIFY jobs",
+            "CREATE PUBLICATION p FOR TABLE t",
+            "CREATE FOREIGN TABLE f (a int) SERVER s",
+            "CREATE TEXT SEARCH CONFIGURATION c (COPY = simple)",
+            "CREATE CONSTRAINT TRIGGER x AFTER INSERT ON t EXECUTE FUNCTION f()",
+            "CREATE STATISTICS s ON a, b FROM t",
+            "CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = f)",
+            "CREATE AGGREGATE a (int) (SFUNC = f, STYPE = int)",
+        ],
+    );
+    for sql in ["SHOW x", "NOTIFY jobs", "LOCK TABLE t", "ANALYZE"] {
+        assert!(!class(&Dialect::POSTGRES, sql).reads_only, "{sql}");
+    }
+}
+
+#[test]
+fn h15_what_no_reset_undoes_is_known_on_postgres() {
+    let survives = |sql| class(&Dialect::POSTGRES, sql).survives_reset;
+    for sql in [
+        "LOAD 'auto_explain'",
+        "SELECT 1; LOAD 'auto_explain'; SELECT 2",
+        "SELECT setseed(0.5)",
+        "SELECT a, setseed(b) FROM t",
+        "SET seed = 0.5",
+        "SET SESSION seed TO 0.5",
+        "SET LOCAL seed = 0.5",
+        "SET LOCAL \"seed\" = 0.5",
+        "RESET seed",
+        "SELECT set_config('seed', '0.5', true)",
+        "SELECT set_config('Seed', $1, false)",
+        "UPDATE pg_settings SET setting = '0.5' WHERE name = 'seed'",
+        "DO $$ BEGIN LOAD 'x'; END $$",
+        "DO 'BEGIN PERFORM setseed(0.5); END'",
+        "SELECT dblink_connect('a', 'b')",
+        "SELECT * FROM public.dblink('a', 'b') AS t (a int)",
+        "SELECT pg_replication_origin_session_setup('a')",
+        "SELECT pg_backup_start('a', true)",
+        "SELECT pg_create_logical_replication_slot('a', 'b', true)",
+    ] {
+        assert!(survives(sql), "{sql}");
+        assert!(class(&Dialect::POSTGRES, sql).touches_session, "{sql}");
+    }
+    for sql in [
+        "SELECT 1",
+        "SET search_path = seed",
+        "SET app.seed = 1",
+        "SET work_mem = 1",
+        "SET LOCAL work_mem = 1",
+        "SELECT set_config('app.user', $1, true)",
+        "SELECT pg_advisory_lock(1)",
+        "CREATE TEMP TABLE seed (load int)",
+        "DO $$ BEGIN PERFORM 1; END $$",
+        "PREPARE a AS SELECT 1",
+        "SELECT seed, load FROM pg_settings",
+        "DISCARD ALL",
+    ] {
+        assert!(!survives(sql), "{sql}");
+    }
 }
 
 /// The last argument tells, and no other.
@@ -173,6 +311,17 @@ fn mysql_session_statements_are_known() {
             "SELECT RELEASE_ALL_LOCKS()",
             "DO GET_LOCK('a', 1)",
             "DO RELEASE_LOCK('a')",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "LOCK TABLE t READ",
+            "FLUSH TABLES WITH READ LOCK",
+            "FLUSH TABLES a, b FOR EXPORT",
+            "SELECT a INTO @b FROM t",
+            "DROP TEMPORARY TABLE t",
+            "HANDLER t OPEN",
+            "BACKUP LOCK t",
+            "XA START 'a'",
+            "GET DIAGNOSTICS @n = NUMBER",
+            "DO @a := 1",
         ],
     );
     touches(
@@ -182,19 +331,21 @@ fn mysql_session_statements_are_known() {
             "SET PERSIST max_connections = 1",
             "SET @@global.max_connections = 1",
             "SET sql_mode = '', GLOBAL max_connections = 1",
-            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "FLUSH TABLES export",
+            "FLUSH PRIVILEGES",
+            "SELECT a INTO OUTFILE '/a' FROM t WHERE b = @b",
+            "XA RECOVER",
+            "XA ROLLBACK 'a'",
+            "EXECUTE IMMEDIATE 'SELECT 1'",
             "SET PASSWORD = 'a'",
             "SET STATEMENT max_statement_time = 1 FOR SELECT 1",
             "SET DEFAULT ROLE r TO u",
             "RESET MASTER",
             "LOAD DATA INFILE 'a' INTO TABLE t",
-            "LOCK TABLE t READ",
-            "FLUSH TABLES WITH READ LOCK",
             "SELECT @a := 1",
             "SELECT@a:=1",
             "SELECT @a",
             "SELECT @'a', @`b`",
-            "SELECT a INTO @b FROM t",
             "SELECT @@version, @a",
             "INSERT INTO t VALUES (@a)",
             "UPDATE t SET a = @a := @a + 1",
@@ -208,7 +359,6 @@ fn mysql_session_statements_are_known() {
             "CREATE TABLE t SELECT GET_LOCK('a', 1)",
             "CREATE PROCEDURE p() BEGIN SET @a = 1; END",
             "CREATE TABLE temp (a int)",
-            "DROP TEMPORARY TABLE t",
             "IF 1 THEN SET @a = 1; END IF",
         ],
     );
@@ -347,6 +497,7 @@ fn odbc_is_on_its_guard_for_every_database() {
         &Dialect::ODBC,
         &[
             "SET LANGUAGE French",
+            "SET TRANSACTION READ ONLY",
             "USE db",
             "ALTER SESSION SET x = 1",
             "CREATE LOCAL TEMPORARY TABLE t (a int)",
@@ -357,7 +508,6 @@ fn odbc_is_on_its_guard_for_every_database() {
     touches(
         &Dialect::ODBC,
         &[
-            "SET TRANSACTION READ ONLY",
             "CREATE GLOBAL TEMPORARY TABLE t (a int)",
             "CREATE TABLE #t (a int)",
             "SELECT * INTO #t FROM s",

@@ -4,6 +4,7 @@
 mod fake_support;
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use cenote::driver::{
     Begin, CommitOutcome, ConnectSettings, Connection, Credentials, Driver, Dsn, Isolation,
@@ -302,7 +303,7 @@ fn a_connection_finds_out_that_it_was_killed_when_it_is_looked_at_or_used() {
     assert_eq!(one.status(), Status::InTransaction);
     assert!(!one.is_broken());
     assert_eq!(fake.open_transactions(), [0; 0]);
-    one.probe();
+    one.probe(Duration::ZERO);
     assert!(one.is_broken());
     assert!(now(two.ping()).unwrap_err().is_connection_lost());
     assert!(two.is_broken());

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use cenote::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Credentials,
@@ -365,7 +366,7 @@ impl Connection for Faulty {
         self.is_broken
     }
 
-    fn probe(&mut self) {
+    fn probe(&mut self, _rested: Duration) {
         self.is_broken = self.is(Fault::ProbeBreaks);
     }
 

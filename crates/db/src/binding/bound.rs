@@ -226,7 +226,7 @@ impl Bound {
 
     /// Ends a lost or doomed transaction that the text of a statement began; gives back what
     /// was wrong with it.
-    pub(crate) fn end_bad_raw(self: &Arc<Self>) -> Option<Error> {
+    pub(crate) fn end_failed_raw(self: &Arc<Self>) -> Option<Error> {
         let mut state = self.state();
         let doomed_by = match state.levels.as_slice() {
             [level] if level.raw => level.doomed_by,
@@ -245,6 +245,19 @@ impl Bound {
     pub(crate) fn holds_streams(&self) -> bool {
         let state = self.state();
         !state.levels.is_empty() || state.explicit > 0 || state.session || state.lost.is_some()
+    }
+
+    /// Whether a call may run on another connection as well: no transaction is open on this one, and
+    /// its session was not changed.
+    pub(crate) fn is_exchangeable(&self) -> bool {
+        let state = self.state();
+        state.levels.is_empty() && !state.session
+    }
+
+    /// Whether nothing but its outermost transaction needs the connection.
+    pub(crate) fn is_first_use(&self) -> bool {
+        let state = self.state();
+        state.levels.len() == 1 && !state.session && state.statements == 0
     }
 
     pub(crate) fn in_transaction(&self) -> bool {

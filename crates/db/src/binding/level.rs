@@ -11,6 +11,7 @@ use crate::contention::Holding;
 use crate::coroutine::Frame;
 use crate::driver::Begin;
 use crate::shared::Shared;
+use crate::sql::{Class, TransactionVerb};
 use crate::transaction::run_callback;
 
 /// An open transaction or savepoint.
@@ -116,8 +117,28 @@ impl fmt::Debug for Level {
 pub(crate) enum Control {
     /// It committed.
     Committed,
-    /// It rolled back, or began anew, or several of these.
+    /// It rolled back.
+    RolledBack,
+    /// It began a transaction, or did several of these.
     Other,
+}
+
+impl Control {
+    /// What a text of this class did, if it succeeded or not.
+    pub(crate) fn of(class: &Class, succeeded: bool) -> Option<Self> {
+        match class.transaction {
+            Some(
+                TransactionVerb::Savepoint | TransactionVerb::Release | TransactionVerb::RollbackTo,
+            ) => None,
+            Some(_) if !succeeded => None,
+            Some(TransactionVerb::Commit) => Some(Control::Committed),
+            Some(TransactionVerb::Rollback) => Some(Control::RolledBack),
+            Some(TransactionVerb::Begin) => Some(Control::Other),
+            // A script that failed may have got as far as its COMMIT.
+            None if class.contains_transaction_control => Some(Control::Other),
+            None => None,
+        }
+    }
 }
 
 impl Level {

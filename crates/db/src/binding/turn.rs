@@ -16,7 +16,7 @@ use super::state::{Seat, State};
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
-use crate::op::{self, AtSavepoint, BeginWith, Op, Rollback};
+use crate::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
 use crate::place;
 use crate::{Error, Kind, Result};
 
@@ -113,6 +113,8 @@ impl Bound {
                 return Err(error);
             }
         }
+        // If it is lost, the call says so, and that nothing of it was sent.
+        turn.link().probe();
         Ok(turn)
     }
 
@@ -329,9 +331,14 @@ impl Turn {
 
     async fn undo_all(&mut self) -> Result<()> {
         let site = self.site;
+        let mut control = None;
         if self.link().is_unsettled() {
             let dropped = self.link().dropped_call();
+            let streamed = self.link().stream().copied();
             self.link().settle().await?;
+            // Nobody read how it ended. That a COMMIT succeeded is not certain then.
+            control = streamed.and_then(|class| Control::of(&class, true));
+            control = control.map(|_| Control::Other);
             if let Some(dropped) = dropped
                 && self.link().status() == Status::Idle
             {
@@ -341,7 +348,7 @@ impl Turn {
             let nobody_began = self.bound.state().levels.is_empty();
             if nobody_began && self.link().status() != Status::Idle {
                 // A dropped BEGIN took effect.
-                self.fly_undo(&Rollback, site).await?;
+                self.send_undo(Rollback, site).await?;
             }
         }
         // Taken off the list when it has been done: a cancel leaves it there.
@@ -349,32 +356,31 @@ impl Turn {
             match (&next.savepoint, next.sent) {
                 // The server has ended it already.
                 _ if self.link().status() == Status::Idle => {}
-                (None, _) => self.fly_undo(&Rollback, site).await?,
+                (None, _) => self.send_undo(Rollback, site).await?,
                 // The savepoint may be gone or not: only the whole transaction can be undone.
                 (Some(_), Some(sent)) => self.bound.state().doom(sent),
                 (Some(name), None) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
                     self.mark_undo_sent();
-                    self.fly_undo(&back, site).await?;
+                    self.send_undo(back, site).await?;
                 }
             }
             let mut state = self.bound.state();
             let depth = next.depth;
             state.undo.retain(|undo| undo.depth != depth);
         }
-        self.observe(None, None);
+        self.observe(control.map(|_| site), control);
         Ok(())
     }
 
     /// A cancel here leaves the link unsettled, and what was to be undone on the list. It
     /// dooms nothing: what is undone has no transaction any more.
-    async fn fly_undo<O: Op>(
+    async fn send_undo<O: Op>(
         &mut self,
-        op: &O,
+        op: O,
         site: &'static Location<'static>,
     ) -> Result<O::Out> {
-        self.link().harmless();
-        self.fly(op, site, None).await
+        self.send(&Harmless(op), site, None).await
     }
 
     fn mark_undo_sent(&self) {
@@ -401,7 +407,7 @@ impl Turn {
         if touched {
             state.pin_session();
         }
-        let (mut committed, mut began) = (None, None);
+        let (mut ended, mut began) = (None, None);
         match state.levels.first() {
             None => {
                 let open = matches!(status, Status::InTransaction | Status::Failed);
@@ -415,14 +421,22 @@ impl Turn {
             }
             Some(first) if first.raw && state.levels.len() == 1 => {
                 // Ended by the text of a statement, as it was begun.
-                if status == Status::Idle {
-                    committed = state.levels.pop();
+                let is_chained = matches!(control, Some(Control::Committed | Control::RolledBack));
+                if status == Status::Idle || is_chained {
+                    ended = state.levels.pop();
+                }
+                if let (Some(of), true) = (&ended, status != Status::Idle) {
+                    // COMMIT AND CHAIN, ROLLBACK AND CHAIN: the next one has begun.
+                    let site = site.unwrap_or(of.site);
+                    let level = Level::raw(&self.bound.shared, state.owner(), site);
+                    began = Some(level.serial);
+                    state.levels.push(level);
                 }
             }
             Some(first) if first.begun => {
                 let doomed = state.levels.iter().any(|level| level.doomed_by.is_some());
-                let ended = status == Status::Idle || control.is_some();
-                if ended && !doomed {
+                let is_over = status == Status::Idle || control.is_some();
+                if is_over && !doomed {
                     let message = "the server ended this transaction behind our back (by a COMMIT \
                                    or ROLLBACK in the text of a statement, an implicit commit, or \
                                    a rollback of its own): nothing more can run in it";
@@ -436,7 +450,7 @@ impl Turn {
         if let Some(serial) = began {
             watch(&self.bound, serial);
         }
-        if let Some(level) = committed {
+        if let Some(level) = ended {
             level.end_raw(control);
         }
     }
@@ -446,11 +460,10 @@ impl Turn {
         let Some(begin) = self.bound.unsent_begin() else {
             return Ok(());
         };
-        let first = None;
         // From here on a cancel leaves it to be rolled back.
         self.bound.set_begun(true);
         let limit = self.bound.shared.statement_timeout;
-        let done = self.fly(&BeginWith { begin, first }, site, limit).await;
+        let done = self.send(&BeginOnly(begin), site, limit).await;
         if done.is_err() {
             let open = self.link().status() != Status::Idle;
             self.bound.set_begun(open);
@@ -458,15 +471,21 @@ impl Turn {
         done.map(drop)
     }
 
-    /// Makes a call that belongs to the transaction itself.
-    pub(crate) async fn fly<O: Op>(
+    /// Sends a request that belongs to the transaction itself.
+    pub(crate) async fn send<O: Op>(
         &mut self,
         op: &O,
         site: &'static Location<'static>,
         limit: Option<Duration>,
     ) -> Result<O::Out> {
         let shared = Arc::clone(&self.bound.shared);
-        op::fly(self.link(), op, site, &shared.runtime, limit).await
+        let runtime = &shared.runtime;
+        let answer = self.link().send_within(op, site, runtime, limit).await;
+        if self.link().is_touched() {
+            // What a function set for the session may be reported with the answer to COMMIT.
+            self.bound.state().pin_session();
+        }
+        answer
     }
 
     /// Closes the connection, whose state cannot be told any more.

@@ -37,7 +37,7 @@ impl DbConfig {
     /// | `CENOTE_SLOW_ACQUIRE_WARNING` | `slow_acquire_warning` | `1s`, `off` |
     /// | `CENOTE_UNPOOLED` | `unpooled` | `true`, `1`, `no` |
     /// | `CENOTE_PERSISTENT` | `persistent` | `true`, `1`, `no` |
-    /// | `CENOTE_RESET` | `reset` | `when_touched`, `always` |
+    /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
     /// | `CENOTE_OPTIONS` | `options` | `busy_timeout=5s;mode=ro` |
     ///
     /// A variable that is empty counts as one that is not set, and its field has its default. A
@@ -171,6 +171,7 @@ fn parse_reset(text: &str) -> Result<ResetPolicy, &'static str> {
     match text.trim().to_ascii_lowercase().as_str() {
         "when_touched" => Ok(ResetPolicy::WhenTouched),
         "always" => Ok(ResetPolicy::Always),
-        _ => Err("is neither when_touched nor always"),
+        "replace" => Ok(ResetPolicy::Replace),
+        _ => Err("is none of when_touched, always and replace"),
     }
 }

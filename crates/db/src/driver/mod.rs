@@ -32,6 +32,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 pub use crate::dsn::{Dsn, Host, OptionReader, Options};
 pub use crate::row::{Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows};
@@ -118,12 +119,18 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
 pub struct ConnectSettings {
     /// Prepared statements that a connection keeps; 0 is none.
     pub statement_cache: usize,
+    /// Every session is reset, because statements change it in ways that neither their text nor the server tells:
+    /// [`reset`](Connection::reset) has to undo all that can be undone, and not only what is known to have changed.
+    pub full_reset: bool,
 }
 
 impl ConnectSettings {
     /// With a statement cache of this size.
     pub fn new(statement_cache: usize) -> Self {
-        ConnectSettings { statement_cache }
+        ConnectSettings {
+            statement_cache,
+            full_reset: false,
+        }
     }
 }
 
@@ -199,9 +206,13 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// It must not be used again.
     fn is_broken(&self) -> bool;
 
-    /// A cheap look, without a round trip, at whether the other side has gone. For
-    /// [`is_broken`](Connection::is_broken) to tell.
-    fn probe(&mut self) {}
+    /// Looks, without a round trip, whether the other side has closed the connection;
+    /// [`is_broken`](Connection::is_broken) says so afterwards. The layer calls it before every use;
+    /// `rested` is the time since the last answer, so that a driver can leave out what costs a
+    /// system call after no rest at all.
+    fn probe(&mut self, rested: Duration) {
+        let _ = rested;
+    }
 
     /// After a dropped future: cancels what still runs, waits for it to be over and
     /// throws away what comes of it; a stream that is open ends with it. Fine if there is

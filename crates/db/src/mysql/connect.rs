@@ -185,14 +185,7 @@ async fn log_in(
     };
     let mut wire = Wire::new(conn.map_err(refused)?);
     let facts = config.session.set_up(&mut wire).await.map_err(refused)?;
-    if facts.dialect != config.dialect {
-        let message = format!(
-            "the server's sql_mode makes it read quotes or backslashes otherwise than expected; \
-             tell it in the DSN: sql_mode={}",
-            facts.sql_mode
-        );
-        return Err(Error::new(Kind::Config, message));
-    }
+    facts.check(config.dialect)?;
     let running = Running::ask(&mut wire).await.map_err(refused)?;
     Ok((wire, facts, running))
 }

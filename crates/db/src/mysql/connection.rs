@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
@@ -16,7 +17,7 @@ use super::session::{Facts, Running, Session};
 use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
-use super::touch;
+use super::touch::Misread;
 use super::wire::Wire;
 use crate::Result;
 use crate::driver::{
@@ -54,7 +55,7 @@ pub struct MysqlConnection {
     /// Its clock is in UTC: a TIMESTAMP is a moment.
     pub(super) is_utc: bool,
     /// The server does not read in a text what is read in it here.
-    pub(super) misreads: bool,
+    pub(super) misreads: Option<Misread>,
     /// A stream may have changed how the server reads.
     pub(super) is_reading_unsure: bool,
     /// Where its number means something.
@@ -85,7 +86,7 @@ impl MysqlConnection {
             kill: None,
             cache: Cache::new(statement_cache),
             is_utc: session.is_utc,
-            misreads: false,
+            misreads: None,
             is_reading_unsure: false,
             session: Arc::clone(session),
             facts,
@@ -133,6 +134,9 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
         false => Status::Idle,
     })
 }
+
+/// After so long a rest the next call asks first whether the server is still there.
+const PING_AFTER: Duration = Duration::from_millis(500);
 
 impl Connection for MysqlConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
@@ -214,8 +218,10 @@ impl Connection for MysqlConnection {
 
     /// The client library shows nobody its socket: so the next call begins with a ping, and one that nothing
     /// depends on is made elsewhere if that is not answered.
-    fn probe(&mut self) {
-        self.is_unproven = true;
+    /// After a rest the next call asks the server first. The client library does not show its
+    /// socket, so that there is no cheaper way.
+    fn probe(&mut self, rested: Duration) {
+        self.is_unproven |= rested > PING_AFTER;
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
@@ -242,8 +248,8 @@ impl Connection for MysqlConnection {
             self.command(&sql).await?;
             self.note_touch(&sql).await?;
             match self.misreads {
-                true => Err(touch::misread()),
-                false => Ok(()),
+                Some(wrong) => Err(wrong.error()),
+                None => Ok(()),
             }
         })
     }

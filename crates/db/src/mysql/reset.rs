@@ -26,7 +26,7 @@ impl MysqlConnection {
         let session = std::sync::Arc::clone(&self.session);
         let answer = session.restore(self.wire()?).await;
         self.is_utc = session.is_utc;
-        (self.misreads, self.is_reading_unsure) = (false, false);
+        (self.misreads, self.is_reading_unsure) = (None, false);
         let facts = match self.land(answer).await {
             Ok(facts) => facts,
             Err(error) if self.is_broken => return Err(error),

@@ -6,6 +6,7 @@ use mysql_async::prelude::Queryable;
 use super::config::dialect;
 use super::param::{quoted_name, quoted_text, text_literal};
 use crate::driver::Dialect;
+use crate::{Error, Kind, Result};
 
 /// What every session is told.
 #[derive(Debug)]
@@ -28,8 +29,61 @@ pub(super) struct Facts {
     role: Option<String>,
     /// Which server it is.
     server: String,
+    charsets: Charsets,
     /// How SQL is written here.
     pub(super) dialect: &'static Dialect,
+}
+
+/// The character sets in which a session takes texts and gives rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Charsets {
+    pub(super) client: String,
+    /// `None` if rows are given as they are stored.
+    pub(super) results: Option<String>,
+}
+
+impl Charsets {
+    /// Asks for both, in two columns.
+    pub(super) const ASK: &str =
+        "CAST(@@character_set_client AS CHAR), CAST(@@character_set_results AS CHAR)";
+
+    /// The variable and its value with which texts or rows are something else there than here. In GBK, Shift-JIS, Big5 and
+    /// their like a backslash can be the second half of a character, which hides quotes; in Latin-1 an `é` becomes `Ã©`.
+    pub(super) fn misread(&self) -> Option<(&'static str, &str)> {
+        let results = self.results.as_deref().unwrap_or("NULL");
+        [
+            ("character_set_client", &*self.client),
+            ("character_set_results", results),
+        ]
+        .into_iter()
+        .find(|(_, charset)| !matches!(*charset, "utf8mb4" | "utf8mb3" | "utf8"))
+    }
+}
+
+impl Facts {
+    /// Why texts that are read as this dialect has it, and rows, would be something else in this session.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`].
+    pub(super) fn check(&self, expected: &'static Dialect) -> Result<()> {
+        if self.dialect != expected {
+            let message = format!(
+                "the server's sql_mode makes it read quotes or backslashes otherwise than expected; \
+                 tell it in the DSN: sql_mode={}",
+                self.sql_mode
+            );
+            return Err(Error::new(Kind::Config, message));
+        }
+        if let Some((variable, charset)) = self.charsets.misread() {
+            let message = format!(
+                "the session was set up with {variable} = {charset}, in which texts and rows would be \
+                 misread: only utf8mb4 and utf8mb3 are right; take set.{variable} out of the DSN"
+            );
+            return Err(Error::new(Kind::Config, message));
+        }
+        Ok(())
+    }
 }
 
 /// Which server it is.
@@ -68,7 +122,15 @@ impl Running {
     }
 }
 
-type Row = (String, u64, Option<String>, Option<String>, String);
+type Row = (
+    String,
+    u64,
+    Option<String>,
+    Option<String>,
+    String,
+    String,
+    Option<String>,
+);
 
 impl Session {
     pub(super) fn new(
@@ -92,7 +154,8 @@ impl Session {
         }
         let tell = format!(
             "SELECT @@sql_mode, CAST(@@max_allowed_packet AS UNSIGNED), DATABASE(), \
-             CURRENT_ROLE(), {SERVER}"
+             CURRENT_ROLE(), {SERVER}, {}",
+            Charsets::ASK
         );
         let go_back = match database {
             Some(database) => format!("USE {}; ", quoted_name(database)),
@@ -129,7 +192,8 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
         facts = result.collect().await?;
     }
     result.drop_result().await?;
-    let (sql_mode, max_packet, database, role, server) = facts.pop().unwrap_or_default();
+    let (sql_mode, max_packet, database, role, server, client, results) =
+        facts.pop().unwrap_or_default();
     Ok(Facts {
         dialect: dialect(&sql_mode),
         sql_mode,
@@ -137,6 +201,7 @@ async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
         database,
         role,
         server,
+        charsets: Charsets { client, results },
     })
 }
 
@@ -154,6 +219,33 @@ mod tests {
         let restored = session.restore.strip_prefix(start);
         assert!(restored.is_some_and(|rest| rest.starts_with("USE `sh``op`; SELECT ")));
         assert!(session.is_utc);
+    }
+
+    #[test]
+    fn h16_only_utf8_is_read_as_it_is_here() {
+        let sets = |client: &str, results: Option<&str>| Charsets {
+            client: client.to_owned(),
+            results: results.map(str::to_owned),
+        };
+        assert_eq!(sets("utf8mb4", Some("utf8mb3")).misread(), None);
+        let misread = [
+            (
+                sets("gbk", Some("utf8mb4")),
+                ("character_set_client", "gbk"),
+            ),
+            (
+                sets("ascii", Some("utf8mb4")),
+                ("character_set_client", "ascii"),
+            ),
+            (
+                sets("utf8mb4", Some("latin1")),
+                ("character_set_results", "latin1"),
+            ),
+            (sets("utf8mb4", None), ("character_set_results", "NULL")),
+        ];
+        for (sets, wrong) in misread {
+            assert_eq!(sets.misread(), Some(wrong));
+        }
     }
 
     #[test]

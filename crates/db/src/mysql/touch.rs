@@ -4,7 +4,7 @@ use mysql_async::prelude::Queryable;
 
 use super::config::dialect;
 use super::connection::MysqlConnection;
-use super::session::is_utc;
+use super::session::{Charsets, is_utc};
 use crate::{Error, Kind, Result};
 
 impl MysqlConnection {
@@ -58,42 +58,73 @@ impl MysqlConnection {
             Box::pin(self.look_at_session()).await?;
         }
         match self.misreads {
-            true => Err(misread()),
-            false => Ok(()),
+            Some(wrong) => Err(wrong.error()),
+            None => Ok(()),
         }
     }
 
     /// Asks the session how it reads what it is given.
     async fn look_at_session(&mut self) -> Result<()> {
+        const ASK: &str = "CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)";
         self.depart().await?;
-        let asked = self
-            .wire()?
-            .query_first("SELECT CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)")
-            .await;
-        let told: Option<(String, String)> = self.land(asked).await?;
+        let ask = format!("SELECT {ASK}, {}", Charsets::ASK);
+        let asked = self.wire()?.query_first(ask).await;
+        let told: Option<(String, String, String, Option<String>)> = self.land(asked).await?;
+        let (zone, mode, client, results) = told.unwrap_or_default();
         // What is a moment in one session's clock is none in another's.
-        self.is_utc = told.as_ref().is_some_and(|(zone, _)| is_utc(zone));
-        let reads_as_here = |(_, mode): &(String, String)| dialect(mode) == self.facts.dialect;
-        self.misreads = !told.as_ref().is_some_and(reads_as_here);
+        self.is_utc = is_utc(&zone);
+        self.misreads = if dialect(&mode) != self.facts.dialect {
+            Some(Misread::Mode)
+        } else {
+            let charsets = Charsets { client, results };
+            charsets
+                .misread()
+                .map(|(variable, _)| Misread::Charset(variable))
+        };
         self.is_reading_unsure = false;
         Ok(())
     }
 }
 
-/// The session reads SQL otherwise than it is read here.
-pub(super) fn misread() -> Error {
-    let message = "the sql_mode of this session was changed, and now makes the server read quotes or \
-                   backslashes otherwise than expected: nothing is run in it. Set the mode in the DSN";
-    Error::new(Kind::Config, message)
+/// By which of its variables a session reads texts, or gives rows, otherwise than they are read here.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Misread {
+    Mode,
+    Charset(&'static str),
 }
 
-/// It names one of the settings by which the server reads what it is given, or runs what is not in the text.
+impl Misread {
+    pub(super) fn error(self) -> Error {
+        let message = match self {
+            Misread::Mode => "the sql_mode of this session was changed, and now makes the server read \
+                              quotes or backslashes otherwise than expected: nothing is run in it. Set \
+                              the mode in the DSN"
+                .to_owned(),
+            Misread::Charset(variable) => format!(
+                "the {variable} of this session was changed to one in which texts and rows are misread: \
+                 nothing is run in it. Only utf8mb4 and utf8mb3 are right"
+            ),
+        };
+        Error::new(Kind::Config, message)
+    }
+}
+
+/// Whether a text may change how the server reads what it is given, and gives what it has: it names such a setting, or runs
+/// what is not in the text. A routine keeps its `sql_mode` and `character_set_client` to itself, the others it does not.
 fn may_change_reading(sql: &str) -> bool {
     let has_in_it = |name: &str| {
         let mut parts = sql.as_bytes().windows(name.len());
         parts.any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
     };
-    ["time_zone", "sql_mode", "execute"]
-        .into_iter()
-        .any(has_in_it)
+    const NAMES: [&str; 8] = [
+        "time_zone",
+        "sql_mode",
+        "names",
+        "character",
+        "charset",
+        "execute",
+        "call",
+        "(",
+    ];
+    NAMES.into_iter().any(has_in_it)
 }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::session::{Order, Session};
 use super::types::to_odbc;
@@ -166,7 +167,7 @@ impl Connection for OdbcConnection {
         self.worker.is_lost() || self.worker.session().is_some_and(|session| session.broken)
     }
 
-    fn probe(&mut self) {
+    fn probe(&mut self, _rested: Duration) {
         self.worker.look();
     }
 

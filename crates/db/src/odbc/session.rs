@@ -23,7 +23,9 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub(super) struct Session {
     /// Dropped before the connection, which needs them to be gone.
-    kept: Kept,
+    pub(super) kept: Kept,
+    /// Statements that are not used again, and are not freed before the connection is: see [`discard`](Session::discard).
+    pub(super) retired: Vec<Stmt>,
     /// What cancels a statement, if it cannot be that itself.
     bell: Option<Stmt>,
     pub(super) connection: Dbc,
@@ -36,6 +38,10 @@ pub(super) struct Session {
     pub(super) doubtful: bool,
     /// The last call may have changed the session.
     pub(super) changed: bool,
+    /// The text that runs may change what others mean: it is not kept.
+    pub(super) unsettles: bool,
+    /// Such a text has run in the transaction that is open: its end may take the change back.
+    pub(super) unsettled: bool,
     /// The other side has gone.
     pub(super) broken: bool,
 }
@@ -96,6 +102,7 @@ impl Session {
         };
         let mut session = Session {
             kept: Kept::new(statement_cache),
+            retired: Vec::new(),
             bell: None,
             can,
             connection,
@@ -104,6 +111,8 @@ impl Session {
             transaction: Transaction::default(),
             doubtful: false,
             changed: false,
+            unsettles: false,
+            unsettled: false,
             broken: false,
         };
         // The data source may have it otherwise.
@@ -163,19 +172,26 @@ impl Session {
             self.doubtful = true;
             self.changed = true;
         }
-        if !std::ptr::eq(self.dialect(), self.config.dialect) {
-            self.look_behind_quotes(sql, &class)?;
+        let seen = match std::ptr::eq(self.dialect(), self.config.dialect) {
+            true => None,
+            false => sql::scan(self.dialect(), sql).ok().map(|seen| seen.class),
+        };
+        if let Some(seen) = &seen {
+            self.look_behind_quotes(seen, &class)?;
+        }
+        self.unsettles = self.may_unsettle(sql, &class)
+            || seen.is_some_and(|seen| self.may_unsettle(sql, &seen));
+        if self.unsettles {
+            self.forget_kept();
+            self.unsettled = self.transaction.is_open();
         }
         Ok(class)
     }
 
     /// Where the dialect was not named, quotes of the database's own can hide statements.
-    fn look_behind_quotes(&mut self, sql: &str, class: &Class) -> Result<()> {
-        let Ok(seen) = sql::scan(self.dialect(), sql).map(|seen| seen.class) else {
-            return Ok(());
-        };
+    fn look_behind_quotes(&mut self, seen: &Class, class: &Class) -> Result<()> {
         if seen.statements == Statements::Several && class.statements != Statements::Several {
-            self.transaction.check(&seen)?;
+            self.transaction.check(seen)?;
             self.changed = true;
         }
         if seen.contains_transaction_control && !class.contains_transaction_control {
@@ -196,13 +212,16 @@ impl Session {
         self.heed_ddl(&order.sql, done)
     }
 
-    /// One that cannot run several statements at once is given one after the other.
+    /// Runs a script. A driver that cannot run several statements at once gets one after the other.
     fn run_script(&mut self, order: &Order) -> Result<Outcome> {
+        if let Some(compound) = self.compound(&order.sql) {
+            return self.run_text_as(&compound, order.rows, false);
+        }
         if self.can.batches {
             return self.run_text(&order.sql, order.rows);
         }
         let mut outcome = Outcome::default();
-        for statement in sql::split(self.config.dialect, &order.sql) {
+        for statement in sql::split(self.dialect(), &order.sql) {
             self.check_not_cancelled()?;
             outcome = self.run_text(statement, order.rows)?;
         }
@@ -211,11 +230,15 @@ impl Session {
 
     /// Runs a text as it is, and keeps nothing of it.
     pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
+        self.run_text_as(sql, rows, true)
+    }
+
+    fn run_text_as(&mut self, sql: &str, rows: bool, script: bool) -> Result<Outcome> {
         let mut statement = self.statement()?;
         let cancel = self.cancel();
         let done = statement
             .execute(cancel, Some(sql), &[])
-            .and_then(|()| gather(&mut statement, cancel, rows, true));
+            .and_then(|()| gather(&mut statement, cancel, rows, script));
         self.outcome(done)
     }
 
@@ -223,8 +246,7 @@ impl Session {
         if !order.cache && order.params.is_empty() {
             return self.run_text(&order.sql, order.rows);
         }
-        let (mut statement, was_kept) = self.prepared(&order.sql)?;
-        check_count(&mut statement, order.params.len())?;
+        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
             statement.execute(cancel, None, &order.params)?;
             gather(statement, cancel, order.rows, false)
@@ -232,7 +254,7 @@ impl Session {
         let mut done = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &done) {
             // Rows of it may still be on their way.
-            drop(statement);
+            self.discard(statement);
             statement = self.prepare_anew(&order.sql)?;
             done = run(&mut statement, self.cancel());
         }
@@ -282,7 +304,8 @@ impl Session {
     }
 
     fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
-        let (mut statement, _) = self.prepared(sql)?;
+        let given = sets.first().map_or(0, Vec::len);
+        let (mut statement, _) = self.prepared_for(sql, given)?;
         let mut all = Outcome::default();
         for set in sets {
             self.check_not_cancelled()?;
@@ -293,12 +316,13 @@ impl Session {
                 .and_then(|()| gather(&mut statement, cancel, false, false));
             all.affected += self.outcome(done)?.affected;
         }
-        self.kept.put(sql, statement);
+        self.keep_text(sql, statement);
         Ok(all)
     }
 
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Prepared> {
         self.changed = false;
+        self.unsettles = false;
         self.transaction.check_not_failed()?;
         let (mut statement, was_kept) = self.prepared(sql)?;
         let mut described = Shape::of(&mut statement);
@@ -309,7 +333,7 @@ impl Session {
         }
         let shape = described.map_err(|error| self.told(error))?;
         let params = statement.params().unwrap_or(0);
-        self.kept.put(sql, statement);
+        self.keep_text(sql, statement);
         Ok(Prepared::new(usize::from(params), shape.columns))
     }
 
@@ -326,16 +350,15 @@ impl Session {
     }
 
     fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
-        let (mut statement, was_kept) = self.prepared(&order.sql)?;
-        check_count(&mut statement, order.params.len())?;
+        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
         let status = self.status();
-        let read_only = class.reads_only && !self.transaction.is_open();
+        let read_only = class.pure_read && !self.transaction.is_open();
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
             statement.execute(cancel, None, &order.params)
         };
         let mut begun = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &begun) {
-            drop(statement);
+            self.discard(statement);
             statement = self.prepare_anew(&order.sql)?;
             begun = run(&mut statement, self.cancel());
         }
@@ -374,7 +397,7 @@ impl Session {
             .map_err(|error| self.told(error))
     }
 
-    fn statement(&mut self) -> Result<Stmt> {
+    pub(super) fn statement(&mut self) -> Result<Stmt> {
         let made = self.connection.statement();
         let mut statement = made.map_err(|error| self.told(error))?;
         if self.config.query_timeout > 0 {
@@ -382,32 +405,6 @@ impl Session {
             let _ = statement.set_timeout(self.config.query_timeout);
         }
         Ok(statement)
-    }
-
-    /// A statement that has been prepared, and whether it was before.
-    fn prepared(&mut self, sql: &str) -> Result<(Stmt, bool)> {
-        match self.kept.take(sql) {
-            Some(statement) => Ok((statement, true)),
-            None => Ok((self.prepare_anew(sql)?, false)),
-        }
-    }
-
-    fn prepare_anew(&mut self, sql: &str) -> Result<Stmt> {
-        if self.can.vendor == Vendor::Sqlite {
-            // SQLite looks whether another has changed the schema when a statement is run; what is
-            // prepared before that would have the columns of yesterday.
-            self.uncancelled("SELECT 1 FROM sqlite_master LIMIT 1")?;
-        }
-        let mut statement = self.statement()?;
-        let prepared = statement.prepare(sql);
-        prepared.map_err(|error| self.told(error))?;
-        Ok(statement)
-    }
-
-    fn keep(&mut self, order: &Order, statement: Stmt) {
-        if order.cache {
-            self.kept.put(&order.sql, statement);
-        }
     }
 
     /// How the statement that runs next is cancelled.
@@ -438,7 +435,7 @@ impl worker::Session for Session {
     const THREAD: &'static str = "cenote-odbc";
 
     fn close(mut self) -> Result<()> {
-        self.kept.clear();
+        drop((self.kept.take_all(), std::mem::take(&mut self.retired)));
         self.bell = None;
         let vendor = self.can.vendor;
         let was_broken = self.broken;
@@ -454,7 +451,7 @@ impl worker::Session for Session {
 }
 
 /// A statement is checked for the number of its parameters, if its driver can count them.
-fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
+pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
     match statement.params().map(usize::from) {
         Some(wanted) if wanted != given => {
             let message =

@@ -91,7 +91,7 @@ fn at_least(level: Isolation, there: u32) -> Option<u32> {
 }
 
 /// It has a statement in it that is not of the kind that leaves a transaction open everywhere.
-fn may_commit(dialect: &Dialect, sql: &str) -> bool {
+pub(super) fn may_commit(dialect: &Dialect, sql: &str) -> bool {
     const LEAVE_OPEN: [&str; 12] = [
         "select", "insert", "update", "delete", "merge", "replace", "with", "values", "table",
         "show", "explain", "describe",
@@ -208,6 +208,7 @@ impl Session {
         let Transaction {
             isolation_before, ..
         } = std::mem::take(&mut self.transaction);
+        self.forget_unsettled();
         if let Some(level) = isolation_before {
             let set = self.connection.set_isolation(level);
             set.map_err(|error| self.unsure(error))?;
@@ -237,6 +238,7 @@ impl Session {
     pub(super) fn roll_back_to(&mut self, name: &str) -> Result<()> {
         let name = quoted(name);
         self.uncancelled(&format!("ROLLBACK TO SAVEPOINT {name}"))?;
+        self.forget_unsettled();
         self.uncancelled(&format!("RELEASE SAVEPOINT {name}"))?;
         if self.transaction.is_open() {
             self.transaction.state = State::Open;

@@ -8,6 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::error;
 use super::message::{self, Report, Tag};
+use super::session::Misread;
 use super::types::{Layout, push_row};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::{Error, Result};
@@ -241,6 +242,19 @@ impl Answer {
                     .get_or_insert_with(|| LOST_STATEMENTS.to_owned());
             }
             _ => {}
+        }
+    }
+
+    /// The answer ends in a session in which values are misread: rows of this answer may have been, and so may the
+    /// values of later sets of a batch.
+    #[cold]
+    pub(super) fn distrust(&mut self, misread: Misread) {
+        let has_columns = self
+            .layout
+            .as_ref()
+            .is_some_and(|it| !it.columns.is_empty());
+        if has_columns || self.adds_up {
+            self.wrong.get_or_insert_with(|| error::misread(misread));
         }
     }
 

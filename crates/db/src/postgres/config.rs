@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::env::Environment;
 use super::passfile::{self, Wanted};
+use super::require_auth::RequireAuth;
 use super::socket::TcpOptions;
 use super::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
 use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
@@ -37,6 +38,7 @@ pub(super) struct Config {
     pub(super) parameters: Vec<(String, String)>,
     pub(super) tls: Arc<Tls>,
     pub(super) channel_binding: ChannelBinding,
+    pub(super) require_auth: RequireAuth,
     pub(super) session_attrs: SessionAttrs,
     /// For each address that is tried.
     pub(super) connect_timeout: Option<Duration>,
@@ -134,6 +136,13 @@ impl Config {
                 ("require", ChannelBinding::Require),
             ],
         )?;
+        let require_auth = match reader.take("require_auth") {
+            Some(list) => {
+                let list = list.to_owned();
+                RequireAuth::parse(&list).map_err(|wrong| reader.error("require_auth", wrong))?
+            }
+            None => RequireAuth::ANY,
+        };
         let session_attrs = reader.take_choice(
             "target_session_attrs",
             &[
@@ -162,6 +171,7 @@ impl Config {
             parameters,
             tls: Arc::new(Tls::new(tls)),
             channel_binding: channel_binding.unwrap_or(ChannelBinding::Prefer),
+            require_auth,
             session_attrs: session_attrs.unwrap_or(SessionAttrs::Any),
             connect_timeout,
             tcp,

@@ -8,7 +8,6 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
-use super::error;
 use super::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
@@ -47,12 +46,9 @@ impl Template for PostgresTemplate {
         Box::pin(async move {
             let (started, peer) = hosts::connect(&self.config, &credentials).await?;
             let types = Arc::clone(&self.types);
-            let connection =
-                PostgresConnection::new(started, peer, types, settings.statement_cache);
-            match connection.misreads() {
-                true => Err(error::misread()),
-                false => Ok(Box::new(connection) as Box<dyn Connection>),
-            }
+            let mut connection = PostgresConnection::new(started, peer, types, settings);
+            connection.check_reading()?;
+            Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }
 

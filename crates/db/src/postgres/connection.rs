@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::answer::{Answer, Next};
 use super::cancel::Cancel;
@@ -13,17 +14,20 @@ use super::hosts::Peer;
 use super::inbox::Frame;
 use super::message::{self, Reader, Report, Tag};
 use super::param;
-use super::session::{Session, Told};
+use super::session::{Misread, Session, Told};
 use super::startup::{self, CancelKey, Started};
 use super::statement::Cache;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{error, frontend};
 use crate::driver::{
-    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value, boxed_in_place,
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
+    Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
+
+/// After so long a rest the socket itself is looked at before the next call.
+const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 /// An open connection to a PostgreSQL server.
 ///
@@ -34,6 +38,8 @@ pub struct PostgresConnection {
     pub(super) status: Status,
     pub(super) session: Session,
     pub(super) cache: Cache,
+    /// A reset undoes all that can be undone.
+    pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
     pub(super) peer: Peer,
     pub(super) key: CancelKey,
@@ -49,6 +55,8 @@ pub struct PostgresConnection {
     /// A cancel request was sent, and may still hit what is sent next.
     pub(super) cancelled: bool,
     warnings: u64,
+    /// Why the server closed the connection while it rested, if it said so.
+    farewell: Option<Error>,
 }
 
 /// What is under way.
@@ -66,13 +74,14 @@ impl PostgresConnection {
         started: Started,
         peer: Peer,
         types: Arc<Types>,
-        statement_cache: usize,
+        settings: &ConnectSettings,
     ) -> Self {
         PostgresConnection {
             wire: started.wire,
             status: started.status,
             session: Session::new(started.parameters),
-            cache: Cache::new(statement_cache),
+            cache: Cache::new(settings.statement_cache),
+            full_reset: settings.full_reset,
             types,
             peer,
             key: started.key,
@@ -83,6 +92,7 @@ impl PostgresConnection {
             cancel: None,
             cancelled: false,
             warnings: 0,
+            farewell: None,
         }
     }
 
@@ -103,25 +113,23 @@ impl PostgresConnection {
         self.key.process
     }
 
-    /// The server reads SQL otherwise than it is read here.
-    pub(super) fn misreads(&self) -> bool {
-        self.session.misreads()
-    }
-
-    /// Refuses to have anything run or prepared that the server would misread. A reset would have brought it back.
+    /// Refuses to send a text that the server would misread, and closes the connection: only a reset, which did not
+    /// happen, would have brought the setting back.
     #[inline]
     pub(super) fn check_reading(&mut self) -> Result<()> {
-        if !self.misreads() {
-            return Ok(());
+        match self.session.misread() {
+            None => Ok(()),
+            Some(misread) => {
+                self.wire.set_broken();
+                Err(error::misread(misread))
+            }
         }
-        self.wire.set_broken();
-        Err(error::misread())
     }
 
     /// A call begins.
     pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
         if self.wire.is_broken() {
-            return Err(error::broken());
+            return Err(self.farewell.clone().unwrap_or_else(error::broken));
         }
         if self.stream.is_some() {
             let message = "a row stream is open on this connection; end it first";
@@ -193,15 +201,21 @@ impl PostgresConnection {
 
     /// The connection is gone: if the server said why, that is the error.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
-        match answer.report.take_if(|report| report.is_fatal()) {
-            Some(report) => self.wire.unless_sent(error::from_report(*report)),
-            None => lost,
+        let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
+            return lost;
+        };
+        // The server closed an idle session, and the call crossed its last words. It reads messages
+        // in order: without BindComplete it has not begun to run anything.
+        let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
+        match report.ends_session() && !has_begun {
+            true => error::from_report(*report).never_sent(),
+            false => self.wire.unless_sent(error::from_report(*report)),
         }
     }
 
     /// Reads what has come, up to the end of the answer. `false` if more has to come.
     pub(super) fn digest(&mut self, answer: &mut Answer) -> Result<bool> {
-        while self.wire.pending() > 0 {
+        while self.wire.is_pending() {
             let Some(frame) = self.wire.frame()? else {
                 return Ok(false);
             };
@@ -212,21 +226,29 @@ impl PostgresConnection {
 
     /// Reads one message.
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
-        let body = self.wire.body(frame);
-        let next = match frame.tag {
-            b'D' => answer.row(body),
+        match frame.tag {
             b'Z' => {
-                self.status = startup::status(Reader(body));
+                self.status = startup::status(Reader(self.wire.body(frame)));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
                 }
+                if let Some(misread @ Misread::Encoding) = self.session.misread() {
+                    answer.distrust(misread);
+                }
                 self.wire.consume(frame);
-                return self.wire.ready();
+                self.wire.ready()?;
+                self.take_unasked();
+                return Ok(());
             }
             b'S' | b'N' | b'A' => {
                 self.take_any_time(frame);
                 return Ok(());
             }
+            tag => self.wire.answered(tag)?,
+        }
+        let body = self.wire.body(frame);
+        let next = match frame.tag {
+            b'D' => answer.row(body),
             b'C' => match Tag::read(body) {
                 Some(tag) => {
                     answer.command_complete(tag);
@@ -273,17 +295,47 @@ impl PostgresConnection {
         self.wire.consume(frame);
     }
 
-    /// Tells the server that no data will come for its COPY, whether or not anybody still waits
-    /// for the answer.
-    fn fail_copy(&mut self) -> Result<()> {
-        let is_query = self.wire.is_query();
-        let out = self.wire.outbox_in_batch();
-        frontend::copy_fail(out)?;
-        if !is_query {
-            // It took the one that was sent for a part of the data.
-            frontend::sync(out);
+    /// Reads what has come while nothing is unanswered: only messages that may come at any time.
+    /// Whatever else it is, it would be taken for the answer to the next call, so it breaks the
+    /// connection.
+    #[inline]
+    fn take_unasked(&mut self) {
+        while let Some(tag) = self.wire.next_tag() {
+            if !matches!(tag, b'S' | b'N' | b'A') {
+                return self.break_unasked();
+            }
+            match self.wire.frame() {
+                Ok(Some(frame)) => self.take_any_time(frame),
+                // The rest of it is yet to come.
+                Ok(None) | Err(_) => return,
+            }
         }
-        Ok(())
+    }
+
+    #[cold]
+    fn break_unasked(&mut self) {
+        let frame = self.wire.frame().ok().flatten();
+        let report = frame.filter(|frame| frame.tag == b'E');
+        let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
+        match report {
+            // The server's last words.
+            Some(report) => {
+                tracing::debug!(message = report.message, "the server closed a connection");
+                if report.is_fatal() {
+                    self.farewell = Some(error::from_report(report).never_sent());
+                }
+            }
+            None => {
+                tracing::warn!("the server sent what no call asked for: the connection is closed")
+            }
+        }
+        self.wire.set_broken();
+    }
+
+    /// Tells the server that no data will come for the COPY of a simple query. The server answers
+    /// that query once, whether it reads this or has failed before.
+    fn fail_copy(&mut self) -> Result<()> {
+        frontend::copy_fail(self.wire.outbox_in_batch())
     }
 
     /// Runs SQL by the simple protocol, as it is.
@@ -293,7 +345,7 @@ impl PostgresConnection {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.wire.note_sync();
+        self.wire.note_query();
         self.receive(&mut answer).await?;
         Ok(answer)
     }
@@ -412,24 +464,18 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
-    /// Looks at the socket: it is quiet while nobody asks the server anything.
-    fn probe(&mut self) {
+    /// Looks at the socket: it is quiet while nobody asks the server anything. Right after an answer
+    /// only at what the executor has reported, which costs no system call.
+    #[inline]
+    fn probe(&mut self, rested: Duration) {
+        if rested < LOOK_AFTER && !self.wire.is_readable() {
+            return;
+        }
         if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
             return;
         }
         self.wire.look();
-        while let Ok(Some(frame)) = self.wire.frame() {
-            match frame.tag {
-                b'S' | b'N' | b'A' => self.take_any_time(frame),
-                // The server's last words.
-                _ => {
-                    let report = Report::read(self.wire.body(frame)).unwrap_or_default();
-                    tracing::debug!(message = report.message, "an idle connection was closed");
-                    self.wire.set_broken();
-                    return;
-                }
-            }
-        }
+        self.take_unasked();
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {

@@ -20,6 +20,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("PGCONNECT_TIMEOUT", "connect_timeout"),
     ("PGCLIENTENCODING", "client_encoding"),
     ("PGOPTIONS", "options"),
+    ("PGREQUIREAUTH", "require_auth"),
     ("PGAPPNAME", "application_name"),
     ("PGSSLMODE", "sslmode"),
     ("PGSSLNEGOTIATION", "sslnegotiation"),

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::message::Report;
+use super::session::Misread;
 use crate::driver::DatabaseError;
 use crate::{Error, Kind};
 
@@ -49,11 +50,20 @@ pub(super) fn broken() -> Error {
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// The server reads SQL otherwise than it is read here.
-pub(super) fn misread() -> Error {
-    let message = "standard_conforming_strings is off, so that the server reads backslashes otherwise than \
-                   expected: this connection is not used. Switch it on for the role or the \
-                   database, or in the DSN: set.standard_conforming_strings=on";
+/// Texts mean something else to the server than to this client.
+pub(super) fn misread(misread: Misread) -> Error {
+    let message = match misread {
+        Misread::Backslashes => {
+            "standard_conforming_strings is off, so that the server reads backslashes in strings as \
+             escapes: this connection is not used. Switch it on for the role or the database, or \
+             in the DSN: set.standard_conforming_strings=on"
+        }
+        Misread::Encoding => {
+            "client_encoding is not UTF8, so that texts would be misread on their way to the server \
+             and back: this connection is not used. Leave client_encoding alone; the server \
+             converts from and to UTF8 whatever encoding the database has"
+        }
+    };
     Error::new(Kind::Config, message)
 }
 
@@ -71,7 +81,7 @@ pub(super) fn has_nul(what: &str) -> Error {
 
 /// COPY moves data by messages of its own, for which there is no call here.
 pub(super) fn no_copy() -> Error {
-    let message = "COPY from and to the client is not there yet; COPY a file of the server's, or \
+    let message = "COPY from STDIN and to STDOUT is not supported: COPY a file of the server, or \
                    use INSERT and SELECT";
     Error::new(Kind::Unsupported, message)
 }

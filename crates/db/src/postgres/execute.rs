@@ -27,6 +27,7 @@ use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
 use super::transaction::check_committed;
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
+use crate::sql::copies_through_client;
 use crate::{Error, Kind, Result};
 
 /// A batch is sent when it has so many bytes, while the rest is still being written.
@@ -230,7 +231,7 @@ impl PostgresConnection {
         begin: &mut Option<&str>,
         request: &Request<'_>,
     ) -> Result<Result<Way, Answer>> {
-        let way = self.way(request.sql, request.cache);
+        let way = self.way(request.sql, request.cache)?;
         if !need_types(request.params) {
             return Ok(Ok(way));
         }
@@ -249,25 +250,30 @@ impl PostgresConnection {
     }
 
     /// How a statement is to be run.
-    pub(super) fn way(&mut self, sql: &str, cache: bool) -> Way {
-        if !cache || !self.cache.is_on() {
-            return Way::New(String::new());
+    ///
+    /// # Errors
+    ///
+    /// It must not be: it would make the server ask for data in the middle of a batch.
+    pub(super) fn way(&mut self, sql: &str, cache: bool) -> Result<Way> {
+        let cache = cache && self.cache.is_on();
+        if cache && let Some(statement) = self.cache.get(sql) {
+            return Ok(Way::Known(statement));
         }
-        if let Some(statement) = self.cache.get(sql) {
-            return Way::Known(statement);
+        if copies_through_client(sql) {
+            return Err(error::no_copy());
         }
-        if !can_be_kept(sql) {
-            return Way::New(String::new());
+        if !cache || !can_be_kept(sql) {
+            return Ok(Way::New(String::new()));
         }
         let name = name_of(sql);
         if self.cache.has_name(&name) {
             // Of another text, against all odds.
-            return Way::New(String::new());
+            return Ok(Way::New(String::new()));
         }
         if let Some(oldest) = self.cache.make_room() {
             self.unwanted.push(oldest.name.clone());
         }
-        Way::New(name)
+        Ok(Way::New(name))
     }
 
     /// Should the future be dropped, nobody will know whether the server has it.
@@ -299,32 +305,46 @@ impl PostgresConnection {
             Way::New(name) => bind(out, &bind_head(name), None, request.params, ALL_TEXT)?,
         }
         execute(out, limit);
+        let asked = self.wire.ask();
+        asked.bind();
+        asked.execute();
         Ok(())
     }
 
     /// Puts into the outbox what goes before a Bind: statements to forget, a BEGIN, a Parse.
     fn queue_preparation(&mut self, begin: Option<&str>, sql: &str, way: &Way) -> Result<()> {
-        let out = self.wire.outbox();
         for name in &self.unwanted {
-            close_statement(out, name)?;
+            close_statement(self.wire.outbox(), name)?;
+            self.wire.ask().closes += 1;
         }
         if let Some(begin) = begin {
+            let out = self.wire.outbox();
             parse(out, "", begin)?;
             bind(out, &bind_head(""), None, &[], ALL_TEXT)?;
             execute(out, 0);
+            let asked = self.wire.ask();
+            asked.parses += 1;
+            asked.bind();
+            asked.execute();
         }
         match way {
             Way::New(name) => {
+                let out = self.wire.outbox();
                 parse(out, name, sql)?;
-                describe_statement(out, name)
+                describe_statement(out, name)?;
+                let asked = self.wire.ask();
+                asked.parses += 1;
+                asked.describe();
             }
             // It was prepared to learn its types. By now the unnamed statement may be another one:
             // of a look-up, or, through a pooler, of somebody else.
             Way::Known(statement) if statement.name.is_empty() => {
-                parse_unnamed(out, sql, &statement.params)
+                parse_unnamed(self.wire.outbox(), sql, &statement.params)?;
+                self.wire.ask().parses += 1;
             }
-            Way::Known(_) => Ok(()),
+            Way::Known(_) => {}
         }
+        Ok(())
     }
 
     /// Keeps a statement that has just been prepared, if it is to be kept and was.
@@ -395,8 +415,9 @@ impl PostgresConnection {
         self.check_reading()?;
         self.begin_call(Flight::Brief)?;
         let done = match self.way(sql, true) {
-            Way::Known(statement) => Ok(Ok(statement)),
-            way => self.prepare_with(None, sql, way).await,
+            Ok(Way::Known(statement)) => Ok(Ok(statement)),
+            Ok(way) => self.prepare_with(None, sql, way).await,
+            Err(refused) => Err(refused),
         };
         match self.finish_call(done)? {
             Ok(statement) => {
@@ -482,10 +503,14 @@ impl PostgresConnection {
                 }
                 // What went before it has been sent: the server undoes it by an error of its own.
                 undo_batch(self.wire.outbox())?;
+                self.wire.ask().parses += 1;
                 refused = Some(wrong);
                 break;
             }
             execute(self.wire.outbox(), 0);
+            let asked = self.wire.ask();
+            asked.bind();
+            asked.execute();
             if self.wire.unsent() >= CHUNK {
                 was_flushed = true;
                 self.send_part(&mut answer).await?;

@@ -61,6 +61,12 @@ impl Inbox {
         Ok((rest.len() >= len).then_some(Frame { tag, len }))
     }
 
+    /// The tag of the next message, as soon as its first byte is there.
+    #[inline]
+    pub(super) fn next_tag(&self) -> Option<u8> {
+        self.bytes[self.start..self.end].first().copied()
+    }
+
     /// The body of a message that is there.
     #[inline]
     pub(super) fn body(&self, frame: Frame) -> &[u8] {

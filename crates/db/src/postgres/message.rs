@@ -106,6 +106,13 @@ impl Report {
         matches!(&*self.severity, "FATAL" | "PANIC")
     }
 
+    /// The server itself, and no pooler before it, has ended the session from outside: by an
+    /// administrator's command or because it was idle. A pooler names no routine, and may say the
+    /// same while the server runs the statement.
+    pub(super) fn ends_session(&self) -> bool {
+        matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
+    }
+
     /// A prepared statement is not there any more, or its plan cannot be used any more.
     pub(super) fn is_stale_statement(&self) -> bool {
         match &*self.state {

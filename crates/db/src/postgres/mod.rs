@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `config`, `env`, `passfile` | the DSN, the options, and libpq's environment and password file |
 //! | `hosts`, `socket`, `plain`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
-//! | `connect`, `startup`, `scram`, `base64` | the template; the login |
+//! | `connect`, `startup`, `scram`, `base64`, `require_auth` | the template; the login, and which kinds of it are allowed |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `wire`, `inbox` | bytes there and back, and where a message ends |
 //! | `frontend`, `message`, `answer` | what we say; what the server says; what a call gathers of it |
@@ -44,6 +44,7 @@ mod param;
 mod passfile;
 #[cfg(unix)]
 mod plain;
+mod require_auth;
 mod reset;
 mod scram;
 mod session;
@@ -56,6 +57,7 @@ mod text;
 mod tls;
 mod transaction;
 mod types;
+mod unanswered;
 mod wire;
 
 use std::sync::Arc;

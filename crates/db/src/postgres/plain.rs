@@ -89,6 +89,20 @@ impl Plain {
         self.socket.get_ref()
     }
 
+    /// Whether the executor has reported something since the last read. If there is nothing after
+    /// all, that report is taken back.
+    #[inline]
+    pub(super) fn is_readable(&self) -> bool {
+        let peek = |raw: &Raw| {
+            let mut byte = [std::mem::MaybeUninit::uninit(); 1];
+            socket2::SockRef::from(raw).peek(&mut byte)
+        };
+        match self.socket.try_io(Interest::READABLE, peek) {
+            Err(wrong) => wrong.kind() != io::ErrorKind::WouldBlock,
+            Ok(_) => true,
+        }
+    }
+
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let room = match &self.room {
             Some(room) => room,

@@ -1,4 +1,15 @@
 //! The session, brought back to what it was after connecting.
+//!
+//! | what a session holds | how it goes |
+//! |---|---|
+//! | settings, roles, cursors, LISTEN, advisory locks, temporary objects, `currval` | every reset |
+//! | prepared statements of the application's own | DEALLOCATE ALL, where there may be some |
+//! | connections of `dblink`, the origin of replication, the seed of `random()` | a full reset; where a text shows them, the layer replaces the connection |
+//! | loaded libraries, temporary replication slots, a backup, data of procedural languages | only with the connection |
+
+use std::borrow::Cow;
+
+use tokio_rustls::rustls::crypto::ring;
 
 use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
@@ -10,21 +21,78 @@ const KEEPING_STATEMENTS: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; 
                                   UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); \
                                   DISCARD TEMP; DISCARD SEQUENCES";
 
+/// The rest of `DISCARD ALL`, which itself could not share its round trip with anything else.
+const STATEMENTS: &str = "; DEALLOCATE ALL; DISCARD PLANS";
+
+/// What `DISCARD ALL` leaves and can be undone. Whoever may not call a function cannot have called it either, unless a
+/// function of somebody else's rights did: then this fails, and the connection is replaced.
+const LEFT_OVER: &str = "; DO LANGUAGE plpgsql $cenote$ DECLARE it pg_catalog.text; BEGIN \
+     IF NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.has_function_privilege(\
+       'pg_catalog.pg_replication_origin_session_is_setup()', 'EXECUTE') THEN \
+       IF pg_catalog.pg_replication_origin_session_is_setup() THEN \
+         PERFORM pg_catalog.pg_replication_origin_session_reset(); \
+       END IF; \
+     END IF; \
+     FOR it IN SELECT n.nspname FROM pg_catalog.pg_extension e \
+       JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'dblink' LOOP \
+       EXECUTE pg_catalog.format('SELECT %1$I.dblink_disconnect(name) \
+         FROM pg_catalog.unnest(%1$I.dblink_get_connections()) name', it); \
+       BEGIN \
+         EXECUTE pg_catalog.format('SELECT %I.dblink_disconnect()', it); \
+       EXCEPTION WHEN connection_does_not_exist THEN NULL; \
+       END; \
+     END LOOP; END $cenote$";
+
 impl PostgresConnection {
     /// In one round trip. What the DSN set is part of what the server goes back to.
     pub(super) async fn reset_session(&mut self) -> Result<Reset> {
-        self.begin_call(Flight::Brief)?;
-        let sql = match self.session.has_foreign_statements() {
-            true => "DISCARD ALL",
-            false => KEEPING_STATEMENTS,
+        let Some(sql) = self.reset_sql() else {
+            return Ok(replaced("the system gives no random numbers"));
         };
-        let done = self.simple(sql, Answer::new(false)).await;
+        self.begin_call(Flight::Brief)?;
+        let done = self.simple(&sql, Answer::new(false)).await;
         let mut answer = self.finish_call(done)?;
         if let Some(error) = answer.error() {
-            tracing::debug!(%error, "a session could not be reset and is replaced");
-            return Ok(Reset::Replace);
+            return Ok(replaced(error.message()));
         }
         self.session.note_reset();
-        Ok(Reset::Done)
+        // The server's own default may have changed since this session began.
+        Ok(match self.session.misread() {
+            Some(_) => replaced("its defaults have changed"),
+            None => Reset::Done,
+        })
     }
+
+    /// `None` if the system gives no random numbers.
+    fn reset_sql(&self) -> Option<Cow<'static, str>> {
+        if self.full_reset {
+            let seed = random_seed()?;
+            let seed = format!("; SELECT pg_catalog.setseed({seed:?})");
+            return Some(
+                [KEEPING_STATEMENTS, STATEMENTS, LEFT_OVER, &seed]
+                    .concat()
+                    .into(),
+            );
+        }
+        Some(match self.session.has_foreign_statements() {
+            true => [KEEPING_STATEMENTS, STATEMENTS].concat().into(),
+            false => KEEPING_STATEMENTS.into(),
+        })
+    }
+}
+
+/// A seed that nobody can know, as a new session has one: there is no way to have the server choose it again.
+fn random_seed() -> Option<f64> {
+    let mut random = [0; 8];
+    let filled = ring::default_provider().secure_random.fill(&mut random);
+    filled.ok()?;
+    let [a, b, c, d, rest @ ..] = random;
+    let [high, low] = [[a, b, c, d], rest].map(|half| f64::from(u32::from_le_bytes(half)));
+    let all = f64::from(u32::MAX) + 1.0;
+    Some((high + low / all) / all)
+}
+
+fn replaced(why: &str) -> Reset {
+    tracing::debug!(why, "a session could not be reset and is replaced");
+    Reset::Replace
 }

@@ -14,12 +14,37 @@ pub(super) struct Session {
     touched: bool,
     /// The application has prepared or forgotten statements of its own.
     statements_touched: bool,
-    /// A backslash means something in every string, so that the server does not read in a text what is read in it here.
-    misreads: bool,
+    /// Why texts mean something else to the server than to this client, if they do.
+    misread: Option<Misread>,
 }
 
-/// The setting that says what a backslash means.
-const PLAIN_STRINGS: &[u8] = b"standard_conforming_strings";
+/// A setting under which texts mean something else to the server than to this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misread {
+    /// `standard_conforming_strings` is off: a backslash is an escape in every string.
+    Backslashes,
+    /// `client_encoding` is not UTF8. SQL_ASCII is refused too: it turns conversion off, so that a
+    /// server with any other encoding sends and stores bytes that are not UTF-8.
+    Encoding,
+}
+
+impl Misread {
+    /// The one rule: which values of which settings are refused.
+    fn of(name: &[u8], value: &[u8]) -> Option<Self> {
+        match name {
+            b"standard_conforming_strings" if value != b"on" => Some(Misread::Backslashes),
+            b"client_encoding" if !is_utf8(value) => Some(Misread::Encoding),
+            _ => None,
+        }
+    }
+}
+
+/// PostgreSQL reports `UTF8`. Servers that only speak its protocol also report the other names that it accepts.
+fn is_utf8(encoding: &[u8]) -> bool {
+    [&b"utf8"[..], b"utf-8", b"unicode"]
+        .into_iter()
+        .any(|name| encoding.eq_ignore_ascii_case(name))
+}
 
 #[derive(Debug)]
 struct Parameter {
@@ -44,15 +69,21 @@ impl Session {
             current: value.clone(),
             before: value,
         };
-        let is_off =
-            |(name, value): &(String, String)| is_misread(name.as_bytes(), value.as_bytes());
-        Session {
-            misreads: parameters.iter().any(is_off),
+        let mut session = Session {
             parameters: parameters.into_iter().map(parameter).collect(),
             reported: false,
             touched: false,
             statements_touched: false,
-        }
+            misread: None,
+        };
+        session.find_misread();
+        session
+    }
+
+    fn find_misread(&mut self) {
+        let mut parameters = self.parameters.iter();
+        self.misread =
+            parameters.find_map(|it| Misread::of(it.name.as_bytes(), it.current.as_bytes()));
     }
 
     /// A call begins.
@@ -70,9 +101,6 @@ impl Session {
     /// A setting has another value now.
     pub(super) fn note_parameter(&mut self, name: &[u8], value: &[u8]) {
         self.reported = true;
-        if name == PLAIN_STRINGS {
-            self.misreads = is_misread(name, value);
-        }
         let value = String::from_utf8_lossy(value).into_owned();
         let known = |parameter: &&mut Parameter| parameter.name.as_bytes() == name;
         match self.parameters.iter_mut().find(known) {
@@ -83,6 +111,7 @@ impl Session {
                 current: value,
             }),
         }
+        self.find_misread();
     }
 
     /// A command is complete. What SET did is told by its text: the tag does not say whether
@@ -90,8 +119,8 @@ impl Session {
     #[inline]
     pub(super) fn note_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0.first() {
-            // LISTEN, LOAD, UNLISTEN, PREPARE, DEALLOCATE, DISCARD.
-            Some(b'L' | b'U' | b'P' | b'D') => self.note_rare_tag(tag),
+            // LISTEN, LOAD, UNLISTEN, PREPARE, DEALLOCATE, DISCARD, DO, CALL.
+            Some(b'L' | b'U' | b'P' | b'D' | b'C') => self.note_rare_tag(tag),
             _ => Told::Nothing,
         }
     }
@@ -99,6 +128,8 @@ impl Session {
     fn note_rare_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0 {
             b"LISTEN" | b"UNLISTEN" | b"LOAD" => self.touched = true,
+            // What stands in a block or a procedure has no tag of its own.
+            b"DO" | b"CALL" => self.statements_touched = true,
             b"PREPARE" | b"DEALLOCATE" => {
                 self.touched = true;
                 self.statements_touched = true;
@@ -126,10 +157,10 @@ impl Session {
         parameters.any(|parameter| parameter.current != parameter.before)
     }
 
-    /// The server reads SQL otherwise than it is read here.
+    /// Why texts mean something else to the server than to this client, if they do.
     #[inline]
-    pub(super) fn misreads(&self) -> bool {
-        self.misreads
+    pub(super) fn misread(&self) -> Option<Misread> {
+        self.misread
     }
 
     /// The application has prepared or forgotten statements of its own.
@@ -142,10 +173,6 @@ impl Session {
         self.begin_call(Status::Idle);
         self.statements_touched = false;
     }
-}
-
-fn is_misread(name: &[u8], value: &[u8]) -> bool {
-    name == PLAIN_STRINGS && value != b"on"
 }
 
 #[cfg(test)]
@@ -181,6 +208,28 @@ mod tests {
     }
 
     #[test]
+    fn both_settings_have_to_be_right_and_in_any_order() {
+        let mut session = session();
+        for (name, value, misread) in [
+            ("client_encoding", "UTF8", None),
+            ("client_encoding", "SQL_ASCII", Some(Misread::Encoding)),
+            ("standard_conforming_strings", "on", Some(Misread::Encoding)),
+            ("client_encoding", "unicode", None),
+            (
+                "standard_conforming_strings",
+                "off",
+                Some(Misread::Backslashes),
+            ),
+            ("client_encoding", "GBK", Some(Misread::Encoding)),
+            ("client_encoding", "utf-8", Some(Misread::Backslashes)),
+            ("standard_conforming_strings", "on", None),
+        ] {
+            session.note_parameter(name.as_bytes(), value.as_bytes());
+            assert_eq!(session.misread(), misread, "{name}={value}");
+        }
+    }
+
+    #[test]
     fn tags_tell_of_what_stays_with_the_session() {
         for (tag, changed, foreign) in [
             ("LISTEN", true, false),
@@ -188,6 +237,9 @@ mod tests {
             ("PREPARE", true, true),
             ("DEALLOCATE", true, true),
             ("DEALLOCATE ALL", true, true),
+            ("DO", false, true),
+            ("CALL", false, true),
+            ("COMMIT", false, false),
             ("DELETE 3", false, false),
             ("SET", false, false),
             ("PREPARE TRANSACTION", false, false),

@@ -54,6 +54,7 @@ impl PostgresConnection {
         if self.wire.is_unsynced() {
             // Half a batch has been sent. Its Sync alone would commit that.
             undo_batch(self.wire.outbox())?;
+            self.wire.ask().parses += 1;
             self.wire.sync();
         }
         let mut waste = Answer::waste();

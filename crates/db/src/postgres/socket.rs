@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::net::{TcpSocket, TcpStream};
@@ -205,6 +205,22 @@ impl Socket {
                     Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
                 }
             }
+        }
+    }
+
+    /// Whether the executor has reported something since the last read. No system call, unless it
+    /// has.
+    #[inline]
+    pub(super) fn is_readable(&self) -> bool {
+        let reported = || Ok(());
+        let readable = Interest::READABLE;
+        match &self.stream {
+            Stream::Tcp(tcp) => tcp.try_io(readable, reported).is_ok(),
+            #[cfg(unix)]
+            Stream::Unix(unix) => unix.try_io(readable, reported).is_ok(),
+            Stream::Tls(tls) => tls.get_ref().0.try_io(readable, reported).is_ok(),
+            #[cfg(unix)]
+            Stream::Plain(plain) => plain.is_readable(),
         }
     }
 

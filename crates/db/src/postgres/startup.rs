@@ -12,6 +12,7 @@ use super::config::{ChannelBinding, Config, Login};
 use super::error;
 use super::inbox::Frame;
 use super::message::{self, Reader, Report, lossy};
+use super::require_auth::{Method, RequireAuth};
 use super::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
 use super::socket::Socket;
 use super::wire::Wire;
@@ -175,7 +176,7 @@ impl Started {
     /// What the server says.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Option<String>> {
         self.send(|out| frontend::query(sql, out).map_err(|_| error::has_nul("the SQL")))?;
-        self.wire.note_sync();
+        self.wire.note_query();
         let mut value = None;
         loop {
             let frame = self.next().await?;
@@ -194,6 +195,7 @@ impl Started {
                 }
                 _ => {}
             }
+            self.wire.answered(frame.tag)?;
             self.wire.consume(frame);
         }
     }
@@ -225,6 +227,7 @@ const SASL_FINAL: i32 = 12;
 /// Proves who we are, in the way that the server asks for.
 async fn authenticate(started: &mut Started, login: &Login, config: &Config) -> Result<()> {
     let (method, rest) = next_step(started).await?;
+    check_allowed(method, config.require_auth)?;
     let bound = config.channel_binding == ChannelBinding::Require;
     if bound && method != SASL {
         let message = "channel_binding=require, and the server asks for no SCRAM";
@@ -252,6 +255,31 @@ async fn authenticate(started: &mut Started, login: &Login, config: &Config) -> 
         (OK, _) => Ok(()),
         _ => Err(started.wire.garbage("the login has one step too many")),
     }
+}
+
+/// Refuses a kind of login that `require_auth` does not allow, before anything of the password is sent.
+fn check_allowed(asked: i32, allowed: RequireAuth) -> Result<()> {
+    let method = match asked {
+        OK => Method::None,
+        CLEAR_TEXT => Method::Password,
+        MD5 => Method::Md5,
+        SASL => Method::ScramSha256,
+        // Those that are not known here are refused anyway.
+        _ => return Ok(()),
+    };
+    if allowed.allows(method) {
+        return Ok(());
+    }
+    let asks = match method {
+        Method::None => "asks for no login",
+        Method::Password => "asks for the password in the clear",
+        _ => "asks for another kind of login",
+    };
+    let message = format!(
+        "the server {asks} ({}), which require_auth does not allow; nothing was sent",
+        method.name()
+    );
+    Err(Error::new(Kind::Connect, message))
 }
 
 /// What the server asks for next, and what it says about it.

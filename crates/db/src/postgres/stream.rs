@@ -13,6 +13,7 @@ use super::connection::{Flight, PostgresConnection};
 use super::execute::Way;
 use super::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Dialect, Request, Status};
+use crate::sql::scan;
 use crate::{Error, Kind, Result};
 
 /// A batch has at most so many rows, and is given when it has so many bytes.
@@ -32,8 +33,8 @@ pub(super) struct Stream {
     status: Status,
     /// Its rows come in portions, of a portal.
     in_portions: bool,
-    /// It can be cancelled: there is nothing that this would undo.
-    reads_only: bool,
+    /// It can be cancelled: there is nothing that this would undo. A function that is not known may write.
+    is_pure: bool,
     /// Of the portion that comes now.
     portion: Portion,
 }
@@ -52,7 +53,7 @@ impl Stream {
 
     /// What is left of it can be cancelled: that undoes nothing.
     pub(super) fn may_cancel(&self) -> bool {
-        self.reads_only && !self.in_portions
+        self.is_pure && !self.in_portions
     }
 }
 
@@ -126,7 +127,7 @@ impl PostgresConnection {
             Way::New(_) => Answer::new(true),
         };
         self.note_preparing(&way);
-        while answer.bound == 0 && self.wire.pending() > 0 {
+        while answer.bound == 0 && self.wire.is_pending() {
             match self.wire.frame()? {
                 Some(frame) => self.take(frame, &mut answer)?,
                 None => self.fill(&mut answer).await?,
@@ -138,12 +139,12 @@ impl PostgresConnection {
             answer.explain(request.params.len(), way.name());
             return Ok((Err(answer), way));
         }
-        let class = crate::sql::scan(&Dialect::POSTGRES, request.sql);
+        let class = scan(&Dialect::POSTGRES, request.sql);
         self.stream = Some(Stream {
             answer,
             status,
             in_portions,
-            reads_only: class.is_ok_and(|scanned| scanned.class.reads_only),
+            is_pure: class.is_ok_and(|scanned| scanned.class.pure_read),
             portion: Portion {
                 limit,
                 rows: 0,
@@ -191,7 +192,7 @@ impl PostgresConnection {
         stream: &mut Stream,
     ) -> Poll<Result<Option<Batch>>> {
         loop {
-            if self.wire.pending() == 0 {
+            if !self.wire.is_pending() {
                 let (rows, _) = stream.answer.waiting();
                 if let Some(error) = stream.answer.error() {
                     return Poll::Ready(Err(error));
@@ -204,6 +205,7 @@ impl PostgresConnection {
                 }
                 stream.next_portion();
                 execute(self.wire.outbox(), stream.portion.limit);
+                self.wire.ask().execute();
                 self.wire.sync();
             }
             match self.digest_some(stream) {
@@ -221,7 +223,7 @@ impl PostgresConnection {
 
     /// Reads rows until there is a batch of them, or the answer ends.
     fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
-        while self.wire.pending() > 0 {
+        while self.wire.is_pending() {
             let (rows, bytes) = stream.answer.waiting();
             if rows >= BATCH_ROWS || bytes >= BATCH_BYTES {
                 return Ok(Digested::Batch);
@@ -268,6 +270,7 @@ impl PostgresConnection {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
             frontend::close_portal(self.wire.outbox());
+            self.wire.ask().closes += 1;
             self.wire.sync();
             self.receive(&mut Answer::new(false)).await?;
         }

@@ -5,8 +5,8 @@
 //! a future that is dropped while it sends leaves the rest for whoever sends next. What comes is
 //! read where it lies, in `inbox`.
 //!
-//! [`Wire::pending`] counts what the server has yet to answer with ReadyForQuery. While it is not
-//! zero, whatever comes belongs to the calls that it was counted for.
+//! [`Unanswered`] counts what the server has yet to answer. Whatever comes while something is unanswered
+//! belongs to the one call that it was counted for; what nothing asked for breaks the connection.
 
 use std::fmt;
 use std::io;
@@ -20,6 +20,7 @@ use zeroize::Zeroize;
 use super::inbox::{Frame, Inbox, NoMessage};
 use super::looks::Looks;
 use super::socket::{Peek, Socket};
+use super::unanswered::Unanswered;
 use super::{error, frontend};
 use crate::{Error, Kind, Result};
 
@@ -35,12 +36,10 @@ pub(super) struct Wire {
     sent_of_outbox: usize,
     /// There is a password in the outbox, or was since it was last wiped.
     is_secret: bool,
-    /// How many ReadyForQuery are yet to come for what has been put into the outbox.
-    pending: u32,
+    /// What the server has yet to answer of what has been put into the outbox.
+    unanswered: Unanswered,
     /// There are messages after the last Sync.
     unsynced: bool,
-    /// What was put into the outbox last is a simple query, which needs no Sync.
-    is_query: bool,
     broken: bool,
     /// Something was sent since the last call began.
     sent: bool,
@@ -54,6 +53,14 @@ pub(super) struct Wire {
     round_trips: u64,
 }
 
+/// A place in the outbox to go back to.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    len: usize,
+    unsynced: bool,
+    unanswered: Unanswered,
+}
+
 impl Wire {
     pub(super) fn new(socket: Socket) -> Self {
         Wire {
@@ -62,9 +69,8 @@ impl Wire {
             outbox: Vec::new(),
             sent_of_outbox: 0,
             is_secret: false,
-            pending: 0,
+            unanswered: Unanswered::default(),
             unsynced: false,
-            is_query: false,
             broken: false,
             sent: false,
             unflushed: false,
@@ -104,15 +110,25 @@ impl Wire {
         }
     }
 
-    /// Where the outbox ends now, and whether it is in need of a Sync.
-    pub(super) fn mark(&self) -> (usize, bool) {
-        (self.outbox.len(), self.unsynced)
+    /// Counts messages that were put into the outbox by the answers that they ask for.
+    pub(super) fn ask(&mut self) -> &mut Unanswered {
+        &mut self.unanswered
+    }
+
+    /// Where the outbox ends now, and what is unanswered.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            len: self.outbox.len(),
+            unsynced: self.unsynced,
+            unanswered: self.unanswered,
+        }
     }
 
     /// Takes back what was put into the outbox since then. Nothing was sent in between.
-    pub(super) fn undo(&mut self, (len, unsynced): (usize, bool)) {
-        self.outbox.truncate(len);
-        self.unsynced = unsynced;
+    pub(super) fn undo(&mut self, mark: Mark) {
+        self.outbox.truncate(mark.len);
+        self.unsynced = mark.unsynced;
+        self.unanswered = mark.unanswered;
     }
 
     /// How much is waiting to be sent.
@@ -129,20 +145,23 @@ impl Wire {
     pub(super) fn sync(&mut self) {
         frontend::sync(&mut self.outbox);
         self.note_sync();
-        self.is_query = false;
     }
 
-    /// A message was put into the outbox that the server answers with ReadyForQuery: a query.
+    /// What was put into the outbox ends a batch, as a Sync does.
     pub(super) fn note_sync(&mut self) {
-        self.pending += 1;
-        self.unsynced = false;
-        self.is_query = true;
-        self.round_trips += 1;
+        self.unanswered.sync();
+        self.note_end();
     }
 
-    /// What is answered now is a simple query.
-    pub(super) fn is_query(&self) -> bool {
-        self.is_query
+    /// A simple query was put into the outbox, which needs no Sync.
+    pub(super) fn note_query(&mut self) {
+        self.unanswered.query();
+        self.note_end();
+    }
+
+    fn note_end(&mut self) {
+        self.unsynced = false;
+        self.round_trips += 1;
     }
 
     /// A batch of messages was left without its Sync.
@@ -150,28 +169,59 @@ impl Wire {
         self.unsynced
     }
 
-    /// How many ReadyForQuery are yet to come.
-    pub(super) fn pending(&self) -> u32 {
-        self.pending
+    /// What is unanswered is a simple query.
+    pub(super) fn is_query(&self) -> bool {
+        self.unanswered.is_query()
+    }
+
+    /// A ReadyForQuery is yet to come.
+    pub(super) fn is_pending(&self) -> bool {
+        self.unanswered.is_pending()
     }
 
     /// Nothing is on its way in either direction, and nothing has to be.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.pending == 0 && !self.unsynced
+        !self.is_pending() && !self.unsynced
     }
 
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips
     }
 
-    /// A ReadyForQuery was read.
+    /// Counts off a message that is neither a ReadyForQuery nor one of those that may come at any
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// Nothing asked for it. The connection is broken then.
+    #[inline]
+    pub(super) fn answered(&mut self, tag: u8) -> Result<()> {
+        if self.unanswered.take(tag) {
+            return Ok(());
+        }
+        Err(self.out_of_step(tag))
+    }
+
+    #[cold]
+    fn out_of_step(&mut self, tag: u8) -> Error {
+        let copies = matches!(tag, b'G' | b'H' | b'W');
+        if copies && !self.unanswered.is_query() {
+            // How often the server would answer the Sync behind it depends on how far it has come.
+            self.broken = true;
+            return error::no_copy();
+        }
+        self.garbage("it answered what it was not asked")
+    }
+
+    /// Counts off a ReadyForQuery.
+    ///
+    /// # Errors
+    ///
+    /// It does not end the answer. The connection is broken then.
     pub(super) fn ready(&mut self) -> Result<()> {
-        match self.pending.checked_sub(1) {
-            Some(pending) => {
-                self.pending = pending;
-                Ok(())
-            }
-            None => Err(self.garbage("it was ready without having been asked")),
+        match self.unanswered.take_ready() {
+            true => Ok(()),
+            false => Err(self.garbage("it was ready without having answered")),
         }
     }
 
@@ -195,6 +245,12 @@ impl Wire {
             Ok(frame) => Ok(frame),
             Err(NoMessage) => Err(self.garbage("a message has a length that cannot be")),
         }
+    }
+
+    /// The tag of the next message, as soon as its first byte is there.
+    #[inline]
+    pub(super) fn next_tag(&self) -> Option<u8> {
+        self.inbox.next_tag()
     }
 
     /// The body of a message that is there.
@@ -323,6 +379,12 @@ impl Wire {
         }
     }
 
+    /// Whether the executor has reported that something came, or that the other side has gone.
+    #[inline]
+    pub(super) fn is_readable(&self) -> bool {
+        self.socket.is_readable()
+    }
+
     /// Looks, without waiting, at whether something has come, and takes it in.
     pub(super) fn look(&mut self) {
         if self.broken {
@@ -385,7 +447,7 @@ impl fmt::Debug for Wire {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What is in the buffers is the application's own.
         out.debug_struct("Wire")
-            .field("pending", &self.pending)
+            .field("unanswered", &self.unanswered)
             .field("unsent", &self.unsent())
             .field("broken", &self.broken)
             .finish_non_exhaustive()

@@ -24,6 +24,8 @@ pub struct Class {
     /// - CREATE, ALTER or DROP of tables, indexes, views, triggers, sequences, types,
     ///   domains, functions and procedures, if nothing in it is called `temp` or `temporary`,
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
+    /// - what the dialect says so of: its [`plain_statements`](Dialect::plain_statements) and
+    ///   [`plain_objects`](Dialect::plain_objects),
     ///
     /// as long as nothing in it is known to change a session: the dialect's
     /// [`session_functions`](Dialect::session_functions), and all that are not
@@ -35,6 +37,9 @@ pub struct Class {
     /// It is a single statement that makes no sense unless the session is kept: SET, LISTEN,
     /// a temporary table, ATTACH, USE, a session lock …
     pub only_session: bool,
+    /// What it may do to the session no reset undoes, so that the connection has to be replaced: LOAD, a seed for `random()`, the functions
+    /// that the dialect calls [irreversible](super::SessionEffect::Irreversible).
+    pub survives_reset: bool,
     /// It is a single statement of transaction control.
     pub transaction: Option<TransactionVerb>,
     /// Among its statements there is transaction control.
@@ -42,6 +47,24 @@ pub struct Class {
     /// A hint: it is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these that neither
     /// writes nor locks rows, as far as the text tells. Functions may well write.
     pub reads_only: bool,
+    /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to change nothing: it can be
+    /// cancelled, or run twice, without a trace. What hides behind views, policies, operators, casts and `row.function` is
+    /// trusted, and so is a function of the application's own that has the name of a known one.
+    pub pure_read: bool,
+}
+
+impl Class {
+    /// The class of a request that runs no SQL.
+    pub(crate) const NO_SQL: Class = Class {
+        statements: Statements::Empty,
+        touches_session: false,
+        survives_reset: false,
+        only_session: false,
+        transaction: None,
+        contains_transaction_control: false,
+        reads_only: true,
+        pure_read: true,
+    };
 }
 
 /// How many statements a text has. Comments and semicolons alone are none.
@@ -51,7 +74,8 @@ pub enum Statements {
     Empty,
     /// One.
     One,
-    /// Several. A MySQL or PostgreSQL routine whose body has semicolons counts as several.
+    /// Several. A MySQL routine whose body has semicolons counts as several; a compound statement of MariaDB
+    /// outside of a routine (`BEGIN NOT ATOMIC … END`, `IF … END IF`, loops) counts as one.
     Several,
 }
 
@@ -79,6 +103,7 @@ pub(super) struct Classifier<'a> {
     /// Of the last statement.
     verdict: Option<Verdict>,
     contains_transaction_control: bool,
+    survives_reset: bool,
 }
 
 impl<'a> Classifier<'a> {
@@ -89,6 +114,7 @@ impl<'a> Classifier<'a> {
             statements: Statements::Empty,
             verdict: None,
             contains_transaction_control: false,
+            survives_reset: false,
         }
     }
 
@@ -115,11 +141,13 @@ impl<'a> Classifier<'a> {
                 || executable_comment
                 || alone.is_some_and(|verdict| verdict.touches_session),
             only_session: alone.is_some_and(|verdict| verdict.only_session),
+            survives_reset: self.survives_reset,
             transaction: alone
                 .filter(|_| !executable_comment)
                 .and_then(|verdict| verdict.transaction),
             contains_transaction_control: self.contains_transaction_control,
             reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
+            pure_read: !executable_comment && alone.is_some_and(|verdict| verdict.pure_read),
         }
     }
 
@@ -128,7 +156,8 @@ impl<'a> Classifier<'a> {
             return;
         }
         let verdict = self.current.verdict();
-        self.contains_transaction_control |= verdict.transaction.is_some();
+        self.contains_transaction_control |= verdict.controls;
+        self.survives_reset |= verdict.survives_reset;
         self.verdict = Some(verdict);
         self.statements = match self.statements {
             Statements::Empty => Statements::One,

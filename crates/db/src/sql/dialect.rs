@@ -1,6 +1,7 @@
 //! What differs between databases in how SQL is written: one table.
 
 use super::session::{self, SessionFunction};
+use super::{harmless, harmless_postgres};
 
 /// How SQL is written in one kind of database.
 ///
@@ -61,6 +62,10 @@ pub struct Dialect {
     /// The statements in the body of a trigger end in semicolons; the trigger ends
     /// with `; END`.
     pub trigger_bodies: bool,
+    /// `BEGIN NOT ATOMIC … END`, `IF … END IF` and loops are statements, with semicolons inside of them.
+    pub compound_statements: bool,
+    /// The statements in the body of a routine end in semicolons, between BEGIN ATOMIC and `; END`.
+    pub atomic_bodies: bool,
     /// A new statement can begin without a semicolon before it.
     pub unseparated_statements: bool,
 
@@ -69,14 +74,23 @@ pub struct Dialect {
     /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and
     /// `RESET` is about nothing but the session.
     pub transaction_settings: bool,
+    /// First words of statements that leave the session alone, besides those that are the same everywhere.
+    pub plain_statements: &'static [&'static str],
+    /// What CREATE, ALTER and DROP can be about without changing the session, likewise.
+    pub plain_objects: &'static [&'static str],
     /// `@x` is a variable of the session.
     pub user_variables: bool,
     /// `#x` is a temporary table.
     pub hash_tables: bool,
     /// Functions with which a plain SELECT can change the session, in any order.
     pub session_functions: &'static [&'static [SessionFunction]],
-    /// A function that is none of the database's own harmless ones may change the session: they are
-    /// known by name. Where it is off, only the [`session_functions`](Dialect::session_functions) may.
+    /// Functions of the database's own that change nothing, and words that a parenthesis can stand behind without being a call: lists
+    /// in lower case and in order.
+    pub known_functions: &'static [&'static [&'static str]],
+    /// Those of them that are another function if there is a space before the parenthesis.
+    pub touching_functions: &'static [&'static str],
+    /// A function that is none of the [known](Dialect::known_functions) may change the session.
+    /// Where it is off, only the [`session_functions`](Dialect::session_functions) may.
     pub only_known_functions: bool,
 }
 
@@ -156,12 +170,19 @@ impl Dialect {
         nested_comments: true,
         executable_comments: false,
         labels: false,
+        atomic_bodies: true,
         unseparated_statements: false,
         end_commits: true,
         transaction_settings: true,
+        plain_statements: session::POSTGRES_PLAIN,
+        plain_objects: session::POSTGRES_OBJECTS,
         user_variables: false,
         hash_tables: false,
         session_functions: &[session::POSTGRES],
+        known_functions: &[
+            harmless_postgres::POSTGRES_FUNCTIONS,
+            harmless_postgres::POSTGRES_WORDS,
+        ],
         ..Dialect::ODBC
     };
 
@@ -175,9 +196,12 @@ impl Dialect {
         dashes_need_space: true,
         carriage_return_ends_comment: false,
         hash_comments: true,
+        compound_statements: true,
         unseparated_statements: false,
         hash_tables: false,
         session_functions: &[session::MYSQL],
+        known_functions: &[harmless::FUNCTIONS, harmless::WORDS],
+        touching_functions: harmless::TOUCHING,
         only_known_functions: true,
         ..Dialect::ODBC
     };
@@ -207,12 +231,18 @@ impl Dialect {
         byte_order_marks: false,
         labels: true,
         trigger_bodies: false,
+        compound_statements: false,
+        atomic_bodies: false,
         unseparated_statements: true,
         end_commits: false,
         transaction_settings: false,
+        plain_statements: &[],
+        plain_objects: &[],
         user_variables: true,
         hash_tables: true,
         session_functions: &[session::SQLITE, session::POSTGRES, session::MYSQL],
+        known_functions: &[harmless_postgres::COMMON_FUNCTIONS, harmless::WORDS],
+        touching_functions: &[],
         only_known_functions: false,
     };
 }

@@ -8,9 +8,8 @@
 //! MariaDB lets an application have functions of its own called `json_table` and `lateral`, and `point` and its like with other
 //! numbers of arguments than the server's. Those are not told apart.
 
-/// Whether a name with a parenthesis behind it is a function of MySQL's that leaves the session alone, or
-/// no function at all.
-pub(super) fn is_harmless_in_mysql(name: &str) -> bool {
+/// Whether a name with a parenthesis behind it is on one of these lists, each in order.
+pub(super) fn is_known(lists: &[&[&str]], name: &str) -> bool {
     // No name on the lists is longer.
     let mut lower = [0; 40];
     let Some(lower) = lower.get_mut(..name.len()) else {
@@ -19,21 +18,15 @@ pub(super) fn is_harmless_in_mysql(name: &str) -> bool {
     lower.copy_from_slice(name.as_bytes());
     lower.make_ascii_lowercase();
     let lower: &[u8] = lower;
-    let is_in = |list: &[&str]| {
-        list.binary_search_by(|known| known.as_bytes().cmp(lower))
-            .is_ok()
-    };
-    is_in(FUNCTIONS) || is_in(WORDS)
+    lists
+        .iter()
+        .any(|list| list.binary_search_by(|it| it.as_bytes().cmp(lower)).is_ok())
 }
 
-/// Whether a name is a function only with the parenthesis right behind it. With a space between, and no
+/// Names that are functions only with the parenthesis right behind them. With a space between, and no
 /// `IGNORE_SPACE` in the `sql_mode`, the server calls the application's function of that name.
-pub(super) fn must_touch_parenthesis(name: &str) -> bool {
-    super::statement::is_one_of(name, TOUCHING)
-}
-
 #[rustfmt::skip]
-static TOUCHING: &[&str] = &[
+pub(super) static TOUCHING: &[&str] = &[
     "adddate", "bit_and", "bit_or", "bit_xor", "cast", "count", "cume_dist", "curdate", "curtime",
     "date_add", "date_sub", "dense_rank", "extract", "first_value", "group_concat",
     "json_arrayagg", "json_objectagg", "json_table", "lag", "lead", "max", "mid", "min", "now",
@@ -44,7 +37,7 @@ static TOUCHING: &[&str] = &[
 
 /// In order, so that they can be searched.
 #[rustfmt::skip]
-static FUNCTIONS: &[&str] = &[
+pub(super) static FUNCTIONS: &[&str] = &[
     "abs", "acos", "adddate", "addtime", "aes_decrypt", "aes_encrypt", "ascii", "asin", "atan",
     "atan2", "avg", "benchmark", "bin", "bit_and", "bit_count", "bit_length", "bit_or", "bit_xor",
     "ceil", "ceiling", "char", "char_length", "character_length", "charset", "coalesce",
@@ -100,7 +93,7 @@ static FUNCTIONS: &[&str] = &[
 
 /// What a parenthesis can stand behind without being a call: words of the language, and types.
 #[rustfmt::skip]
-static WORDS: &[&str] = &[
+pub(super) static WORDS: &[&str] = &[
     "all", "and", "any", "as", "between", "bigint", "binary", "by", "case", "cast",
     "cross", "datetime", "decimal", "distinct", "div", "double", "else", "except",
     "exists", "float", "for", "force", "from", "group", "having", "ignore", "in", "index",
@@ -127,11 +120,11 @@ mod tests {
     #[test]
     fn names_are_found_in_any_case_and_others_are_not() {
         for name in ["count", "COUNT", "Json_Extract", "in", "WHERE"] {
-            assert!(is_harmless_in_mysql(name), "{name}");
+            assert!(is_known(&[FUNCTIONS, WORDS], name), "{name}");
         }
         let long = "x".repeat(100);
         for name in ["", "my_function", "get_lock", "counts", "größe", &long] {
-            assert!(!is_harmless_in_mysql(name), "{name}");
+            assert!(!is_known(&[FUNCTIONS, WORDS], name), "{name}");
         }
     }
 }

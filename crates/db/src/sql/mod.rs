@@ -32,8 +32,12 @@
 //! database has the better error message.
 
 mod class;
+mod compound;
+#[cfg(feature = "postgres")]
+mod copy;
 mod dialect;
 mod harmless;
+mod harmless_postgres;
 mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;
@@ -41,6 +45,7 @@ mod placeholders;
 mod plan;
 mod scan;
 mod session;
+mod setting;
 #[cfg(feature = "odbc")]
 mod split;
 mod statement;
@@ -48,6 +53,8 @@ mod verdict;
 mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
+#[cfg(feature = "postgres")]
+pub(crate) use copy::copies_through_client;
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;

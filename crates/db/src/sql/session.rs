@@ -24,6 +24,19 @@ pub enum SessionEffect {
     /// As [`Only`](SessionEffect::Only), unless its last argument is the word `true`: then
     /// what it sets ends with the transaction.
     OnlyUnlessLocal,
+    /// It changes the session, or can, and no reset undoes that: the connection is replaced.
+    Irreversible,
+    /// As [`Only`](SessionEffect::Only), and no reset undoes it.
+    OnlyIrreversible,
+}
+
+impl SessionEffect {
+    pub(super) fn is_irreversible(self) -> bool {
+        matches!(
+            self,
+            SessionEffect::Irreversible | SessionEffect::OnlyIrreversible
+        )
+    }
 }
 
 impl SessionFunction {
@@ -77,37 +90,99 @@ const fn only(name: &'static str) -> SessionFunction {
     SessionFunction::new(name, SessionEffect::Only)
 }
 
+const fn irreversible(name: &'static str) -> SessionFunction {
+    SessionFunction::new(name, SessionEffect::Irreversible)
+}
+
 pub(super) static SQLITE: &[SessionFunction] =
     &[changes("fts3_tokenizer"), changes("load_extension")];
 
 /// Not in it, on purpose: `nextval` (what it leaves is harmless), the `_xact_` locks and
 /// the `lo_` functions (what they leave ends with the transaction, or is data).
+///
+/// Irreversible is what DISCARD ALL leaves: other connections of dblink's, a backup that has begun, temporary replication
+/// slots, the origin of replication, the seed of `random()`.
 pub(super) static POSTGRES: &[SessionFunction] = &[
     changes("connectby"),
     changes("crosstab*"),
     changes("cursor_to_xml*"),
-    changes("dblink*"),
+    irreversible("dblink*"),
     only("pg_advisory_lock"),
     only("pg_advisory_lock_shared"),
     only("pg_advisory_unlock"),
     only("pg_advisory_unlock_all"),
     only("pg_advisory_unlock_shared"),
-    changes("pg_backup_*"),
-    changes("pg_copy_*"),
-    changes("pg_create_logical_replication_slot"),
-    changes("pg_create_physical_replication_slot"),
-    changes("pg_replication_origin_session_*"),
-    changes("pg_start_backup"),
-    changes("pg_stop_backup"),
+    irreversible("pg_backup_*"),
+    irreversible("pg_copy_*"),
+    irreversible("pg_create_logical_replication_slot"),
+    irreversible("pg_create_physical_replication_slot"),
+    irreversible("pg_replication_origin_session_*"),
+    irreversible("pg_start_backup"),
+    irreversible("pg_stop_backup"),
     only("pg_try_advisory_lock"),
     only("pg_try_advisory_lock_shared"),
     changes("query_to_xml*"),
     SessionFunction::new("set_config", SessionEffect::OnlyUnlessLocal),
     changes("set_limit"),
-    only("setseed"),
+    SessionFunction::new("setseed", SessionEffect::OnlyIrreversible),
     changes("ts_rewrite"),
     changes("ts_stat"),
     changes("xpath_table"),
+];
+
+/// Statements of PostgreSQL that leave the session alone. What functions of the application's own they may evaluate (ANALYZE, REINDEX and
+/// REFRESH do, in a mode in which settings, roles and temporary tables cannot change) is as invisible as in a SELECT.
+///
+/// Not in it, on purpose: CALL, DO and EXECUTE, whose text tells nothing; cursors; COPY; IMPORT FOREIGN SCHEMA.
+pub(super) static POSTGRES_PLAIN: &[&str] = &[
+    "analyse",
+    "analyze",
+    "checkpoint",
+    "cluster",
+    "comment",
+    "grant",
+    "lock",
+    "notify",
+    "reassign",
+    "refresh",
+    "reindex",
+    "revoke",
+    "security",
+    "show",
+    "vacuum",
+];
+
+/// What PostgreSQL creates, alters and drops in the catalogues alone.
+///
+/// Not in it, on purpose: `extension` and `language`, whose scripts and libraries can do anything.
+pub(super) static POSTGRES_OBJECTS: &[&str] = &[
+    "aggregate",
+    "cast",
+    "collation",
+    "constraint",
+    "conversion",
+    "database",
+    "default",
+    "event",
+    "foreign",
+    "group",
+    "large",
+    "operator",
+    "owned",
+    "policy",
+    "publication",
+    "role",
+    "routine",
+    "rule",
+    "schema",
+    "server",
+    "statistics",
+    "subscription",
+    "system",
+    "tablespace",
+    "text",
+    "transform",
+    "user",
 ];
 
 pub(super) static MYSQL: &[SessionFunction] = &[

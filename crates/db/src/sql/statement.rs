@@ -2,10 +2,12 @@
 //!
 //! What that comes to is decided in [`verdict`](super::verdict).
 
+use super::compound::{self, Compound};
 use super::dialect::Dialect;
-use super::harmless::{is_harmless_in_mysql, must_touch_parenthesis};
+use super::harmless::is_known;
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
+use super::setting::OpenSetting;
 use super::words::{Keyword, keyword};
 
 /// A statement, as far as it has been read.
@@ -43,10 +45,16 @@ pub(super) struct Notes {
     word_before: Option<Keyword>,
     /// The last token was a semicolon.
     after_semicolon: bool,
-    /// The last word was an END behind a semicolon.
-    ends_trigger: bool,
+    /// The body of a routine has begun: BEGIN ATOMIC.
+    atomic: bool,
+    /// The last word was an END behind a semicolon, or behind BEGIN ATOMIC.
+    ends_body: bool,
     /// Something is in it with which any statement can change the session.
     pub(super) side_door: bool,
+    /// What that does no reset undoes.
+    pub(super) irreversible: bool,
+    /// A function is called that is not known to change nothing.
+    pub(super) unknown_call: bool,
     /// The word TEMP or TEMPORARY, quoted or not.
     pub(super) temporary: bool,
     /// INTO.
@@ -55,6 +63,8 @@ pub(super) struct Notes {
     evaluates: bool,
     /// INTO a temporary table.
     pub(super) into_temporary: bool,
+    /// INTO a variable of the session.
+    pub(super) into_variable: bool,
     /// A word that makes a SELECT more than a read.
     pub(super) writes: bool,
     /// GLOBAL or PERSIST: what is set is not the session's.
@@ -68,6 +78,8 @@ pub(super) struct Notes {
     /// A call is open whose last argument tells whether it is a side door.
     pub(super) open_setting: Option<OpenSetting>,
     pub(super) alone: Alone,
+    /// Set if it is a compound statement.
+    pub(super) compound: Option<Compound>,
 }
 
 /// What a token stands behind, as far as that tells what a name with a parenthesis is.
@@ -92,22 +104,6 @@ pub(super) enum Alone {
     Open,
     /// It is complete, but for an alias.
     Closed,
-}
-
-/// A call of a function that changes the session unless its last argument is `true`.
-#[derive(Clone, Copy)]
-pub(super) struct OpenSetting {
-    /// The parentheses that were open before it.
-    depth: u32,
-    last: Argument,
-}
-
-/// What an argument is, as far as it has been read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Argument {
-    Nothing,
-    True,
-    Other,
 }
 
 /// A token that has been noted.
@@ -156,6 +152,10 @@ impl Noted {
         self.kind == Kind::Word && is_one_of(self.name(sql), words)
     }
 
+    fn is_atomic(&self, sql: &str) -> bool {
+        self.is_one_of(&["atomic"], sql)
+    }
+
     /// Its text, without quotes.
     pub(super) fn name<'a>(&self, sql: &'a str) -> &'a str {
         let text = &sql[self.start..self.start + self.len];
@@ -167,6 +167,12 @@ impl Noted {
 }
 
 impl Notes {
+    /// CREATE FUNCTION or PROCEDURE, with OR REPLACE or without.
+    fn creates_routine(&self, sql: &str) -> bool {
+        let is_routine = |n: usize| self.head[n].is_one_of(&["function", "procedure"], sql);
+        self.head[0].is(Keyword::Create) && (is_routine(1) || is_routine(3))
+    }
+
     const BLANK: Notes = Notes {
         head: [Noted::NONE; HEAD],
         head_len: 0,
@@ -180,12 +186,16 @@ impl Notes {
         last_word: None,
         word_before: None,
         after_semicolon: false,
-        ends_trigger: false,
+        atomic: false,
+        ends_body: false,
         side_door: false,
+        irreversible: false,
+        unknown_call: false,
         temporary: false,
         into: false,
         evaluates: false,
         into_temporary: false,
+        into_variable: false,
         writes: false,
         global: false,
         settings_view: false,
@@ -193,6 +203,7 @@ impl Notes {
         sets: 0,
         open_setting: None,
         alone: Alone::No,
+        compound: None,
     };
 }
 
@@ -213,6 +224,12 @@ const EXPLAIN_OPTIONS: &[&str] = &[
 
 pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Whether a text has this in it, in whatever case.
+pub(super) fn contains_word(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len())
+        .any(|part| part.eq_ignore_ascii_case(word))
 }
 
 fn is_temporary_schema(name: &[u8]) -> bool {
@@ -248,17 +265,26 @@ impl<'a> Statement<'a> {
         self.head(0).keyword
     }
 
+    /// The last word or quoted name, and all that stands before it.
+    pub(super) fn last_name(&self) -> (&str, &str) {
+        let name = &self.notes.name;
+        (&self.sql[..name.start], name.name(self.sql))
+    }
+
     pub(super) fn is_temporary(&self, n: usize) -> bool {
         self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
     }
 
-    /// A semicolon here ends it. In the body of a trigger it does not.
+    /// A semicolon here ends it. In the body of a trigger or routine and in a compound statement it does not.
     pub(super) fn ends_with_semicolon(&self) -> bool {
+        if let Some(compound) = &self.notes.compound {
+            return compound.is_over();
+        }
         let trigger = self.dialect.trigger_bodies
             && self.head(0).is(Keyword::Create)
             && (self.head(1).is(Keyword::Trigger)
                 || self.is_temporary(1) && self.head(2).is(Keyword::Trigger));
-        !trigger || self.notes.ends_trigger
+        !(trigger || self.notes.atomic) || self.notes.ends_body
     }
 
     /// Takes the next token.
@@ -275,6 +301,12 @@ impl<'a> Statement<'a> {
             }
         }
         self.notes.after_semicolon = token.is_symbol(b';');
+        if let Some(compound) = &mut self.notes.compound {
+            match token.kind {
+                Kind::Word => compound.word(token.text(self.sql), keyword),
+                _ => compound.other(token.symbol),
+            }
+        }
         if self.notes.watching {
             self.watch(token, keyword);
         }
@@ -284,6 +316,9 @@ impl<'a> Statement<'a> {
     fn watch(&mut self, token: &Token, keyword: Option<Keyword>) {
         if self.notes.head_len < HEAD {
             self.note_head(token, keyword);
+            if self.dialect.compound_statements && self.notes.compound.is_none() {
+                self.note_compound();
+            }
         }
         if self.notes.alone == Alone::Closed {
             self.go_on_alone(token, keyword);
@@ -335,7 +370,12 @@ impl<'a> Statement<'a> {
             ) => notes.side_door |= self.dialect.unseparated_statements,
             Some(_) => {}
         }
-        notes.ends_trigger = keyword == Some(Keyword::End) && notes.after_semicolon;
+        let begins_body = notes.last_word == Some(Keyword::Begin) && notes.name_is_last;
+        let behind_atomic = notes.atomic && notes.name_is_last && notes.name.is_atomic(self.sql);
+        notes.ends_body = keyword == Some(Keyword::End) && (notes.after_semicolon || behind_atomic);
+        if begins_body && notes.depth == 0 && self.dialect.atomic_bodies {
+            notes.atomic |= word.eq_ignore_ascii_case(b"atomic") && notes.creates_routine(self.sql);
+        }
         notes.word_before = notes.last_word;
         notes.last_word = keyword;
         notes.name = Noted::new(token, keyword);
@@ -343,6 +383,12 @@ impl<'a> Statement<'a> {
         notes.name_behind = notes.behind;
         notes.behind = match (notes.behind, keyword) {
             (Behind::Other | Behind::Closed, Some(Keyword::Into | Keyword::With)) => {
+                Behind::TableIsNext
+            }
+            // The name of an alias, or a type: never a call.
+            (Behind::Other | Behind::Closed, None)
+                if !self.dialect.only_known_functions && word.eq_ignore_ascii_case(b"as") =>
+            {
                 Behind::TableIsNext
             }
             (Behind::TableIsNext, None) if word.eq_ignore_ascii_case(b"recursive") => {
@@ -368,6 +414,9 @@ impl<'a> Statement<'a> {
             // In U&"…" any name can hide behind escapes.
             let before = &self.sql[notes.name.start..token.start];
             notes.side_door |= is_temporary_schema(name) || before.eq_ignore_ascii_case("u&");
+        } else if notes.head_len > 0 && notes.head[0].is(Keyword::Set) {
+            // SET LOCAL search_path = 'pg_temp', perhaps with escapes: what is created then stays.
+            notes.side_door |= contains_word(name, b"pg_temp") || name.contains(&b'\\');
         }
         notes.name = noted;
         notes.name_is_last = true;
@@ -389,7 +438,11 @@ impl<'a> Statement<'a> {
             }
             b')' => self.close(),
             // `@@` is a setting that is read; a variable has one.
-            b'@' => self.notes.side_door |= self.dialect.user_variables && token.len() == 1,
+            b'@' if self.dialect.user_variables && token.len() == 1 => {
+                self.notes.side_door = true;
+                self.notes.into_variable |=
+                    self.notes.name_is_last && self.notes.last_word == Some(Keyword::Into);
+            }
             b'#' => self.notes.side_door |= self.dialect.hash_tables,
             _ => {}
         }
@@ -412,25 +465,26 @@ impl<'a> Statement<'a> {
             .flat_map(|table| table.iter())
             .find(|function| function.is_called_by(name));
         let Some(known) = known else {
-            self.notes.side_door |=
-                self.dialect.only_known_functions && self.is_unknown_call(name, parenthesis);
+            if self.is_unknown_call(name, parenthesis) {
+                self.notes.unknown_call = true;
+                self.notes.side_door |= self.dialect.only_known_functions;
+            }
             return;
         };
+        self.notes.unknown_call = true;
+        self.notes.irreversible |= known.effect.is_irreversible();
         match known.effect {
-            SessionEffect::Changes => {
+            SessionEffect::Changes | SessionEffect::Irreversible => {
                 self.notes.side_door = true;
                 return;
             }
-            SessionEffect::Only => self.notes.side_door = true,
+            SessionEffect::Only | SessionEffect::OnlyIrreversible => self.notes.side_door = true,
             // One inside the other: not worth telling them apart.
             SessionEffect::OnlyUnlessLocal if self.notes.open_setting.is_some() => {
                 self.notes.side_door = true;
             }
             SessionEffect::OnlyUnlessLocal => {
-                self.notes.open_setting = Some(OpenSetting {
-                    depth: self.notes.depth,
-                    last: Argument::Nothing,
-                });
+                self.notes.open_setting = Some(OpenSetting::new(self.notes.depth));
                 self.notes.watching = true;
             }
         }
@@ -467,7 +521,10 @@ impl<'a> Statement<'a> {
             return false;
         }
         let is_apart = start + notes.name.len != parenthesis;
-        !is_plain || is_apart && must_touch_parenthesis(name) || !is_harmless_in_mysql(name)
+        let dialect = self.dialect;
+        !is_plain
+            || is_apart && is_one_of(name, dialect.touching_functions)
+            || !is_known(dialect.known_functions, name)
     }
 
     fn close(&mut self) {
@@ -478,10 +535,10 @@ impl<'a> Statement<'a> {
             notes.watching = true;
         }
         if let Some(setting) = notes.open_setting
-            && setting.depth == notes.depth
+            && setting.is_closed(notes.depth)
         {
             notes.open_setting = None;
-            if setting.last == Argument::True {
+            if setting.is_local() {
                 notes.alone = Alone::No;
             } else {
                 notes.side_door = true;
@@ -502,13 +559,24 @@ impl<'a> Statement<'a> {
 
     fn go_on_setting(&mut self, token: &Token, keyword: Option<Keyword>) {
         if let Some(setting) = &mut self.notes.open_setting {
-            setting.last = if token.is_symbol(b',') {
-                Argument::Nothing
-            } else if keyword == Some(Keyword::True) && setting.last == Argument::Nothing {
-                Argument::True
-            } else {
-                Argument::Other
-            };
+            setting.take(token, keyword, self.sql, self.notes.depth);
+            self.notes.irreversible |= setting.is_irreversible();
+        }
+    }
+
+    /// Looks whether the first tokens begin a compound statement.
+    fn note_compound(&mut self) {
+        let is = |n: usize, word: &str| self.head(n).is_one_of(&[word], self.sql);
+        let begins = match self.notes.head_len {
+            1 => {
+                self.head(0).kind == Kind::Word
+                    && compound::begins_with(self.head(0).name(self.sql))
+            }
+            3 => self.head(0).is(Keyword::Begin) && is(1, "not") && is(2, "atomic"),
+            _ => false,
+        };
+        if begins {
+            self.notes.compound = Some(Compound::BEGUN);
         }
     }
 

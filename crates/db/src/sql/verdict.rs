@@ -2,7 +2,7 @@
 
 use super::class::TransactionVerb;
 use super::lexer::Kind;
-use super::statement::{Alone, Statement, is_one_of};
+use super::statement::{Alone, Statement, contains_word, is_one_of};
 use super::words::Keyword;
 
 /// What came of a statement.
@@ -10,8 +10,12 @@ use super::words::Keyword;
 pub(super) struct Verdict {
     pub(super) touches_session: bool,
     pub(super) only_session: bool,
+    pub(super) survives_reset: bool,
     pub(super) transaction: Option<TransactionVerb>,
+    /// Transaction control is in it.
+    pub(super) controls: bool,
     pub(super) reads_only: bool,
+    pub(super) pure_read: bool,
 }
 
 /// What may follow CREATE, ALTER and DROP without being about the session.
@@ -49,13 +53,7 @@ const BEGIN_MODES: &[&str] = &[
 ];
 
 /// What may follow a SET that is not about the session, or not about it alone.
-const OTHER_SETS: &[&str] = &[
-    "constraints",
-    "default",
-    "password",
-    "statement",
-    "transaction",
-];
+const OTHER_SETS: &[&str] = &["constraints", "default", "password", "statement"];
 
 /// What PostgreSQL sets for the length of a transaction.
 const TRANSACTION_SETS: &[&str] = &["constraints", "local", "transaction"];
@@ -98,17 +96,32 @@ const SESSION_PRAGMAS: &[&str] = &[
 impl Statement<'_> {
     pub(super) fn verdict(&self) -> Verdict {
         let notes = &self.notes;
+        if let Some(compound) = &notes.compound {
+            return Verdict {
+                touches_session: true,
+                only_session: false,
+                survives_reset: false,
+                transaction: None,
+                controls: compound.controls,
+                reads_only: false,
+                pure_read: false,
+            };
+        }
         let transaction = self.transaction_verb();
         let touches_session = !self.is_allowed(transaction) || self.has_side_door();
         let reads = matches!(
             self.verb(),
             Some(Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With)
         );
+        let reads_only = reads && !notes.writes && !notes.into && !touches_session;
         Verdict {
             touches_session,
             only_session: touches_session && !notes.explained && self.is_only_session(),
+            survives_reset: touches_session && self.survives_reset(),
             transaction,
-            reads_only: reads && !notes.writes && !notes.into && !touches_session,
+            controls: transaction.is_some(),
+            reads_only,
+            pure_read: reads_only && !notes.unknown_call,
         }
     }
 
@@ -134,10 +147,13 @@ impl Statement<'_> {
             ) => true,
             _ if self.notes.explained => false,
             Some(Keyword::Create | Keyword::Alter | Keyword::Drop) => {
-                !self.notes.temporary && self.head_is_one_of(self.behind_or_replace(), PERMANENT)
+                let n = self.behind_or_replace();
+                let is_permanent = self.head_is_one_of(n, PERMANENT)
+                    || self.head_is_one_of(n, self.dialect.plain_objects);
+                is_permanent && !self.notes.temporary
             }
             Some(Keyword::Set) => self.sets_for_transaction(),
-            _ => transaction.is_some(),
+            _ => transaction.is_some() || self.head_is_one_of(0, self.dialect.plain_statements),
         }
     }
 
@@ -152,6 +168,30 @@ impl Statement<'_> {
             || notes.open_setting.is_some()
             || notes.settings_view && notes.writes
             || self.dialect.unseparated_statements && notes.sets > own_sets
+    }
+
+    /// Of statements that touch the session: no reset undoes what it does.
+    fn survives_reset(&self) -> bool {
+        let notes = &self.notes;
+        let by_verb = match self.verb() {
+            Some(Keyword::Set | Keyword::Reset) => self.sets_seed(),
+            Some(Keyword::Load) => self.head(1).kind == Kind::Text,
+            // The body is in a string, in which nothing is read but for this.
+            Some(Keyword::Do) if self.dialect.dollar_quotes => {
+                let body = self.sql.as_bytes();
+                [&b"load"[..], b"seed", b"dblink", b"replication_", b"backup"]
+                    .into_iter()
+                    .any(|word| contains_word(body, word))
+            }
+            _ => notes.settings_view && notes.writes,
+        };
+        by_verb || notes.irreversible
+    }
+
+    /// PostgreSQL's `SET seed`, which reseeds `random()` for good, also with LOCAL.
+    fn sets_seed(&self) -> bool {
+        let is_seed = |n| is_one_of(self.head(n).name(self.sql), &["seed"]);
+        self.dialect.transaction_settings && (is_seed(1) || is_seed(2))
     }
 
     /// Where CREATE goes on: 1, or behind OR REPLACE.
@@ -206,13 +246,14 @@ impl Statement<'_> {
             && self.head_is_one_of(1, TRANSACTION_SETS)
             && matches!(next.kind, Kind::Word | Kind::Quoted)
             && !next.is(Keyword::To)
+            && !self.sets_seed()
     }
 
     /// Of statements that touch the session: it makes no sense unless the session is kept.
     fn is_only_session(&self) -> bool {
         let notes = &self.notes;
         let Some(verb) = self.verb() else {
-            return false;
+            return self.is_only_session_in_mysql();
         };
         match verb {
             Keyword::Listen
@@ -227,18 +268,43 @@ impl Statement<'_> {
             Keyword::Reset => self.dialect.transaction_settings,
             Keyword::Prepare => !self.head(1).is(Keyword::Transaction),
             Keyword::Load => self.head(1).kind == Kind::Text,
-            Keyword::Lock | Keyword::Unlock => self.head_is_one_of(1, &["tables", "instance"]),
+            // PostgreSQL's LOCK TABLE ends with the transaction.
+            Keyword::Lock | Keyword::Unlock => {
+                self.head_is_one_of(1, &["tables", "instance"])
+                    || self.head(1).is(Keyword::Table) && !self.dialect.transaction_settings
+            }
             Keyword::Declare => notes.with_hold,
             Keyword::Create => self.creates_temporary(),
             Keyword::Alter => self.head_is_one_of(1, &["session"]),
-            Keyword::Drop => self.head(1).is(Keyword::Prepare),
+            Keyword::Drop => self.head(1).is(Keyword::Prepare) || self.is_temporary(1),
             Keyword::Pragma => self.sets_session_pragma(),
-            Keyword::Select | Keyword::With => {
-                notes.alone == Alone::Closed || notes.into_temporary && !notes.writes
+            Keyword::Select | Keyword::With | Keyword::Table | Keyword::Values => {
+                notes.alone == Alone::Closed
+                    || notes.into_temporary && !notes.writes
+                    || notes.into_variable
             }
-            Keyword::Do => notes.alone == Alone::Closed,
+            Keyword::Do => notes.alone == Alone::Closed || self.head(1).is_symbol(b'@'),
             _ => false,
         }
+    }
+
+    /// Its last words are FOR EXPORT.
+    fn ends_for_export(&self) -> bool {
+        let (before, last) = self.last_name();
+        let before = before.trim_end().as_bytes();
+        let behind_for = |at: usize| before[at..].eq_ignore_ascii_case(b"for");
+        last.eq_ignore_ascii_case("export") && before.len().checked_sub(3).is_some_and(behind_for)
+    }
+
+    /// The same for statements that only MySQL and MariaDB have: cursors, locks (WITH READ LOCK is noted as a write) and global
+    /// transactions of the session, and what it keeps of the last error.
+    fn is_only_session_in_mysql(&self) -> bool {
+        let is = |words: &[&str]| self.head_is_one_of(0, words);
+        is(&["handler"])
+            || is(&["flush"]) && (self.notes.writes || self.ends_for_export())
+            || is(&["backup"]) && self.head_is_one_of(1, &["lock", "stage", "unlock"])
+            || is(&["xa"]) && self.head_is_one_of(1, &["begin", "end", "prepare", "start"])
+            || is(&["get"]) && self.head_is_one_of(1, &["current", "diagnostics", "stacked"])
     }
 
     fn creates_temporary(&self) -> bool {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::config::is_identifier;
 use super::error;
@@ -334,7 +335,7 @@ impl Connection for SqliteConnection {
         self.worker.is_lost() || self.worker.session().is_some_and(Session::is_broken)
     }
 
-    fn probe(&mut self) {
+    fn probe(&mut self, _rested: Duration) {
         self.worker.look();
     }
 

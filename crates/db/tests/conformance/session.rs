@@ -371,6 +371,23 @@ async fn reset_always_resets_every_session() -> Result<()> {
 }
 
 #[tokio::test]
+async fn h15_replace_gives_every_user_another_connection() -> Result<()> {
+    let (shop, wire) = watched_shop(|builder| builder.max(1).reset(ResetPolicy::Replace)).await;
+    assert_eq!(numbers(&shop).await, [0; 0]);
+    for n in 0..3 {
+        quiet(&shop).await;
+        let before = wire.opened();
+        insert(&shop, n).await?;
+        quiet(&shop).await;
+        assert_eq!(wire.opened(), before + 1);
+        assert_eq!(wire.alive(), 1);
+        assert!(!wire.take_log().contains(&"reset".to_owned()));
+    }
+    assert_eq!(numbers(&shop).await, [0, 1, 2]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_reset_that_fails_destroys_the_connection_and_frees_its_place() -> Result<()> {
     use crate::support::{Fault, Step};
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;

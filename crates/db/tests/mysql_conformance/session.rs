@@ -141,7 +141,7 @@ async fn a_reset_gives_back_the_database_and_the_character_set_of_the_dsn() -> R
                @@character_set_results, @@collation_connection)";
     let before: String = db.query_as_one(ask, ()).await?;
     assert!(before.contains(" utf8mb4 utf8mb4 "), "{before}");
-    let id = in_a_task(&db, &["SET @x = 7", "USE mysql", "SET NAMES latin1"]).await?;
+    let id = in_a_task(&db, &["SET @x = 7", "USE mysql", "SET NAMES utf8mb3"]).await?;
     assert_eq!(session_id(&db).await, id, "the same connection");
     assert_eq!(db.query_as_one::<String>(ask, ()).await?, before);
     assert_eq!(db.query_as_one::<Option<i64>>("SELECT @x", ()).await?, None);

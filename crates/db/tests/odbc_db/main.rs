@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod doubt;
+mod kept;
 #[path = "../odbc_support/mod.rs"]
 mod sources;
 mod statements;

@@ -2,7 +2,7 @@
 
 use cenote::{Db, Kind};
 
-use super::sources::postgres_dsn;
+use super::sources::{mariadb_dsn, postgres_dsn};
 use super::{postgres, sources, sqlite};
 
 #[tokio::test]
@@ -191,5 +191,35 @@ async fn what_is_not_understood_has_an_sqlstate_a_code_and_the_databases_words()
         assert_eq!(error.violation(), Some(cenote::Violation::Syntax));
         assert!(error.sql_state().is_some() && error.code().is_some());
         assert!(error.message().contains("SELEC"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn h0e_compound_statements_of_mariadb_give_their_rows() {
+    // With and without scripts, with the dialect named and not.
+    let whole = mariadb_dsn();
+    let without_scripts = whole.replace(";OPTION=67108864", "");
+    for (dsn, dialect) in [
+        (&whole, "mysql"),
+        (&whole, "ansi"),
+        (&without_scripts, "mysql"),
+        (&without_scripts, "ansi"),
+    ] {
+        let builder = Db::builder(dsn).max(1).option("dialect", dialect);
+        let db = builder.open().await.unwrap();
+        for sql in [
+            "BEGIN NOT ATOMIC SELECT 3; END",
+            "IF 1 THEN SELECT 3; END IF; -- why",
+            "FOR i IN 3..3 DO SELECT i; END FOR",
+            "WHILE @done IS NULL DO SELECT 3; SET @done = ';'; END WHILE;",
+        ] {
+            let rows: Vec<i64> = db.query_as(sql, ()).await.unwrap();
+            assert_eq!(rows, [3], "{dialect}: {sql}");
+            if dialect == "mysql" {
+                let mut rows = db.stream(sql, ()).await.unwrap();
+                let first = rows.next().await.unwrap().unwrap();
+                assert_eq!(first.get::<i64>(0).unwrap(), 3, "{sql}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote::{CredentialProvider, Credentials, Db, Kind};
 
-use crate::servers::scripted::{Client, Scripted};
+use crate::servers::scripted::{Client, Scripted, message};
 use crate::servers::{
     assert_whole, dsn, dsn_with, free_port, port, quiet, refused, sockets, soon, unique,
 };
@@ -219,4 +219,80 @@ async fn too_many_connections_are_told_with_their_sqlstate() {
         (error.kind(), error.sql_state()),
         (Kind::Connect, Some("53300"))
     );
+}
+
+#[tokio::test]
+async fn h33_only_required_kinds_of_login_are_answered() {
+    for (user, password, method) in [
+        ("trusted", "", "none"),
+        ("plain", "plain-secret", "password"),
+        ("hashed", "hashed-secret", "md5"),
+        ("scram", "scram-secret", "scram-sha-256"),
+    ] {
+        for list in [
+            "none",
+            "password",
+            "md5",
+            "scram-sha-256",
+            "md5,scram-sha-256",
+            "!password",
+            "!none,!md5",
+            "gss",
+            "",
+        ] {
+            let is_named = list
+                .split(',')
+                .any(|it| it.trim_start_matches('!') == method);
+            let is_allowed = list.is_empty() || is_named != list.starts_with('!');
+            let db = Db::builder(&at("127.0.0.1"))
+                .user(user)
+                .password(password)
+                .option("require_auth", list)
+                .open()
+                .await
+                .unwrap();
+            match soon("it is let in or not", db.ping()).await {
+                Ok(()) => assert!(is_allowed, "{user}: {list}"),
+                Err(error) => {
+                    assert!(!is_allowed, "{user}: {list}: {error}");
+                    assert_eq!(error.kind(), Kind::Connect);
+                    assert!(error.message().contains("require_auth"), "{error}");
+                    assert!(error.message().contains(method), "{error}");
+                }
+            }
+        }
+    }
+    let wrong = Db::open(&format!("{};require_auth=scram", dsn())).await;
+    assert_eq!(wrong.unwrap_err().kind(), Kind::Config);
+}
+
+/// Whoever answers in the server's place is sent nothing of the password.
+#[tokio::test]
+async fn h33_a_server_that_asks_otherwise_is_sent_no_password() {
+    let clear: &[u8] = &3_i32.to_be_bytes();
+    let md5: &[u8] = &[0, 0, 0, 5, 1, 2, 3, 4];
+    for (asks, list) in [
+        (clear, "scram-sha-256"),
+        (clear, "!password"),
+        (md5, "scram-sha-256"),
+        (md5, "!md5,!password"),
+    ] {
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let asks = asks.to_vec();
+        let server = Scripted::new(move |mut client: Client| {
+            let (told, asks) = (told.clone(), asks.clone());
+            async move {
+                client.read_startup().await;
+                client.send(&message(b'R', &asks)).await;
+                let _ = told.send(client.read().await);
+            }
+        })
+        .await;
+        let dsn = format!("{};require_auth={list}", server.dsn());
+        let db = Db::builder(&dsn).password("secret").open().await.unwrap();
+        let error = soon("it is refused", db.ping()).await.unwrap_err();
+        assert!(error.message().contains("require_auth"), "{error}");
+        let heard = soon("the client goes", hears.recv()).await.unwrap();
+        assert_eq!(heard, None, "nothing is sent");
+    }
 }

@@ -8,8 +8,9 @@ use cenote::{Db, Kind};
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
+use crate::servers::client::{Client as DriverClient, value};
 use crate::servers::scripted::{Client, Scripted, message};
-use crate::servers::{assert_whole, port, refused, soon};
+use crate::servers::{assert_whole, port, refused, soon, until};
 
 /// A server whose first connection answers its first request with these bytes, and then ends or
 /// falls silent; all others lead to the real server.
@@ -248,11 +249,141 @@ async fn a_protocol_that_is_younger_than_ours_is_negotiated_down() {
         client.send(&message(b'R', &0_i32.to_be_bytes())).await;
         client.send(&message(b'Z', b"I")).await;
         while client.read_request().await.is_some() {
-            client.send(&message(b'I', &[])).await;
             client.send(&message(b'Z', b"I")).await;
         }
     })
     .await;
     let db = Db::open(&server.dsn()).await.unwrap();
     soon("it connects", db.ping()).await.unwrap();
+}
+
+/// A server that answers requests with these bytes, one after the other, and then says nothing more.
+async fn answering(answers: Vec<Vec<u8>>) -> Scripted {
+    Scripted::new(move |mut client: Client| {
+        let answers = answers.clone();
+        async move {
+            client.let_in().await;
+            for answer in answers {
+                client.read_request().await;
+                client.send(&answer).await;
+            }
+            client.fall_silent().await;
+        }
+    })
+    .await
+}
+
+fn ready() -> Vec<u8> {
+    message(b'Z', b"I")
+}
+
+/// One row with this text, as the answer to a new statement.
+fn row(text: &str) -> Vec<u8> {
+    let len = u32::try_from(text.len()).unwrap().to_be_bytes();
+    let row = [&[0, 1], &len[..], text.as_bytes()].concat();
+    [message(b'D', &row), message(b'C', b"SELECT 1\0")].concat()
+}
+
+/// The server answers the batch more than once: as PostgreSQL 12 and 13 do if a COPY in a batch meets
+/// the next Bind, and every server if a COPY fails before its data was read.
+#[tokio::test]
+async fn h0a_an_answer_out_of_step_breaks_the_connection() {
+    let right = [rows(&row("own")), ready()].concat();
+    for (what, bytes) in [
+        ("ready at once", ready()),
+        ("ready before the end", [rows(&[]), ready()].concat()),
+        (
+            "a second end of one command",
+            rows(&[row("a"), message(b'C', b"SELECT 1\0")].concat()),
+        ),
+        (
+            "a row behind the end",
+            rows(&[row("a"), message(b'D', b"\0\x01\0\0\0\x01b")].concat()),
+        ),
+        ("a second Bind", rows(&message(b'2', &[]))),
+        ("a row before the Bind", row("a")),
+        (
+            "an answer behind an error",
+            [message(b'E', b"SERROR\0C22012\0Mno\0\0"), rows(&[])].concat(),
+        ),
+        ("data for the client", rows(&message(b'H', &[0, 0, 0]))),
+        ("a question for data", rows(&message(b'G', &[0, 0, 0]))),
+    ] {
+        let server = answering(vec![bytes, right.clone()]).await;
+        let mut client = DriverClient::open(&server.dsn()).await;
+        let param = [value("x")];
+        let run = client.run("SELECT $1::text", &param);
+        let error = soon(what, run).await.expect_err(what);
+        assert!(client.connection.is_broken(), "{what}: {error}");
+    }
+}
+
+/// The call has its answer; whatever follows must not become the answer of the next.
+#[tokio::test]
+async fn h0a_a_message_behind_the_answer_breaks_the_connection() {
+    let right = [rows(&row("own")), ready()].concat();
+    for surplus in [
+        ready(),
+        message(b'C', b"SELECT 1\0"),
+        vec![b'Z'],
+        message(b'2', &[]),
+        message(b'E', b"SFATAL\0C57P01\0Mbye\0\0"),
+    ] {
+        let server = answering(vec![[right.clone(), surplus].concat()]).await;
+        let mut client = DriverClient::open(&server.dsn()).await;
+        let param = [value("x")];
+        let run = client.run("SELECT $1::text", &param);
+        soon("the answer", run).await.unwrap();
+        assert!(client.connection.is_broken());
+    }
+    let notice = message(b'N', b"SNOTICE\0C00000\0Mhello\0\0");
+    let server = answering(vec![[right.clone(), notice].concat(), right]).await;
+    let mut client = DriverClient::open(&server.dsn()).await;
+    let param = [value("x")];
+    let run = client.run("SELECT $1::text", &param);
+    soon("the answer", run).await.unwrap();
+    assert!(
+        !client.connection.is_broken(),
+        "a notice may come at any time"
+    );
+}
+
+/// PostgreSQL 12 and 13 answer a COPY in the middle of a batch with an error, and go on to answer both
+/// the Sync of the batch and one that ends the COPY. So the COPY is never sent.
+#[tokio::test]
+async fn h18_copy_in_a_batch_is_refused_before_it_is_sent() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let server = Scripted::new(move |mut client: Client| {
+        let counted = Arc::clone(&counted);
+        async move {
+            client.let_in().await;
+            while client.read_request().await.is_some() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let bound = [
+                    message(b'1', &[]),
+                    message(b't', &[0, 0]),
+                    message(b'n', &[]),
+                ];
+                client.send(&bound.concat()).await;
+                client.send(&message(b'2', &[])).await;
+                client.send(&message(b'G', &[0, 0, 0])).await;
+                let unexpected =
+                    b"SERROR\0C08P01\0Munexpected message type 0x42 during COPY from stdin\0\0";
+                client.send(&message(b'E', unexpected)).await;
+                client.send(&ready()).await;
+            }
+        }
+    })
+    .await;
+    let db = Db::builder(&server.dsn()).max(1).open().await.unwrap();
+    let copied = db.exec_many("COPY t FROM STDIN", [(), ()]);
+    let error = soon("a batch", copied).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    // A statement that is not seen to be one: its connection is gone at once.
+    let hidden = db.exec_many("COPIES t", [(), ()]);
+    let error = soon("a batch", hidden).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    until("the connection is gone", async || db.status().total == 0).await;
 }

@@ -1,10 +1,10 @@
 //! COPY from and to the client, in every place where it can stand.
 
 use cenote::Kind;
-use cenote::driver::{Begin, CommitOutcome, Request, Status};
+use cenote::driver::{Begin, CommitOutcome, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
 
-use crate::servers::client::Client;
+use crate::servers::client::{Client, value};
 use crate::servers::soon;
 
 const IN: &str = "COPY t FROM STDIN";
@@ -107,5 +107,75 @@ async fn a_copy_as_a_stream_that_nobody_reads_is_ended() {
         let _ = soon("the start", started).await;
         soon("the end", client.connection.settle()).await.unwrap();
         assert_eq!(client.get::<i32>("SELECT 7").await, 7);
+    }
+}
+
+/// The server sends CopyInResponse for these, and then an error before it reads the data.
+const REFUSED_LATE: [&str; 2] = ["COPY v FROM STDIN", "COPY raising FROM STDIN"];
+
+async fn refusing_client() -> Client {
+    let mut client = client().await;
+    let script = "CREATE VIEW v AS SELECT 1 AS n; CREATE TABLE raising (n int); \
+                  CREATE FUNCTION raise_it() RETURNS trigger LANGUAGE plpgsql \
+                  AS $$ BEGIN RAISE 'no'; END $$; \
+                  CREATE TRIGGER raising BEFORE INSERT ON raising EXECUTE FUNCTION raise_it()";
+    client.script(script).await.unwrap();
+    client
+}
+
+/// Each call gets its own answer.
+async fn assert_in_step(client: &mut Client, what: &str) {
+    for n in 0..3 {
+        let answer = client.value("SELECT $1::int", &[value(n)]).await;
+        assert_eq!(answer, Value::Int(n), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn h0a_copy_error_keeps_answers_in_step() {
+    for sql in REFUSED_LATE {
+        let mut client = refusing_client().await;
+        let before = client.round_trips();
+        let refused = client.must_not(sql).await;
+        assert_eq!(refused.kind(), Kind::Unsupported, "{refused}");
+        assert!(client.connection.prepare(sql).await.is_err());
+        assert!(
+            client
+                .connection
+                .start_stream(Request::new(sql, &[]))
+                .await
+                .is_err()
+        );
+        assert!(
+            client
+                .connection
+                .run_batch(sql, &[vec![], vec![]])
+                .await
+                .is_err()
+        );
+        let begin = Begin::default();
+        let first = Some(Request::new(sql, &[]));
+        assert!(client.connection.begin_with(&begin, first).await.is_err());
+        assert_eq!(client.round_trips(), before, "nothing is sent");
+        assert_eq!(client.connection.status(), Status::Idle);
+        assert_in_step(&mut client, sql).await;
+    }
+}
+
+/// In a simple query the server answers once, however far its COPY came.
+#[tokio::test]
+async fn h0a_copy_error_in_a_script_keeps_answers_in_step() {
+    for sql in REFUSED_LATE {
+        for begins in [false, true] {
+            let mut client = refusing_client().await;
+            if begins {
+                client.begin().await;
+            }
+            for script in [sql.to_owned(), format!("SELECT 1; {sql}; SELECT 2")] {
+                client.script(&script).await.unwrap_err();
+                client.connection.rollback().await.unwrap();
+                assert_in_step(&mut client, &script).await;
+            }
+        }
     }
 }

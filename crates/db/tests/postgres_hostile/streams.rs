@@ -1,6 +1,7 @@
 //! Streams that are left at every moment, through a network that carries little at a time.
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use cenote::driver::{CommitOutcome, Request, Status, Value};
 use cenote_testkit::poll::drop_after;
@@ -93,7 +94,7 @@ async fn a_flood_of_notices_drowns_nobody() {
     for _ in 0..20 {
         let notify = "SELECT count(pg_notify('flood', repeat('x', 1000) || n)) FROM generate_series(1, 100) AS s (n)";
         assert_eq!(client.get::<i64>(notify).await, 100);
-        client.connection.probe();
+        client.connection.probe(Duration::from_secs(1));
         assert!(!client.connection.is_broken());
     }
     assert_eq!(client.get::<i32>("SELECT 7").await, 7);

@@ -3,6 +3,7 @@
 //! A row of the conformance list that both have under IDs of their own is tested here once, with the
 //! IDs of both.
 
+mod chains;
 mod chaos;
 mod handle;
 mod hooks;

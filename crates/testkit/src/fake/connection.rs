@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use cenote::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Credentials,
@@ -231,7 +232,7 @@ impl Connection for FakeConnection {
         self.server.state().session(self.number).line == Line::Broken
     }
 
-    fn probe(&mut self) {
+    fn probe(&mut self, _rested: Duration) {
         let mut state = self.server.state();
         let session = state.session(self.number);
         if session.line == Line::Killed {

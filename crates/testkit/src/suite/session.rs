@@ -1,5 +1,7 @@
 //! Promises about the session as a whole, and about how it comes into being.
 
+use std::time::Duration;
+
 use cenote::Kind;
 use cenote::driver::{ConnectSettings, Options, Reset, Status, Value};
 
@@ -67,11 +69,11 @@ pub async fn a_probe_of_a_healthy_connection_changes_nothing(subject: &Subject) 
     let mut client = Client::first(subject).await;
     client.begin().await;
     client.add(1).await;
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     assert!(!client.connection.is_broken());
     assert_eq!(client.status(), Status::InTransaction);
     client.commit().await;
-    client.connection.probe();
+    client.connection.probe(Duration::from_secs(1));
     client.is_usable().await;
     assert_eq!(client.ids().await, [1]);
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use cenote::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Credentials,
@@ -436,9 +437,9 @@ impl Connection for End {
         self.is_cut || connection.is_none_or(|connection| connection.is_broken())
     }
 
-    fn probe(&mut self) {
+    fn probe(&mut self, rested: Duration) {
         self.look();
-        self.connection().probe();
+        self.connection().probe(rested);
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
