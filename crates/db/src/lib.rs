@@ -22,6 +22,7 @@ mod error;
 mod executed;
 pub mod guide;
 mod handle;
+mod lazy;
 mod link;
 mod methods;
 #[cfg(feature = "mysql")]
