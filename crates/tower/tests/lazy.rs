@@ -57,7 +57,9 @@ async fn h32_slow_bodies_stop_nobody() {
         }
     }));
     // More than the pool has connections.
-    let slow: Vec<_> = (0..5).map(|_| tokio::spawn(ask(service.clone()))).collect();
+    let slow: Vec<_> = (0..5)
+        .map(|_| cenote::spawn(ask(service.clone())))
+        .collect();
     until("all read", || reading.load(Ordering::SeqCst) == 5).await;
     assert_eq!(store.in_use(), 0);
     insert(&store.db, 2).await.unwrap();
@@ -131,7 +133,7 @@ async fn h32_idle_transaction_gives_the_writer_back() {
             Ok::<_, Error>(answer(201))
         }
     }));
-    let slow = tokio::spawn(ask(service));
+    let slow = cenote::spawn(ask(service));
     until("it writes", || store.in_use() == 1).await;
     // Waits for the writer, until the limit is over.
     insert(&store.db, 2).await.unwrap();
