@@ -202,6 +202,7 @@ impl<'a> Call<'a> {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
         self.check_in_transaction()?;
+        self.begin_around().await?;
         while let Some(bound) = self.lookup() {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
@@ -298,6 +299,7 @@ impl<'a> Call<'a> {
             Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
+        self.begin_around().await?;
         if let Some(pin) = self.pin_found(kind)? {
             self.check_open(handle, pin.bound())?;
             return Ok(pin);

@@ -20,6 +20,7 @@ mod error;
 mod executed;
 pub mod guide;
 mod handle;
+mod lazy;
 mod link;
 mod methods;
 #[cfg(feature = "mysql")]
