@@ -212,7 +212,7 @@ impl Link {
     /// Whether it has answered so often that the idle connections should be looked at, too.
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
-        self.answers % CHECK_EVERY == 0
+        self.answers.is_multiple_of(CHECK_EVERY)
     }
 
     /// Looks, without a round trip, whether the server has closed the connection since it last
