@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mysql_async::Value as Raw;
 use mysql_async::consts::{ColumnFlags, ColumnType};
 
+use super::touch::Misread;
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
 use crate::value::{Date, DateTime, Time};
 use crate::{Error, Kind, Result};
@@ -38,6 +39,8 @@ enum Shape {
     Time(usize),
     /// Text, or bytes: its cells have this tag.
     AsItComes(u8),
+    /// Text in a character set that is not read here.
+    Misread,
 }
 
 /// The character set of what is no text.
@@ -131,8 +134,15 @@ fn shape(column: &mysql_async::Column, is_utc: bool) -> Shape {
         ColumnType::MYSQL_TYPE_JSON => Shape::AsItComes(JSON),
         ColumnType::MYSQL_TYPE_GEOMETRY => Shape::AsItComes(BYTES),
         _ if column.character_set() == BINARY => Shape::AsItComes(BYTES),
-        _ => Shape::AsItComes(TEXT),
+        _ if is_utf8(column.character_set()) => Shape::AsItComes(TEXT),
+        _ => Shape::Misread,
     }
+}
+
+/// Whether text of this collation is UTF-8. Routines and triggers can change `character_set_results`, which only the columns tell.
+/// The numbers above 255 are of newer collations, which no character set but Unicode has as its default.
+fn is_utf8(collation: u16) -> bool {
+    matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..)
 }
 
 /// What SQL calls the type of a column.
@@ -269,6 +279,7 @@ fn push_int(rows: &mut BatchBuilder, shape: Shape, number: i128) -> Result<()> {
 fn push_parsed(rows: &mut BatchBuilder, shape: Shape, bytes: &[u8]) -> Result<()> {
     match shape {
         Shape::AsItComes(tag) => rows.cell(tag, bytes),
+        Shape::Misread => return Err(Misread::Charset("character_set_results").error()),
         Shape::Int | Shape::UInt => push_int(rows, shape, parsed(bytes, "number")?)?,
         // As in binary, where it has four bytes.
         Shape::Float => {

@@ -163,7 +163,7 @@ impl Session {
 /// Whether a text that may change the session may change how it reads texts and writes rows: it names such a setting, or runs what
 /// is not in the text.
 pub(super) fn may_change_reading(sql: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 7] = [
         "names",
         "character",
         "charset",
@@ -171,7 +171,6 @@ pub(super) fn may_change_reading(sql: &str) -> bool {
         "sql_mode",
         "execute",
         "call",
-        "(",
     ];
     NAMES
         .iter()

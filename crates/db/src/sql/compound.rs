@@ -27,9 +27,10 @@ const ANYWHERE: &[&str] = &["begin", "case", "loop", "while"];
 /// What a statement can follow.
 const BEFORE_STATEMENT: &[&str] = &["begin", "do", "else", "loop", "repeat", "then"];
 
-/// Whether a statement that begins with this word is a compound one. BEGIN is one only with NOT ATOMIC behind it.
+/// Whether a statement that begins with this word is a compound one. With BEGIN that depends on what follows; with DECLARE a block of
+/// Oracle's begins, of which the end is not looked for.
 pub(super) fn begins_with(word: &str) -> bool {
-    !word.eq_ignore_ascii_case("begin") && (is_one_of(word, AT_START) || is_one_of(word, ANYWHERE))
+    is_one_of(word, &["case", "declare", "loop", "while"]) || is_one_of(word, AT_START)
 }
 
 impl Compound {

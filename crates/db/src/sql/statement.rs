@@ -8,6 +8,7 @@ use super::harmless::is_known;
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
 use super::setting::OpenSetting;
+use super::verdict::BEGIN_MODES;
 use super::words::{Keyword, keyword};
 
 /// A statement, as far as it has been read.
@@ -572,17 +573,27 @@ impl<'a> Statement<'a> {
 
     /// Looks whether the first tokens begin a compound statement.
     fn note_compound(&mut self) {
-        let is = |n: usize, word: &str| self.head(n).is_one_of(&[word], self.sql);
-        let begins = match self.notes.head_len {
+        let is = |n: usize, words: &[&str]| self.head(n).is_one_of(words, self.sql);
+        let begins = self.head(0).is(Keyword::Begin);
+        let mut compound = Compound::BEGUN;
+        let found = match self.notes.head_len {
             1 => {
                 self.head(0).kind == Kind::Word
                     && compound::begins_with(self.head(0).name(self.sql))
             }
-            3 => self.head(0).is(Keyword::Begin) && is(1, "not") && is(2, "atomic"),
+            // As Oracle has it, if the `sql_mode` says so.
+            2 if begins && !is(1, BEGIN_MODES) && !is(1, &["not"]) => {
+                let first = self.head(1);
+                if first.kind == Kind::Word {
+                    compound.word(first.name(self.sql), first.keyword);
+                }
+                true
+            }
+            3 => begins && is(1, &["not"]) && is(2, &["atomic"]),
             _ => false,
         };
-        if begins {
-            self.notes.compound = Some(Compound::BEGUN);
+        if found {
+            self.notes.compound = Some(compound);
         }
     }
 

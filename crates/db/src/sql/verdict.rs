@@ -39,7 +39,7 @@ const PERMANENT: &[&str] = &[
 ];
 
 /// What may follow BEGIN if it begins a transaction and not a block.
-const BEGIN_MODES: &[&str] = &[
+pub(super) const BEGIN_MODES: &[&str] = &[
     "concurrent",
     "deferrable",
     "deferred",

@@ -30,17 +30,24 @@ const CHANGES: &[&str] = &[
     "EXECUTE IMMEDIATE 'SET NA' 'MES gbk'",
     "BEGIN NOT ATOMIC SET NAMES gbk; END",
     "SELECT 1; SET NAMES gbk",
+];
+
+/// What changes the character set of rows where no text tells so. A routine keeps that of texts to itself.
+const HIDDEN: &[&str] = &[
     "CALL p()",
     "CALL p",
     "SELECT f()",
     "SET @x = f()",
     "INSERT INTO t VALUES (f())",
+    "INSERT INTO watched VALUES (1)",
 ];
 
 async fn with_routines() -> Db {
     let db = own_tables(|builder| builder.max(1)).await;
     for sql in [
         "CREATE TABLE t (a TEXT)",
+        "CREATE TABLE watched (a TEXT)",
+        "CREATE TRIGGER w AFTER INSERT ON watched FOR EACH ROW SET @@character_set_results = latin1",
         "CREATE PROCEDURE p() BEGIN SET NAMES gbk; END",
         "CREATE FUNCTION f() RETURNS INT BEGIN SET @@character_set_results = latin1; RETURN 1; END",
     ] {
@@ -76,6 +83,55 @@ async fn h16_nothing_is_run_in_a_charset_that_is_misread() {
         let wrong: i64 = db.query_as_one(wrong, ()).await.unwrap();
         assert_eq!(wrong, 0, "{change}");
     }
+}
+
+#[tokio::test]
+async fn h16_rows_in_a_charset_that_is_misread_are_an_error() {
+    let db = with_routines().await;
+    for change in HIDDEN {
+        cenote::scope(async {
+            // The trigger is not seen, so that the connection has to be kept otherwise.
+            db.exec("SET @x = 1", ()).await.unwrap();
+            db.exec("SELECT a FROM t WHERE a <> ?", ("",))
+                .await
+                .unwrap();
+            db.exec(change, ()).await.unwrap();
+            // What is sent is read as it is here.
+            let insert = "INSERT INTO t VALUES ('€\\'; SET @leak = 1; -- ')";
+            db.exec(insert, ()).await.unwrap();
+            db.exec("INSERT INTO t VALUES (?)", ("é",)).await.unwrap();
+            let leak: Option<i64> = db.query_as_one("SELECT @leak", ()).await.unwrap();
+            assert_eq!(leak, None, "{change}");
+            let texts = db.query("SELECT a FROM t", ()).await;
+            assert_refused(&texts.expect_err(change), change);
+            let texts = db.query("SELECT a FROM t WHERE a <> ?", ("",)).await;
+            assert_refused(&texts.expect_err(change), change);
+            // Numbers are what they are.
+            let one: i64 = db.query_as_one("SELECT 1", ()).await.unwrap();
+            assert_eq!(one, 1);
+        })
+        .await;
+        let read: String = db
+            .query_as_one("SELECT a FROM t WHERE a = ? LIMIT 1", ("é",))
+            .await
+            .unwrap();
+        assert_eq!(read, "é", "{change}");
+    }
+}
+
+#[tokio::test]
+async fn h16_found_rows_are_those_of_the_last_statement() {
+    let db = with_routines().await;
+    db.exec("INSERT INTO t VALUES ('a'), ('b'), ('c')", ())
+        .await
+        .unwrap();
+    cenote::scope(async {
+        let sql = "SELECT SQL_CALC_FOUND_ROWS a FROM t WHERE a IN ('a', 'b', 'c') LIMIT 1";
+        db.query(sql, ()).await.unwrap();
+        let found: i64 = db.query_as_one("SELECT FOUND_ROWS()", ()).await.unwrap();
+        assert_eq!(found, 3);
+    })
+    .await;
 }
 
 #[tokio::test]

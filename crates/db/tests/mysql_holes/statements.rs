@@ -1,8 +1,9 @@
 //! Statements that were taken for something else.
 
-use cenote::Kind;
+use cenote::{Db, Kind};
 
-use crate::servers::own_tables;
+use crate::servers::client::with_option;
+use crate::servers::{dsn, own_tables};
 
 /// Compound statements outside of routines, each of which gives one row with a 3 in it.
 const COMPOUND: &[&str] = &[
@@ -30,6 +31,23 @@ async fn h0e_compound_statements_give_their_rows() {
     // What they set is not there for the next task.
     let left: Option<i64> = db.query_as_one("SELECT @x", ()).await.unwrap();
     assert_eq!(left, None);
+}
+
+#[tokio::test]
+async fn h0e_blocks_of_oracles_kind_give_their_rows() {
+    let dsn = with_option(&dsn(), "sql_mode", "ORACLE");
+    let db = Db::builder(&dsn).max(1).open().await.unwrap();
+    for sql in [
+        "BEGIN SELECT 3; END",
+        "BEGIN IF 1 THEN SELECT 3; END IF; END;",
+        "DECLARE a INT := 3; BEGIN SELECT a; END",
+    ] {
+        let rows: Vec<i64> = db
+            .query_as(sql, ())
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(rows, [3], "{sql}");
+    }
 }
 
 #[tokio::test]
