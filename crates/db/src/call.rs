@@ -197,7 +197,12 @@ impl<'a> Call<'a> {
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
-                return Ok(Place::turn(bound.turn(position, self.site).await?));
+                let mut turn = bound.turn(position, self.site).await?;
+                // A session that was changed may have temporary tables, which anybody may write to.
+                if !class.reads_only && !may_pin(class) && !turn.link().is_touched() {
+                    self.check_writer()?;
+                }
+                return Ok(Place::turn(turn));
             }
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
@@ -240,19 +245,23 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where there can be one writer only, a write from outside of the coroutine's transaction
-    /// would wait for that for ever.
+    /// Refuses a write on another connection than that of the transaction around it, where the database has
+    /// one writer at a time: it would wait for that transaction for ever.
     pub(crate) fn check_writer(&self) -> Result<()> {
-        let Target::Outside(handle) = &self.target else {
-            return Ok(());
+        let (shared, own) = match &self.target {
+            Target::Ambient(_) => return Ok(()),
+            Target::Outside(handle) => (&handle.shared, None),
+            Target::Bound(bound, _) => (bound.shared(), Some(*bound)),
         };
-        let writer = || {
-            let frame = self.seen.frame()?;
-            frame.lookup(handle.shared.id)?.writer_around(frame)
-        };
-        if !handle.shared.one_writer {
+        if !shared.one_writer {
             return Ok(());
         }
+        let writer = || {
+            let frame = self.seen.frame()?;
+            let around = frame.lookup(shared.id)?;
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &around));
+            (!is_own).then(|| around.writer_around(frame)).flatten()
+        };
         let Some(site) = writer() else {
             return Ok(());
         };

@@ -274,7 +274,12 @@ async fn try_open(
 /// or one that is bound to the frame for it.
 async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Result<PinGuard> {
     let handle = match &call.target {
-        Target::Bound(bound, _) => return Ok(PinGuard::new(bound, PinKind::Explicit)),
+        Target::Bound(bound, _) => {
+            if !begin.read_only {
+                call.check_writer()?;
+            }
+            return Ok(PinGuard::new(bound, PinKind::Explicit));
+        }
         Target::Ambient(handle) | Target::Outside(handle) => handle,
     };
     call.begin_around().await?;

@@ -169,3 +169,85 @@ async fn a_writer_that_gives_up_waiting_passes_its_place_on() {
     let count: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
     assert_eq!(count, 3);
 }
+
+/// A handle that waits for a lock for longer than a test runs.
+async fn patient(folder: &tempfile::TempDir) -> Db {
+    let dsn = format!("sqlite:{}", folder.path().join("own.db").display());
+    let builder = Db::builder(&dsn).max(4).option("busy_timeout", "1d");
+    let db = builder.open().await.unwrap();
+    db.exec("CREATE TABLE t (n)", ()).await.unwrap();
+    db
+}
+
+#[tokio::test]
+async fn h25_a_statement_from_outside_does_not_wait_for_its_own_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = patient(&folder).await;
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let insert = db.outside().prepare(INSERT).await?;
+        let error = insert.exec(()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+        let sets = [(), ()];
+        let error = insert.exec_many(sets).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+        // Reading waits for nobody.
+        let count = db.outside().prepare("SELECT count(*) FROM t").await?;
+        assert_eq!(count.query_one(()).await?.get::<i64>(0)?, 0);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn h25_a_connection_of_ones_own_does_not_wait_for_its_own_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = patient(&folder).await;
+    let mut earlier = db.connection().await.unwrap();
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let mut own = db.connection().await?;
+        for connection in [&mut own, &mut earlier] {
+            let error = connection.exec(INSERT, ()).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+            let error = connection.begin().await.unwrap_err();
+            assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+            let count: i64 = connection
+                .query_as_one("SELECT count(*) FROM t", ())
+                .await?;
+            assert_eq!(count, 0);
+        }
+        // A temporary table is nobody else's.
+        own.exec("CREATE TEMP TABLE own (n)", ()).await?;
+        own.exec("INSERT INTO own VALUES (1)", ()).await?;
+        // The transaction itself goes on.
+        db.exec(INSERT, ()).await?;
+        Ok(())
+    })
+    .await
+    .unwrap();
+    earlier.exec(INSERT, ()).await.unwrap();
+    let count: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert_eq!(count, 3);
+}
+
+#[tokio::test]
+async fn h25_a_connection_that_another_task_has_waits_for_the_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = patient(&folder).await;
+    let connection = db.connection().await.unwrap();
+    let mut writing = None;
+    db.transaction(async || {
+        db.exec(INSERT, ()).await?;
+        let insert = cenote::spawn(async move { connection.exec(INSERT, ()).await });
+        writing = Some(insert);
+        tokio::task::yield_now().await;
+        Ok(())
+    })
+    .await
+    .unwrap();
+    writing.unwrap().await.unwrap().unwrap();
+    let count: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
+    assert_eq!(count, 2);
+}

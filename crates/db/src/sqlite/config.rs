@@ -8,6 +8,7 @@ use rusqlite::OpenFlags;
 
 use super::connect;
 use super::connection::SqliteConnection;
+use super::file::SharedFile;
 use super::functions::Functions;
 use super::lane::Make;
 use crate::driver::{
@@ -359,6 +360,7 @@ pub(super) struct Blueprint {
     pub(super) make: Make,
     /// Keeps a shared database in memory alive while there is no other connection to it.
     pub(super) anchor: Mutex<Option<rusqlite::Connection>>,
+    pub(super) file: Arc<SharedFile>,
 }
 
 impl SqliteTemplate {
@@ -376,6 +378,7 @@ impl Blueprint {
             functions,
             make: Make::new(),
             anchor: Mutex::new(None),
+            file: Arc::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use rusqlite::types::Value as SqlValue;
 use super::config::{Blueprint, Config, JournalMode};
 use super::control::Control;
 use super::error;
+use super::file::OpenFile;
 use super::lane::{Key, Lane};
 use super::reset::Origin;
 use super::session::Session;
@@ -58,9 +59,11 @@ fn open_session(
             *anchor = Some(open(config)?);
         }
     }
+    blueprint.file.check_not_gone()?;
     let mut db = open(config)?;
     // Now, while the file that was opened stands under its name.
     let lane = lane_of(&db, config)?;
+    let file = file_of(&db, blueprint);
     control.interrupt_with(db.get_interrupt_handle());
     let asks = Arc::clone(&control);
     db.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || asks.must_stop()))
@@ -81,6 +84,7 @@ fn open_session(
     session.chooses_temp_store.set(!config.sets("temp_store"));
     session.has_functions = !blueprint.functions.is_empty();
     session.lane = lane;
+    session.file = file;
     session.make = blueprint.make;
     // Without a journal nothing can be undone.
     let can_undo = session.pragma("journal_mode")? != "off";
@@ -107,6 +111,16 @@ fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane
         Watchdog::over_lane(&lane);
     }
     Ok(Some(lane))
+}
+
+/// The file, if it is one that can be told from others.
+fn file_of(db: &rusqlite::Connection, blueprint: &Blueprint) -> Option<OpenFile> {
+    let path = db.path().filter(|path| !path.is_empty())?;
+    if blueprint.config.is_private() || blueprint.config.vfs.is_some() {
+        return None;
+    }
+    let key = Key::of_file(path)?;
+    Some(blueprint.file.opened(path, key))
 }
 
 /// How many steps of its program SQLite takes between two calls of the progress handler. Inline, a step takes

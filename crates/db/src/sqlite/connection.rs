@@ -336,6 +336,9 @@ impl Connection for SqliteConnection {
 
     fn probe(&mut self, _rested: Duration) {
         self.worker.look();
+        if let Some(session) = self.worker.session() {
+            session.look_at_file();
+        }
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {

@@ -83,6 +83,12 @@ pub(super) fn is_busy(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_BUSY)
 }
 
+/// The file of a connection was deleted or replaced.
+pub(super) fn file_replaced() -> Error {
+    let message = "the file of this connection was deleted or replaced while it was open";
+    Error::new(Kind::ConnectionLost, message)
+}
+
 /// A value or a statement is longer than SQLite's limits allow.
 pub(super) fn is_too_big(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_TOOBIG)

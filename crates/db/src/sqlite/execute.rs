@@ -19,6 +19,9 @@ pub(super) struct BeforeStep {
     rowid: i64,
 }
 
+/// A row of more columns is wide.
+const WIDE: usize = 16;
+
 impl Session {
     pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
         if order.script {
@@ -125,7 +128,10 @@ impl Session {
             if wants_rows {
                 let columns = || BatchBuilder::new(columns_of(row.as_ref()));
                 let rows = rows.get_or_insert_with(columns);
-                if most_bytes != usize::MAX && rows.bytes() + row_bytes(row) > most_bytes {
+                // A row of many columns is measured before it is copied.
+                let is_wide = row.as_ref().column_count() > WIDE && most_bytes < usize::MAX;
+                let ahead = if is_wide { row_bytes(row) } else { 0 };
+                if rows.bytes() + ahead > most_bytes {
                     return Err(self.control.give_up());
                 }
                 push_row(rows, row)?;

@@ -18,7 +18,7 @@ use rusqlite::limits::Limit as SqliteLimit;
 use super::coop_budget;
 use super::error;
 use super::lane::{Joined, Pass};
-use super::pace::Stopwatch;
+use super::pace::{Pace, Stopwatch};
 use super::plan::{INLINE_LENGTH, Inline};
 use super::session::{Order, Session};
 use super::statement::check_count;
@@ -40,17 +40,19 @@ const MOST_BYTES: usize = 256 * 1024;
 const LOOKS_BEFORE_SORT: u32 = 64;
 
 impl Session {
-    /// How a request may run inline: it is known to be short, and waits for nobody.
-    fn inline(&self, request: &Request<'_>) -> Inline {
+    /// What is known of a request that may run inline: it is short, and waits for nobody.
+    fn inline(&self, request: &Request<'_>) -> Option<Pace> {
         if !self.in_place || request.script || !request.cache || !self.is_plain.get() {
-            return Inline::Never;
+            return None;
         }
-        let inline = self.paces.borrow().of(request.sql);
-        match inline.map_or(Inline::Never, |pace| pace.inline()) {
+        let pace = self.paces.borrow().of(request.sql)?;
+        let may_run = match pace.inline() {
+            Inline::Never => false,
+            Inline::Read | Inline::Sort => true,
             // It is never run twice, so no function of the application may end it half-way.
-            Inline::Write if self.has_functions || !self.is_writing() => Inline::Never,
-            inline => inline,
-        }
+            Inline::Write => !self.has_functions && self.is_writing(),
+        };
+        may_run.then_some(pace)
     }
 
     /// A transaction that writes may begin inline when its turn has come: that is known to be short
@@ -160,17 +162,14 @@ impl Worker {
     ///
     /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
-        let inline = self.session()?.inline(request);
-        if inline == Inline::Never {
-            return None;
-        }
+        let pace = self.session()?.inline(request)?;
+        let inline = pace.inline();
         let params = bound(request.params).ok().filter(|all| are_short(all))?;
         tokio::task::consume_budget().await;
         if self.session()?.is_yield_due() {
             coop_budget::yield_now().await;
         }
         let session = self.session()?;
-        let pace = session.paces.borrow().of(request.sql)?;
         session.alarm.take_used();
         let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
         let watch = Stopwatch::start(session.is_timed);
@@ -189,6 +188,7 @@ impl Worker {
         let took = watch.took();
         coop_budget::note(took);
         let session = self.session()?;
+        session.note_time(watch);
         let given_up = given_up || done.as_ref().is_err_and(error::is_too_big);
         if !given_up {
             session.in_place_runs.update(|runs| runs + 1);

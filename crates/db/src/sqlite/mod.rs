@@ -13,6 +13,7 @@
 //! | `session`, `execute`, `statement`, `transaction` | what runs on that thread |
 //! | `in_place`, `pace`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
 //! | `lane`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
+//! | `file` | whether the open file is still the one under its name |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
 //! | `functions` | functions, aggregates and collations of the application |
@@ -25,6 +26,7 @@ mod control;
 mod coop_budget;
 mod error;
 mod execute;
+mod file;
 mod functions;
 mod in_place;
 mod insert;

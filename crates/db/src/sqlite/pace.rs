@@ -52,6 +52,11 @@ impl Stopwatch {
         }
     }
 
+    /// When it was started; None if time is not looked at.
+    pub(super) fn began(self) -> Option<Instant> {
+        self.began
+    }
+
     pub(super) fn took(self) -> Duration {
         self.began.map_or(Duration::ZERO, |began| now() - began)
     }

@@ -12,10 +12,11 @@ use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
 use super::control::Control;
 use super::error;
+use super::file::OpenFile;
 use super::functions::Alarm;
 use super::insert::{self, Inserts};
 use super::lane::{Lane, Make, Pass};
-use super::pace::{Pace, Paces, Sort};
+use super::pace::{Pace, Paces, Sort, Stopwatch};
 use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::types::{columns_of, push_row};
@@ -29,6 +30,8 @@ pub(super) struct Session {
     /// Held while it writes, and for as long as its transaction can write. Given up after the
     /// database was closed: fields are dropped in this order.
     pub(super) pass: RefCell<Option<Pass>>,
+    /// `None` if the database is not in a file that can be told from others.
+    pub(super) file: Option<OpenFile>,
     /// Where it queues before it writes; None if no other connection can be in its way.
     pub(super) lane: Option<Arc<Lane>>,
     pub(super) control: Arc<Control>,
@@ -98,6 +101,7 @@ impl Session {
             db,
             pass: RefCell::new(None),
             lane: None,
+            file: None,
             control,
             alarm,
             in_place: false,
@@ -156,7 +160,13 @@ impl Session {
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.broken.get()
+        // A transaction may end on a file that was replaced: its answer says whether it is committed.
+        self.broken.get() || (self.is_on_another_file() && !self.in_transaction())
+    }
+
+    /// Its file is not the one under the name any more.
+    fn is_on_another_file(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| !file.is_current())
     }
 
     /// How many of the statements that were run had to be compiled for it.
@@ -215,7 +225,26 @@ impl Session {
 
     /// A word with SQLite, to see that it answers.
     pub(super) fn ping(&self) -> Result<()> {
-        self.command("SELECT 1")
+        self.command("SELECT 1")?;
+        self.look_at_file();
+        match self.is_on_another_file() {
+            true => Err(error::file_replaced()),
+            false => Ok(()),
+        }
+    }
+
+    /// A statement has run: the file is due for a look now and then.
+    pub(super) fn note_time(&self, watch: Stopwatch) {
+        if let (Some(file), Some(began)) = (&self.file, watch.began()) {
+            file.look_now_and_then(began);
+        }
+    }
+
+    /// Looks whether its file is still the one under the name. For [`is_broken`](Session::is_broken) to tell.
+    pub(super) fn look_at_file(&self) {
+        if let Some(file) = &self.file {
+            file.look();
+        }
     }
 
     /// Sets a pragma.

@@ -339,6 +339,7 @@ impl Session {
         self.alarm.take_used();
         let watch = Stopwatch::start(self.is_timed);
         let done = self.execute(statement, &order.sql, order.rows);
+        self.note_time(watch);
         if order.cache {
             let took = watch.took();
             let calls_out = self.alarm.take_used();

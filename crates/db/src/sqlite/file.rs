@@ -1,0 +1,111 @@
+//! Whether the file that a connection has open is still the one under its name.
+//!
+//! Whoever deletes or replaces the file of an open database leaves the open connections on the old one, while every new
+//! connection opens the new one. One handle must not serve two databases: as soon as one connection finds another
+//! file under the name, all older ones are retired.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::lane::Key;
+use super::pace;
+use crate::{Error, Kind, Result};
+
+/// A connection in constant use looks at the file so often.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// The file that the connections of one handle have open.
+#[derive(Debug, Default)]
+pub(super) struct SharedFile {
+    /// Its path and which file it is. `None` before the first connection.
+    known: Mutex<Option<(String, Key)>>,
+    /// How often another file was found, or none. Release pairs with the acquire of `is_current`.
+    replaced: AtomicU64,
+}
+
+impl SharedFile {
+    fn known(&self) -> MutexGuard<'_, Option<(String, Key)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses to open a file that was there before and is not any more: SQLite would create an empty database.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Connect`] if it is gone.
+    pub(super) fn check_not_gone(&self) -> Result<()> {
+        match &*self.known() {
+            Some((path, _)) if Key::of_file(path).is_none() => {
+                let message = "the file was deleted while this handle was open; put it back, or open a new handle";
+                Err(Error::new(Kind::Connect, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection has opened this file.
+    pub(super) fn opened(self: &Arc<Self>, path: &str, key: Key) -> OpenFile {
+        let mut known = self.known();
+        if known.as_ref().is_some_and(|(_, other)| *other != key) {
+            self.note_replaced(path);
+        }
+        *known = Some((path.to_owned(), key.clone()));
+        OpenFile {
+            generation: self.replaced.load(Ordering::Relaxed),
+            shared: Arc::clone(self),
+            path: path.to_owned(),
+            key,
+            looked: Cell::new(pace::now()),
+        }
+    }
+
+    /// Retires all connections that are open. Under the lock of `known`.
+    fn note_replaced(&self, path: &str) {
+        self.replaced.fetch_add(1, Ordering::Release);
+        tracing::warn!(
+            path,
+            "a SQLite file was deleted or replaced while it was open; its connections are retired"
+        );
+    }
+}
+
+/// The file that one connection has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    shared: Arc<SharedFile>,
+    path: String,
+    key: Key,
+    generation: u64,
+    looked: Cell<Instant>,
+}
+
+impl OpenFile {
+    /// Returns whether nobody has found another file under the name since this one was opened.
+    #[inline]
+    pub(super) fn is_current(&self) -> bool {
+        self.shared.replaced.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Looks at the file under the name.
+    pub(super) fn look(&self) {
+        self.looked.set(pace::now());
+        if !self.is_current() || Key::of_file(&self.path).as_ref() == Some(&self.key) {
+            return;
+        }
+        let known = self.shared.known();
+        // Another connection may have been faster.
+        if self.is_current() {
+            self.shared.note_replaced(&self.path);
+        }
+        drop(known);
+    }
+
+    /// Looks at it if that was not done for a while.
+    pub(super) fn look_now_and_then(&self, now: Instant) {
+        if now.saturating_duration_since(self.looked.get()) >= LOOK_AFTER {
+            self.look();
+        }
+    }
+}
