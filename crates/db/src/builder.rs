@@ -349,6 +349,7 @@ impl Builder {
             pool,
             config,
             driver: driver.name(),
+            next_check: AtomicU64::new(0),
         }))
     }
 }

@@ -64,6 +64,11 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
+    /// See [`Plan::located`].
+    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
+        self.plan.located(done)
+    }
+
     pub(crate) fn request(&self, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
@@ -408,15 +413,18 @@ impl<'a> Call<'a> {
             op.set_alone(true);
             // A cancel from here on gives the connection back, to be settled.
             let answer = lease.send(&op, self.site).await;
+            if lease.is_check_due() {
+                handle.check_idle();
+            }
             if answer.is_ok() && lease.is_clean() {
                 return self.noted(answer);
             }
             let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
             let done = self.end_unclean(place, text.class(), op, answer).await;
-            return self.noted(done);
+            return self.noted(text.located(done));
         }
         let done = self.run_bound(&text, rows).await;
-        self.noted(done)
+        self.noted(text.located(done))
     }
 
     /// Runs a statement on the connection that it belongs on. Boxed and out of line, so that
@@ -523,6 +531,8 @@ impl<'a> Call<'a> {
             return false;
         };
         handle.pool.manager().note_loss();
+        // Whatever took this one may have taken the idle ones as well.
+        handle.pool.check_idle();
         class.pure_read || error.was_never_sent()
     }
 
@@ -587,7 +597,7 @@ impl<'a> Call<'a> {
             sql: plan.sql(),
             sets: &sets,
         };
-        self.send_and_finish(&plan.class, &mut batch).await
+        plan.located(self.send_and_finish(&plan.class, &mut batch).await)
     }
 
     /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).

@@ -114,7 +114,8 @@ pub enum ResetPolicy {
     /// Every time a connection comes back: `"always"`. For schemas whose own functions have side effects on the
     /// session. The driver undoes all that it can: on PostgreSQL what `DISCARD ALL` does (so that kept statements are
     /// forgotten, too), connections of `dblink`, the origin of replication and the seed of `random()`. What a server has no way to
-    /// undo stays: a library that a function loaded, variables of PL/Perl, PL/Python and PL/Tcl.
+    /// undo stays: a library that a function loaded, a temporary replication slot, a backup that has begun, variables of PL/Perl,
+    /// PL/Python and PL/Tcl.
     Always,
     /// Every time a connection comes back another one takes its place: `"replace"`. Nothing survives, and every call outside
     /// of a transaction or a coroutine costs a new connection.

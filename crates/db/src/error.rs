@@ -206,6 +206,33 @@ impl Error {
         self.story.database.as_ref()?.constraint.as_deref()
     }
 
+    /// The character of the SQL that it is about, counted from 1 in the text as it was written. PostgreSQL
+    /// tells it for most mistakes in a text.
+    pub fn position(&self) -> Option<usize> {
+        self.story.database.as_ref()?.position
+    }
+
+    /// With another position, found from the one that the database told.
+    #[must_use]
+    pub(crate) fn relocated(mut self, written: &dyn Fn(usize) -> usize) -> Self {
+        let Some(sent) = self.position() else {
+            return self;
+        };
+        self.change(|story| {
+            if let Some(said) = &mut story.database {
+                said.position = Some(written(sent));
+            }
+            let inner = story
+                .source
+                .as_ref()
+                .and_then(|it| it.downcast_ref::<Error>());
+            if let Some(inner) = inner.cloned() {
+                story.source = Some(Arc::new(inner.relocated(written)));
+            }
+        });
+        self
+    }
+
     /// Lines of the program that have to do with it: which call does not fit its SQL, who holds
     /// the connection that was waited for, which call was dropped, which transactions wait for each other.
     pub fn call_sites(&self) -> &[&'static Location<'static>] {
@@ -271,6 +298,9 @@ impl fmt::Display for Error {
             write!(out, " (SQLSTATE {state}")?;
             if let Some(code) = self.code() {
                 write!(out, ", code {code}")?;
+            }
+            if let Some(position) = self.position() {
+                write!(out, ", at character {position}")?;
             }
             out.write_str(")")?;
         } else if let Some(code) = self.code() {

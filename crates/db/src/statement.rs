@@ -69,7 +69,7 @@ impl Call<'_> {
                 _ => None,
             },
             sql: sql.to_owned(),
-            prepared: prepared?,
+            prepared: plan.located(prepared)?,
         })
     }
 }

@@ -73,7 +73,8 @@ impl Call<'_> {
             }
             Err(error) => {
                 let (shared, site) = (self.shared(), self.site);
-                place.finish(class, shared, site, Err(error)).await
+                let wrong = text.located(Err(error));
+                place.finish(class, shared, site, wrong).await
             }
         }
     }

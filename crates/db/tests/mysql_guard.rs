@@ -198,6 +198,23 @@ async fn a_stream_without_an_end_is_killed_when_it_is_dropped() {
     assert_whole(&db).await;
 }
 
+/// The text of a query does not tell that a function of the application's own writes.
+#[tokio::test]
+async fn h21_what_a_streamed_function_writes_is_not_undone() {
+    let db = own_tables(|builder| builder.max(1)).await;
+    db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let pay = "CREATE FUNCTION pay(n INT) RETURNS INT MODIFIES SQL DATA \
+               BEGIN DO SLEEP(0.002); INSERT INTO t VALUES (n); RETURN n; END";
+    db.exec(pay, ()).await.unwrap();
+    // Longer than a query that only reads is read for.
+    let sql = "SELECT pay(seq), REPEAT('x', 65536) FROM seq_1_to_200";
+    let mut rows = db.stream(sql, ()).await.unwrap();
+    assert!(rows.next().await.unwrap().is_some());
+    drop(rows);
+    let paid: i64 = db.query_as_one("SELECT COUNT(*) FROM t", ()).await.unwrap();
+    assert_eq!(paid, 200);
+}
+
 #[tokio::test]
 async fn what_is_left_of_a_short_stream_is_read_and_its_connection_stays() {
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();

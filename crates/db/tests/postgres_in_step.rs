@@ -139,7 +139,7 @@ const STATEMENTS: &[&str] = &[
     "CREATE MATERIALIZED VIEW made_mat AS SELECT 1 AS n",
     "REFRESH MATERIALIZED VIEW made_mat",
     "CREATE INDEX made_index ON t (n)",
-    "CREATE INDEX CONCURRENTLY made_index_too ON t (n)",
+    "CREATE INDEX CONCURRENTLY made_index ON missing (n)",
     "CREATE SEQUENCE made_sequence",
     "CREATE TYPE made_type AS ENUM ('a')",
     "ALTER TYPE made_type ADD VALUE 'b'",

@@ -197,6 +197,12 @@ const HELD: &[Held] = &[
         By::Replacement,
     ),
     held(
+        "mode of an extension",
+        "SELECT isn_weak(true)",
+        "SELECT isn_weak()::text",
+        By::Replacement,
+    ),
+    held(
         "backup",
         "SELECT pg_backup_start('b', true)",
         "SELECT in_backup()::text",
@@ -222,6 +228,7 @@ async fn house() -> String {
     let mut client = Client::open(&dsn).await;
     for sql in [
         "CREATE EXTENSION dblink",
+        "CREATE EXTENSION isn",
         "CREATE SEQUENCE s",
         "SELECT setseed(0.5)",
         "CREATE TABLE seeded AS SELECT random() FROM generate_series(1, 9)",
@@ -305,8 +312,14 @@ async fn h15_always_undoes_what_functions_do_in_silence() -> Result<()> {
     };
     for held in HELD {
         // A procedure cannot be a function, a cursor is the function's own, and backups and slots only end with a session.
-        let is_left =
-            ["library", "library of a block", "backup", "temporary slot"].contains(&held.name);
+        let is_left = [
+            "library",
+            "library of a block",
+            "backup",
+            "temporary slot",
+            "mode of an extension",
+        ]
+        .contains(&held.name);
         if held.plant.starts_with("CALL") || ["cursor", "large object"].contains(&held.name) {
             continue;
         }

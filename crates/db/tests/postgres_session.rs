@@ -304,7 +304,20 @@ async fn h16_other_client_encodings_are_refused_at_connect() {
         let db = Db::open(&server.dsn()).await.unwrap();
         is_refused_encoding(&db.exec("SELECT 1", ()).await.unwrap_err());
     }
-    // What the role, the environment of the server or `options` say is overruled by what the client asks for.
+    // What the role, the database or `options` say is overruled by what the client asks for.
+    let name = servers::unique("cenote_encoding");
+    let mut admin = Client::new().await;
+    for sql in [
+        format!("CREATE DATABASE {name}"),
+        format!("ALTER DATABASE {name} SET client_encoding = 'LATIN1'"),
+        format!("ALTER ROLE cenote IN DATABASE {name} SET client_encoding = 'GBK'"),
+    ] {
+        admin.must(&sql).await;
+    }
+    let other = servers::client::with_option(&dsn(), "dbname", &name);
+    let db = Db::open(&other).await.unwrap();
+    let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
+    assert_eq!(encoding, "UTF8");
     let dsn = format!("{};options='-c client_encoding=LATIN1'", dsn());
     let db = Db::open(&dsn).await.unwrap();
     let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
@@ -367,7 +380,9 @@ async fn h16_an_answer_in_another_encoding_is_an_error() {
         .unwrap();
     let sql = "SELECT quietly(), 'Ã©'";
     // In LATIN1 these two letters are the bytes of an é.
-    is_refused_encoding(&db.query(sql, ()).await.unwrap_err());
+    let error = db.query(sql, ()).await.unwrap_err();
+    is_refused_encoding(&error);
+    assert!(error.message().contains("was carried out"), "{error}");
     let mut stream = db.stream(sql, ()).await.unwrap();
     let ended = loop {
         match stream.next().await {
@@ -506,4 +521,34 @@ async fn h22_statements_that_change_no_session_pin_nothing() {
         assert_eq!(db.status().active, 1);
     })
     .await;
+}
+
+#[tokio::test]
+async fn h0b_statements_are_kept_under_what_on_connect_has_set() {
+    let db = Db::builder(&dsn())
+        .max(1)
+        .on_connect(async |link: &mut cenote::Link| link.exec("SET TimeZone = 'Asia/Tokyo'").await)
+        .open()
+        .await
+        .unwrap();
+    let sql = "SELECT '2024-01-01 12:00'::timestamptz::text";
+    for _ in 0..3 {
+        let moment: String = db
+            .transaction(async || db.query_as_one(sql, ()).await)
+            .await
+            .unwrap();
+        assert_eq!(moment, "2024-01-01 12:00:00+09");
+    }
+    let kept = "SELECT count(*) FROM pg_catalog.pg_prepared_statements WHERE statement = ?";
+    let kept: i64 = db.query_as_one(kept, (sql,)).await.unwrap();
+    assert_eq!(kept, 1);
+    // A touched session has statements of its own; after the reset the old ones are good again.
+    cenote::scope(async {
+        db.exec("SET TimeZone = 'UTC'", ()).await.unwrap();
+        let moment: String = db.query_as_one(sql, ()).await.unwrap();
+        assert_eq!(moment, "2024-01-01 12:00:00+00");
+    })
+    .await;
+    let moment: String = db.query_as_one(sql, ()).await.unwrap();
+    assert_eq!(moment, "2024-01-01 12:00:00+09");
 }

@@ -172,6 +172,71 @@ async fn h21_a_rest_that_takes_too_long_costs_the_connection() {
     assert_ne!(pid().await.unwrap(), before);
 }
 
+/// What the grammar knows and the catalogue does not.
+const SPECIAL_FORMS: [&str; 13] = [
+    "coalesce",
+    "greatest",
+    "grouping",
+    "least",
+    "nullif",
+    "trim",
+    "xmlconcat",
+    "xmlelement",
+    "xmlforest",
+    "xmlparse",
+    "xmlpi",
+    "xmlroot",
+    "xmlserialize",
+];
+
+/// Volatile, and yet they change nothing.
+const VOLATILE: [&str; 21] = [
+    "clock_timestamp",
+    "currval",
+    "gen_random_uuid",
+    "lastval",
+    "pg_blocking_pids",
+    "pg_current_wal_lsn",
+    "pg_database_size",
+    "pg_indexes_size",
+    "pg_is_in_recovery",
+    "pg_last_wal_receive_lsn",
+    "pg_last_wal_replay_lsn",
+    "pg_last_xact_replay_timestamp",
+    "pg_relation_size",
+    "pg_sleep",
+    "pg_sleep_for",
+    "pg_sleep_until",
+    "pg_table_size",
+    "pg_tablespace_size",
+    "pg_total_relation_size",
+    "random",
+    "timeofday",
+];
+
+#[tokio::test]
+async fn h21_known_functions_are_the_servers_own_and_change_nothing() {
+    let db = cenote::Db::open(&servers::dsn()).await.unwrap();
+    let volatile: Vec<(String, bool)> = db
+        .query_as(
+            "SELECT proname::text, bool_or(provolatile = 'v') FROM pg_proc \
+             WHERE pronamespace = 'pg_catalog'::regnamespace GROUP BY 1",
+            (),
+        )
+        .await
+        .unwrap();
+    let volatile: std::collections::HashMap<_, _> = volatile.into_iter().collect();
+    let known = cenote::sql::Dialect::POSTGRES.known_functions[0];
+    assert!(known.len() > 300);
+    for name in known {
+        match volatile.get(*name) {
+            None => assert!(SPECIAL_FORMS.contains(name), "{name} is not the server's"),
+            Some(true) => assert!(VOLATILE.contains(name), "{name} may change something"),
+            Some(false) => {}
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_error_in_the_middle_of_a_stream_is_told_and_the_status_is_known() {
     let mut client = Client::new().await;

@@ -219,7 +219,8 @@ async fn an_error_says_where_and_why() {
         (true, Some("is_small"))
     );
     let error = client.must_not("SELECT m FROM t").await;
-    assert!(error.message().ends_with("at character 8"), "{error}");
+    assert_eq!(error.position(), Some(8));
+    assert!(error.to_string().contains("at character 8"), "{error}");
 }
 
 #[tokio::test]
@@ -236,4 +237,92 @@ async fn a_warning_is_counted_and_a_notice_is_not() {
         "there is no transaction"
     );
     assert_eq!(client.must("SELECT 1").await.warnings, 0);
+}
+
+/// `$1` in a definition belongs to what is defined.
+#[tokio::test]
+async fn h0c_definitions_with_parameters_of_their_own_run() {
+    let db = servers::own_tables(|builder| builder.max(1)).await;
+    let definitions = [
+        "PREPARE add(int) AS SELECT $1 + 1",
+        "CREATE FUNCTION returns(int) RETURNS int LANGUAGE sql RETURN $1 + 1",
+        "CREATE FUNCTION atomic(int) RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT $1 + 1; END",
+        "CREATE OR REPLACE PROCEDURE inserts(int) LANGUAGE sql \
+         BEGIN ATOMIC INSERT INTO t VALUES ($1); INSERT INTO t VALUES ($1 + 1); END",
+    ];
+    let connection = db.connection().await.unwrap();
+    connection.exec("CREATE TABLE t (n int)", ()).await.unwrap();
+    for sql in definitions {
+        connection.exec(sql, ()).await.unwrap();
+    }
+    for sql in ["EXECUTE add(1)", "SELECT returns(1)", "SELECT atomic(1)"] {
+        let two: i32 = connection.query_as_one(sql, ()).await.unwrap();
+        assert_eq!(two, 2, "{sql}");
+    }
+    connection.exec("CALL inserts(1)", ()).await.unwrap();
+    let sum: i64 = connection
+        .query_as_one("SELECT sum(n) FROM t", ())
+        .await
+        .unwrap();
+    assert_eq!(sum, 3);
+    let script = "PREPARE more(int) AS SELECT $1 + 2; EXECUTE more(1)";
+    let three: i32 = connection.query_as_one(script, ()).await.unwrap();
+    assert_eq!(three, 3);
+    connection.exec(definitions[1], (1,)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn h0c_messages_do_not_speak_of_another_placeholder() {
+    let db = servers::own_tables(|builder| builder.max(1)).await;
+    for (sql, given) in [
+        ("SELECT $1::int", 0),
+        ("SELECT $1::int", 2),
+        ("SELECT 1; SELECT $1", 1),
+    ] {
+        let params = vec![1_i32; given];
+        let error = db.query(sql, &params[..]).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Parameters, "{error}");
+        assert!(!error.message().contains('?'), "{error}");
+    }
+    let error = db.query("SELECT 1; SELECT $1", ()).await.unwrap_err();
+    assert_eq!(error.sql_state(), Some("42P02"), "{error}");
+}
+
+#[tokio::test]
+async fn h0d_positions_count_in_the_text_as_it_was_written() {
+    let db = servers::own_tables(|builder| builder.max(1)).await;
+    for sql in [
+        "SELECT ?::int, ?::int, wrong",
+        "SELECT 'ö→', '{}'::jsonb ?? 'x', wrong, ?::int + ?::int",
+        "SELECT wrong + ?::int + ?::int",
+    ] {
+        let at = sql.find("wrong").unwrap();
+        let expected = sql[..at].chars().count() + 1;
+        let check = |error: cenote::Error, what: &str| {
+            assert_eq!(error.position(), Some(expected), "{what} of {sql}: {error}");
+            let shown = format!("at character {expected}");
+            assert!(error.to_string().contains(&shown), "{error}");
+        };
+        for _ in 0..2 {
+            check(db.query(sql, (1, 2)).await.unwrap_err(), "query");
+            check(db.exec(sql, (1, 2)).await.unwrap_err(), "exec");
+            let many = db.exec_many(sql, [(1, 2), (3, 4)]).await;
+            check(many.unwrap_err(), "exec_many");
+            check(db.stream(sql, (1, 2)).await.unwrap_err(), "stream");
+            check(db.prepare(sql).await.unwrap_err(), "prepare");
+            let inside = db.transaction(async || db.query(sql, (1, 2)).await);
+            check(inside.await.unwrap_err(), "a transaction");
+            let inside = db.transaction(async || {
+                db.query("SELECT 1", ()).await?;
+                db.query(sql, (1, 2)).await
+            });
+            check(inside.await.unwrap_err(), "a transaction");
+        }
+    }
+    let named = "SELECT :a_long_name::int, :b::int, wrong";
+    let params = cenote::named! { a_long_name: 1, b: 2 };
+    let error = db.query(named, params).await.unwrap_err();
+    assert_eq!(error.position(), Some(named.find("wrong").unwrap() + 1));
+    let script = db.exec("SELECT 1; SELECT wrong", ()).await.unwrap_err();
+    assert_eq!(script.position(), Some(18));
 }

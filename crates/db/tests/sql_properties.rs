@@ -151,7 +151,11 @@ fn check_again(dialect: &Dialect, sql: &str, scanned: &Scanned<'_>) -> Result<()
         scanned.sql,
         again.sql
     );
-    prop_assert_eq!(again.placeholders.count(), scanned.placeholders.count());
+    // In a script or a definition, a `$1` is no placeholder, even if it was a `?` before.
+    let is_theirs = dialect.placeholders == PlaceholderStyle::NumberedDollar
+        && again.placeholders == Placeholders::None;
+    let counts = [&again, scanned].map(|it| it.placeholders.count());
+    prop_assert!(is_theirs || counts[0] == counts[1], "{}: {:?}", sql, counts);
     prop_assert_eq!(again.class, scanned.class);
     Ok(())
 }

@@ -145,19 +145,19 @@ fn another_number_of_values_is_an_error_that_tells_both() {
     let two = Placeholders::Positional(2);
     assert_eq!(
         refused((1, 2, 3), &two),
-        "the SQL has 2 placeholders (?) and 3 values were given"
+        "the SQL has 2 placeholders and 3 values were given"
     );
     assert_eq!(
         refused((1,), &two),
-        "the SQL has 2 placeholders (?) and 1 value was given"
+        "the SQL has 2 placeholders and 1 value was given"
     );
     assert_eq!(
         refused((), &two),
-        "the SQL has 2 placeholders (?) and no value was given"
+        "the SQL has 2 placeholders and no value was given"
     );
     assert_eq!(
         refused((1, 2), &Placeholders::Positional(1)),
-        "the SQL has 1 placeholder (?) and 2 values were given"
+        "the SQL has 1 placeholder and 2 values were given"
     );
     assert_eq!(
         refused((1,), &Placeholders::None),
@@ -230,11 +230,11 @@ fn values_without_names_do_not_fit_names_nor_the_other_way_round() {
     );
     assert_eq!(
         refused(named! { min: 1 }, &Placeholders::Positional(2)),
-        "the SQL has 2 placeholders (?) without names, and a value was given for :min"
+        "the SQL has 2 placeholders without names, and a value was given for :min"
     );
     assert_eq!(
         refused(named! {}, &Placeholders::Positional(2)),
-        "the SQL has 2 placeholders (?) and no value was given"
+        "the SQL has 2 placeholders and no value was given"
     );
 }
 

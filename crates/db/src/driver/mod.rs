@@ -198,6 +198,19 @@ pub trait Connection: fmt::Debug + Send + 'static {
         false
     }
 
+    /// The session may be changed by what is sent next, or was changed by what was sent last: its
+    /// settings, its temporary tables … Until the next [`reset`](Connection::reset) it is not what it
+    /// was after connecting.
+    ///
+    /// A database may resolve names and literals when it prepares a statement. Where it does, a
+    /// driver does not use prepared statements across this call, in either direction: neither those
+    /// of before while the session is changed, nor those of the changed session after the reset.
+    fn expect_session_change(&mut self) {}
+
+    /// The layer has set the session up, by `on_connect` and defaults: from now on it counts as what
+    /// it was after connecting.
+    fn session_is_set_up(&mut self) {}
+
     /// Warnings of the last call.
     fn warnings(&self) -> u64 {
         0
@@ -411,6 +424,9 @@ pub struct DatabaseError {
     pub violation: Option<Violation>,
     /// The name of the constraint.
     pub constraint: Option<String>,
+    /// The character of the SQL that it is about, counted from 1: of the SQL that the driver was given. The
+    /// layer finds the place in the text as it was written.
+    pub position: Option<usize>,
 }
 
 impl DatabaseError {

@@ -40,6 +40,8 @@ pub(super) struct Stream {
     is_binary: bool,
     /// Its text may end the transaction: a witness is heard when it is over.
     is_watched: bool,
+    /// It can be killed: there is nothing that this would undo. A function that is not known may write.
+    is_pure: bool,
     /// The statement that is not kept, for the server to forget when the stream is over.
     one_shot: Option<mysql_async::Statement>,
     /// The batch that is being read. The wire is in it.
@@ -101,7 +103,11 @@ impl MysqlConnection {
             done => done,
         };
         match &mut self.stream {
-            Some(stream) if started.is_ok() => stream.is_watched = is_watched,
+            Some(stream) if started.is_ok() => {
+                stream.is_watched = is_watched;
+                let plan = crate::sql::plan(self.facts.dialect, request.sql);
+                stream.is_pure = plan.is_ok_and(|plan| plan.class.pure_read);
+            }
             _ if is_watched => self.hear_witness().await?,
             _ => {}
         }
@@ -166,6 +172,7 @@ impl MysqlConnection {
             layout,
             is_binary,
             is_watched: false,
+            is_pure: false,
             one_shot: statement
                 .filter(|_| is_one_shot)
                 .map(|statement| statement.handle),
@@ -225,10 +232,10 @@ impl MysqlConnection {
     ///
     /// Of the statement, whose rest has failed.
     pub(super) async fn close_stream(&mut self) -> Result<()> {
-        if self.stream.is_none() {
+        let Some(stream) = &self.stream else {
             return Ok(());
-        }
-        if self.status != Status::Idle {
+        };
+        if self.status != Status::Idle || !stream.is_pure {
             return self.drain().await;
         }
         match tokio::time::timeout(PATIENCE, self.drain()).await {

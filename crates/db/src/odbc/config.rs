@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::reconnect;
 use crate::driver::{Credentials, Dialect, Dsn, Options, Secret};
 use crate::sql::PlaceholderStyle;
 use crate::{Error, Kind, Result};
@@ -74,6 +75,7 @@ impl Config {
         }
         for (name, _) in dsn.options() {
             if let Some(value) = reader.take(name) {
+                reconnect::check(name, value)?;
                 attributes.push((name.to_owned(), Secret::from(value)));
             }
         }
@@ -102,6 +104,13 @@ impl Config {
         };
         let found = self.attributes.iter().find(named);
         found.map_or_else(String::new, |(_, value)| value.expose().to_lowercase())
+    }
+
+    /// What an attribute of the driver's own is, if the DSN has it.
+    pub(super) fn attribute(&self, name: &str) -> Option<&str> {
+        let mut attributes = self.attributes.iter();
+        let found = attributes.find(|(own, _)| own.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.expose())
     }
 
     /// The whole connection string, with user and password in it.

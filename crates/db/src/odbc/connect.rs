@@ -9,6 +9,7 @@ use super::connection::OdbcConnection;
 use super::control::{Control, Left};
 use super::error;
 use super::handle::Dbc;
+use super::reconnect;
 use super::session::Session;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::worker::Worker;
@@ -99,6 +100,7 @@ fn open(
         // It was given up while it waited for its turn.
         return Err(error::cancelled());
     }
+    reconnect::check_files(config)?;
     let text = config.connection_string(credentials);
     let opened = Dbc::connect(&text, config.login_timeout);
     drop((text, turn));

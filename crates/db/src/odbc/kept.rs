@@ -33,7 +33,8 @@ pub(super) fn is_volatile(sql: &str) -> bool {
     has_escapes || says_now() || days.into_iter().any(|day| is_in(sql, day))
 }
 
-fn is_in(sql: &[u8], word: &[u8]) -> bool {
+/// Whether a word, in whatever case, is part of a text.
+pub(super) fn is_in(sql: &[u8], word: &[u8]) -> bool {
     sql.windows(word.len())
         .any(|part| part.eq_ignore_ascii_case(word))
 }
@@ -94,6 +95,7 @@ impl Session {
         if self.unsettled {
             self.forget_kept();
             self.unsettled = self.transaction.is_open();
+            self.is_reading_unsure |= self.misread.is_some();
         }
     }
 

@@ -7,10 +7,12 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `config` | the DSN and the options, and the connection string made of them |
+//! | `reconnect` | attributes that are refused, because a driver would reconnect by itself |
 //! | `connect` | the template; opening a connection on a thread of its own |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `control` | which call runs on that thread, and how it is cancelled |
 //! | `session`, `transaction`, `kept`, `rows` | what runs on that thread |
+//! | `verify` | what a session is asked, to be sure of it |
 //! | `handle` | ODBC's handles, and all that is `unsafe` |
 //! | `types` | values on their way there and back |
 //! | `error` | what drivers say, as errors of this crate |
@@ -22,10 +24,12 @@ mod control;
 mod error;
 mod handle;
 mod kept;
+mod reconnect;
 mod rows;
 mod session;
 mod transaction;
 mod types;
+mod verify;
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ use super::handle::{Bound, Cancel, Dbc, Next, OdbcError, Stmt};
 use super::kept::Kept;
 use super::rows::Shape;
 use super::transaction::Transaction;
+use super::verify::may_change_reading;
 use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::worker;
@@ -42,6 +43,10 @@ pub(super) struct Session {
     pub(super) unsettles: bool,
     /// Such a text has run in the transaction that is open: its end may take the change back.
     pub(super) unsettled: bool,
+    /// A text may have changed how the session reads texts: the next one asks.
+    pub(super) is_reading_unsure: bool,
+    /// The setting by which texts or rows would be misread.
+    pub(super) misread: Option<String>,
     /// The other side has gone.
     pub(super) broken: bool,
 }
@@ -53,6 +58,8 @@ pub(super) struct Can {
     /// To run several statements in one text.
     pub(super) batches: bool,
     pub(super) transactions: bool,
+    /// To commit in one statement with a condition, as MariaDB can.
+    pub(super) commits_if: bool,
     /// A CREATE or DROP commits the transaction that it is in.
     pub(super) ddl_commits: bool,
     /// The levels of isolation, as ODBC counts them: a bit for each.
@@ -70,6 +77,7 @@ impl Can {
             vendor: Vendor::of(&connection.system_name()),
             batches: connection.info(InfoType::BatchSupport).unwrap_or(0) != 0,
             transactions: capable.is_none_or(|capable| capable != NO_TRANSACTIONS),
+            commits_if: false,
             ddl_commits: capable == Some(DDL_COMMITS),
             isolation: connection
                 .info(InfoType::TransactionIsolationProtocol)
@@ -113,6 +121,8 @@ impl Session {
             changed: false,
             unsettles: false,
             unsettled: false,
+            is_reading_unsure: false,
+            misread: None,
             broken: false,
         };
         // The data source may have it otherwise.
@@ -126,6 +136,7 @@ impl Session {
         if can.vendor == Vendor::Sqlite {
             session.bell = Some(session.statement()?);
         }
+        session.verify_new()?;
         Ok(session)
     }
 
@@ -159,6 +170,7 @@ impl Session {
         self.changed = false;
         let class = sql::scan(self.config.dialect, sql)?.class;
         self.transaction.check(&class)?;
+        self.check_reading()?;
         let in_ours = self.transaction.is_open()
             && matches!(
                 class.transaction,
@@ -184,6 +196,7 @@ impl Session {
         if self.unsettles {
             self.forget_kept();
             self.unsettled = self.transaction.is_open();
+            self.is_reading_unsure = may_change_reading(sql);
         }
         Ok(class)
     }
@@ -324,6 +337,7 @@ impl Session {
         self.changed = false;
         self.unsettles = false;
         self.transaction.check_not_failed()?;
+        self.check_reading()?;
         let (mut statement, was_kept) = self.prepared(sql)?;
         let mut described = Shape::of(&mut statement);
         if was_kept && described.is_err() {
@@ -424,7 +438,7 @@ impl Session {
     }
 
     /// A row that cannot be kept is an error of ours; everything else is the driver's.
-    fn outcome(&mut self, done: Result<Result<Outcome>, OdbcError>) -> Result<Outcome> {
+    pub(super) fn outcome(&mut self, done: Result<Result<Outcome>, OdbcError>) -> Result<Outcome> {
         done.map_err(|error| self.told(error))?
     }
 }
@@ -464,7 +478,7 @@ pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
 
 /// All results of what was run. The outcome is the last one's; of a single statement,
 /// rows stay what came of it though something follows them.
-fn gather(
+pub(super) fn gather(
     statement: &mut Stmt,
     cancel: Cancel<'_>,
     rows: bool,

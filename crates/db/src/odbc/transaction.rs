@@ -172,8 +172,7 @@ impl Session {
             }
             State::Open => {}
         }
-        if let Err(error) = self.connection.commit() {
-            let error = self.told(error);
+        if let Err(error) = self.commit_in_same() {
             if !self.broken {
                 // It was refused, by a constraint that is checked at the end, say.
                 self.rollback()?;
@@ -189,6 +188,9 @@ impl Session {
         self.changed = false;
         if self.broken {
             return Err(crate::worker::lost());
+        }
+        if self.transaction.is_open() {
+            self.check_same()?;
         }
         let done = self.connection.rollback();
         done.map_err(|error| self.unsure(error))?;

@@ -116,8 +116,8 @@ fn refuse(message: String) -> Error {
 fn counted_placeholders(count: usize) -> String {
     match count {
         0 => "no placeholders".to_owned(),
-        1 => "1 placeholder (?)".to_owned(),
-        count => format!("{count} placeholders (?)"),
+        1 => "1 placeholder".to_owned(),
+        count => format!("{count} placeholders"),
     }
 }
 

@@ -189,6 +189,13 @@ impl Answer {
         Next::Read
     }
 
+    /// The rows that come now have columns.
+    #[inline]
+    pub(super) fn has_columns(&self) -> bool {
+        let layout = self.layout.as_ref();
+        layout.is_some_and(|layout| !layout.shapes.is_empty())
+    }
+
     /// Takes a CommandComplete.
     pub(super) fn command_complete(&mut self, tag: Tag<'_>) {
         if let Some(skip) = self.skip.checked_sub(1) {
@@ -236,7 +243,8 @@ impl Answer {
                     self.report = None;
                 }
             }
-            "26000" | "42P05" if !name.is_empty() => {
+            // Once it was bound, it was there: then the error is about another statement.
+            "26000" | "42P05" if !name.is_empty() && self.bound == 0 => {
                 report
                     .hint
                     .get_or_insert_with(|| LOST_STATEMENTS.to_owned());
@@ -254,7 +262,8 @@ impl Answer {
             .as_ref()
             .is_some_and(|it| !it.columns.is_empty());
         if has_columns || self.adds_up {
-            self.wrong.get_or_insert_with(|| error::misread(misread));
+            self.wrong
+                .get_or_insert_with(|| error::misread_answer(misread));
         }
     }
 

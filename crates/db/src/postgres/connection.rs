@@ -12,11 +12,11 @@ use super::cancel::Cancel;
 use super::connect::Types;
 use super::hosts::Peer;
 use super::inbox::Frame;
+use super::kept::{Change, Kept};
 use super::message::{self, Reader, Report, Tag};
 use super::param;
 use super::session::{Misread, Session, Told};
 use super::startup::{self, CancelKey, Started};
-use super::statement::Cache;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{error, frontend};
@@ -37,7 +37,7 @@ pub struct PostgresConnection {
     /// As the last ReadyForQuery said.
     pub(super) status: Status,
     pub(super) session: Session,
-    pub(super) cache: Cache,
+    pub(super) cache: Kept,
     /// A reset undoes all that can be undone.
     pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
@@ -47,8 +47,6 @@ pub struct PostgresConnection {
     pub(super) flight: Flight,
     /// The statement that is being prepared under this name.
     pub(super) preparing: Option<String>,
-    /// Statements that the server may still have and we do not want: they go with the next call.
-    pub(super) unwanted: Vec<String>,
     pub(super) stream: Option<Stream>,
     /// A cancel request that is under way.
     pub(super) cancel: Option<Cancel>,
@@ -76,18 +74,21 @@ impl PostgresConnection {
         types: Arc<Types>,
         settings: &ConnectSettings,
     ) -> Self {
+        let mut cache = Kept::new(settings.statement_cache);
+        for (name, value) in &started.parameters {
+            cache.note_setting(name.as_bytes(), value.as_bytes());
+        }
         PostgresConnection {
             wire: started.wire,
             status: started.status,
             session: Session::new(started.parameters),
-            cache: Cache::new(settings.statement_cache),
+            cache,
             full_reset: settings.full_reset,
             types,
             peer,
             key: started.key,
             flight: Flight::Nothing,
             preparing: None,
-            unwanted: Vec::new(),
             stream: None,
             cancel: None,
             cancelled: false,
@@ -237,6 +238,7 @@ impl PostgresConnection {
                 }
                 self.wire.consume(frame);
                 self.wire.ready()?;
+                self.cache.note_status(self.status);
                 self.take_unasked();
                 return Ok(());
             }
@@ -251,10 +253,10 @@ impl PostgresConnection {
             b'D' => answer.row(body),
             b'C' => match Tag::read(body) {
                 Some(tag) => {
+                    self.cache.note_tag(tag, answer.has_columns());
                     answer.command_complete(tag);
                     if self.session.note_tag(tag) == Told::NoStatements {
                         self.cache.clear();
-                        self.unwanted.clear();
                         // The one that did it is gone, too.
                         answer.described = false;
                     }
@@ -282,6 +284,7 @@ impl PostgresConnection {
             b'S' => {
                 if let Some((name, value)) = message::parameter(body) {
                     self.session.note_parameter(name, value);
+                    self.cache.note_setting(name, value);
                 }
             }
             b'N' => {
@@ -456,6 +459,14 @@ impl Connection for PostgresConnection {
         self.session.is_changed(self.status)
     }
 
+    fn expect_session_change(&mut self) {
+        self.cache.change(Change::Session);
+    }
+
+    fn session_is_set_up(&mut self) {
+        self.cache.end_change();
+    }
+
     fn warnings(&self) -> u64 {
         self.warnings
     }
@@ -503,13 +514,14 @@ impl Connection for PostgresConnection {
             let text = param::setting(name, value)?;
             let params = [
                 Param::Value(Value::Text(name.into())),
-                Param::Value(Value::Text(text.into())),
+                Param::Value(Value::Text((&*text).into())),
             ];
             let sql = "SELECT pg_catalog.set_config($1, $2, false)";
             let mut request = Request::new(sql, &params);
             request.cache = false;
             request.rows = false;
             self.execute(None, request).await?;
+            self.cache.note_default(name, &text);
             // One under which our reading of texts is wrong is refused here, not at the next call.
             self.check_reading()
         })

@@ -15,12 +15,9 @@ pub(super) fn from_report(report: Report) -> Error {
         message.push_str("; ");
         message.push_str(&one_line(more));
     }
-    if let Some(position) = &report.position {
-        message.push_str("; at character ");
-        message.push_str(position);
-    }
     let mut said = DatabaseError::new(message).with_sql_state(&report.state);
     said.constraint = report.constraint;
+    said.position = report.position.and_then(|position| position.parse().ok());
     let error = Error::database(said);
     if !is_fatal {
         return error;
@@ -64,6 +61,13 @@ pub(super) fn misread(misread: Misread) -> Error {
              converts from and to UTF8 whatever encoding the database has"
         }
     };
+    Error::new(Kind::Config, message)
+}
+
+/// The call itself made the session one in which texts are misread.
+pub(super) fn misread_answer(misread: Misread) -> Error {
+    let error = self::misread(misread);
+    let message = format!("{}. The statement was carried out", error.message());
     Error::new(Kind::Config, message)
 }
 

@@ -22,12 +22,13 @@ use super::error;
 use super::frontend::{
     bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
 };
+use super::kept::Change;
 use super::param::{bind, need_types};
-use super::statement::{ALL_TEXT, Statement, can_be_kept, name_of};
+use super::statement::{ALL_TEXT, Statement, can_be_kept};
 use super::transaction::check_committed;
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
-use crate::sql::copies_through_client;
+use crate::sql::{Resolved, copies_through_client, resolved};
 use crate::{Error, Kind, Result};
 
 /// A batch is sent when it has so many bytes, while the rest is still being written.
@@ -165,26 +166,21 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// A kept statement turned out to be gone, or to be made for what is not there any more: it is
-    /// forgotten, so that the next time prepares it anew. `true` if it can be run once more
-    /// right now, where no transaction has failed by that.
+    /// Forgets a kept statement whose error may come from its age: the server has lost it, or it was
+    /// parsed for tables, columns and types that are others by now. The next call prepares it anew. `true`
+    /// if this call may do so right now, where no transaction has failed by the error.
     ///
-    /// Once it was bound it may have run, and committed: then its error is its own, whatever it
-    /// looks like.
+    /// Once it was bound it may have run, and committed: then it is not run again.
     pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way) -> bool {
-        let Way::Known(statement) = way else {
+        let (Way::Known(statement), Some(report)) = (way, answer.report.as_ref()) else {
             return false;
         };
-        let Some(report) = answer.report.as_ref().filter(|_| answer.bound == 0) else {
-            return false;
-        };
-        let is_stale = report.is_stale_statement();
-        if (is_stale || report.may_be_of_old_types())
-            && let Some(gone) = self.cache.remove(&statement.sql)
-        {
-            self.unwanted.push(gone.name.clone());
+        let was_bound = answer.bound > 0;
+        let is_stale = report.may_be_stale();
+        if is_stale || (!was_bound && report.may_be_of_old_types()) {
+            self.cache.forget(&statement.sql);
         }
-        is_stale
+        is_stale && !was_bound
     }
 
     /// Runs a statement, and gives what the server said to it.
@@ -219,7 +215,7 @@ impl PostgresConnection {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.unwanted.clear();
+        self.cache.unwanted.clear();
         self.wire.sync();
         Ok(())
     }
@@ -262,18 +258,17 @@ impl PostgresConnection {
         if copies_through_client(sql) {
             return Err(error::no_copy());
         }
-        if !cache || !can_be_kept(sql) {
+        if !cache {
             return Ok(Way::New(String::new()));
         }
-        let name = name_of(sql);
-        if self.cache.has_name(&name) {
-            // Of another text, against all odds.
+        let Resolved { is_volatile, sets } = resolved(sql);
+        if sets {
+            self.cache.change(Change::Transaction);
+        }
+        if is_volatile || sets || !can_be_kept(sql) {
             return Ok(Way::New(String::new()));
         }
-        if let Some(oldest) = self.cache.make_room() {
-            self.unwanted.push(oldest.name.clone());
-        }
-        Ok(Way::New(name))
+        Ok(Way::New(self.cache.make_room(sql).unwrap_or_default()))
     }
 
     /// Should the future be dropped, nobody will know whether the server has it.
@@ -313,7 +308,7 @@ impl PostgresConnection {
 
     /// Puts into the outbox what goes before a Bind: statements to forget, a BEGIN, a Parse.
     fn queue_preparation(&mut self, begin: Option<&str>, sql: &str, way: &Way) -> Result<()> {
-        for name in &self.unwanted {
+        for name in &self.cache.unwanted {
             close_statement(self.wire.outbox(), name)?;
             self.wire.ask().closes += 1;
         }
@@ -347,19 +342,23 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Keeps a statement that has just been prepared, if it is to be kept and was.
-    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) {
+    /// Keeps a statement that has just been prepared, if it is to be kept and was. `false` if it has
+    /// no name that can be used.
+    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) -> bool {
         self.preparing = None;
         let Way::New(name) = way else {
-            return;
+            return true;
         };
         if name.is_empty() {
-            return;
+            return false;
         }
         match self.statement(name, sql, answer) {
             Some(statement) => self.cache.insert(Arc::new(statement)),
             // Whether it is there or not: it is not wanted.
-            None => self.unwanted.push(name.clone()),
+            None => {
+                self.cache.unwanted.push(name.clone());
+                false
+            }
         }
     }
 
@@ -393,18 +392,19 @@ impl PostgresConnection {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.unwanted.clear();
+        self.cache.unwanted.clear();
         self.wire.sync();
         self.note_preparing(&way);
         let skip = u32::from(begin.is_some());
         let mut answer = Answer::new(false).after(skip);
         self.receive(&mut answer).await?;
-        self.keep(&way, sql, &answer);
+        let is_kept = self.keep(&way, sql, &answer);
         if answer.report.is_some() {
             answer.explain(usize::MAX, way.name());
             return Ok(Err(answer));
         }
-        match self.statement(way.name(), sql, &answer) {
+        let name = if is_kept { way.name() } else { "" };
+        match self.statement(name, sql, &answer) {
             Some(statement) => Ok(Ok(Arc::new(statement))),
             None => Err(self.wire.garbage("it did not describe a statement")),
         }
@@ -519,7 +519,7 @@ impl PostgresConnection {
                 }
             }
         }
-        self.unwanted.clear();
+        self.cache.unwanted.clear();
         self.wire.sync();
         self.receive(&mut answer).await?;
         self.keep(&way, sql, &answer);

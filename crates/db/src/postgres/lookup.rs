@@ -61,9 +61,7 @@ impl PostgresConnection {
         };
         let name = statement.name.clone();
         let statement = Arc::new(Statement::new(name, &statement.sql, params, layout));
-        if !statement.name.is_empty() {
-            self.cache.insert(Arc::clone(&statement));
-        }
+        self.cache.replace(Arc::clone(&statement));
         statement
     }
 

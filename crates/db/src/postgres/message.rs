@@ -113,13 +113,10 @@ impl Report {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
-    /// A prepared statement is not there any more, or its plan cannot be used any more.
-    pub(super) fn is_stale_statement(&self) -> bool {
-        match &*self.state {
-            "26000" => true,
-            "0A000" => self.routine.as_deref() == Some("RevalidateCachedQuery"),
-            _ => false,
-        }
+    /// A prepared statement is not there any more, or was parsed for what is not there any more.
+    pub(super) fn may_be_stale(&self) -> bool {
+        let state = &*self.state;
+        matches!(state, "26000" | "0A000" | "3F000" | "XX000") || state.starts_with("42")
     }
 
     /// It is no SQL.
@@ -130,7 +127,7 @@ impl Report {
     /// Its parameters do not fit: perhaps because it was prepared for types that the columns do
     /// not have any more.
     pub(super) fn may_be_of_old_types(&self) -> bool {
-        self.state.starts_with("22") || self.state.starts_with("42")
+        self.state.starts_with("22")
     }
 }
 

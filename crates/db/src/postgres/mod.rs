@@ -37,6 +37,7 @@ mod frontend;
 pub mod fuzzing;
 mod hosts;
 mod inbox;
+mod kept;
 mod looks;
 mod lookup;
 mod message;

@@ -56,6 +56,7 @@ impl PostgresConnection {
             return Ok(replaced(error.message()));
         }
         self.session.note_reset();
+        self.cache.note_reset();
         // The server's own default may have changed since this session began.
         Ok(match self.session.misread() {
             Some(_) => replaced("its defaults have changed"),

@@ -34,7 +34,7 @@ impl PostgresConnection {
         self.close_portal().await?;
         if let Some(name) = self.preparing.take() {
             // Whether the server has it nobody knows.
-            self.unwanted.push(name);
+            self.cache.unwanted.push(name);
         }
         self.end_call();
         Ok(())

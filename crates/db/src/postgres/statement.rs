@@ -1,8 +1,6 @@
 //! Prepared statements, and those that a connection keeps.
 
 use std::collections::HashMap;
-use std::fmt::Write;
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use postgres_types::Type;
@@ -52,31 +50,28 @@ fn result_formats(layout: &Layout) -> Vec<u8> {
     formats
 }
 
-/// The name of a statement: 128 bits of its SQL. No types are declared, so that these
-/// do not tell two apart.
-pub(super) fn name_of(sql: &str) -> String {
-    let mut name = String::with_capacity(33);
-    name.push('c');
-    for half in 0..2 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u8(half);
-        hasher.write(sql.as_bytes());
-        write!(name, "{:016x}", hasher.finish()).expect("a string takes any text");
-    }
-    name
-}
-
-/// Whether it means the same each time, as far as the server tells. A FETCH and an EXECUTE have the
-/// rows of whatever goes by that name when they are run, and the server does not say that these
-/// are others than last time.
+/// Whether the server plans it, so that keeping it pays. All else may mean something else each time: a
+/// FETCH and an EXECUTE have the rows of whatever goes by that name when they are run.
 pub(super) fn can_be_kept(sql: &str) -> bool {
+    const PLANNED: [&str; 8] = [
+        "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "TABLE", "WITH",
+    ];
+    let rest = behind_comments(sql);
     let word = first_word(sql);
-    !(word.eq_ignore_ascii_case("FETCH") || word.eq_ignore_ascii_case("EXECUTE"))
+    rest.starts_with('(') || PLANNED.iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
-/// The first word of SQL, behind spaces and comments.
+/// The first word of SQL.
 pub(super) fn first_word(sql: &str) -> &str {
-    let mut rest = sql.trim_start();
+    let rest = behind_comments(sql);
+    let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// SQL without the spaces, comments and semicolons before its first statement.
+fn behind_comments(sql: &str) -> &str {
+    let is_blank = |letter: char| letter.is_whitespace() || letter == ';';
+    let mut rest = sql.trim_start_matches(is_blank);
     loop {
         let behind = if rest.starts_with("--") {
             rest.split_once(['\n', '\r'])
@@ -84,10 +79,9 @@ pub(super) fn first_word(sql: &str) -> &str {
         } else if rest.starts_with("/*") {
             behind_comment(rest)
         } else {
-            let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
-            return &rest[..end.unwrap_or(rest.len())];
+            return rest;
         };
-        rest = behind.trim_start();
+        rest = behind.trim_start_matches(is_blank);
     }
 }
 
@@ -117,7 +111,7 @@ fn behind_comment(sql: &str) -> &str {
 #[derive(Debug)]
 pub(super) struct Cache {
     capacity: usize,
-    kept: Vec<Kept>,
+    kept: Vec<Entry>,
     by_sql: HashMap<Box<str>, usize>,
     /// Where the one is that was used last.
     last: usize,
@@ -125,8 +119,10 @@ pub(super) struct Cache {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Entry {
     statement: Arc<Statement>,
+    /// The settings under which it was parsed.
+    key: u64,
     used: u64,
 }
 
@@ -146,7 +142,8 @@ impl Cache {
         self.capacity > 0
     }
 
-    pub(super) fn get(&mut self, sql: &str) -> Option<Arc<Statement>> {
+    #[inline]
+    pub(super) fn get(&mut self, sql: &str, key: u64) -> Option<Arc<Statement>> {
         let is_last = self
             .kept
             .get(self.last)
@@ -157,7 +154,7 @@ impl Cache {
         self.uses += 1;
         let kept = self.kept.get_mut(self.last)?;
         kept.used = self.uses;
-        Some(Arc::clone(&kept.statement))
+        (kept.key == key).then(|| Arc::clone(&kept.statement))
     }
 
     /// Another statement is kept under this name.
@@ -176,15 +173,25 @@ impl Cache {
     }
 
     /// Keeps a statement, for which there is room.
-    pub(super) fn insert(&mut self, statement: Arc<Statement>) {
+    pub(super) fn insert(&mut self, statement: Arc<Statement>, key: u64) {
         self.remove(&statement.sql);
         self.uses += 1;
         self.last = self.kept.len();
         self.by_sql.insert(statement.sql.clone(), self.last);
-        self.kept.push(Kept {
+        self.kept.push(Entry {
             statement,
+            key,
             used: self.uses,
         });
+    }
+
+    /// Takes the place of the statement of the same name, if that is kept.
+    pub(super) fn replace(&mut self, statement: Arc<Statement>) {
+        let at = self.by_sql.get(&statement.sql);
+        let kept = at.and_then(|at| self.kept.get_mut(*at));
+        if let Some(kept) = kept.filter(|kept| kept.statement.name == statement.name) {
+            kept.statement = statement;
+        }
     }
 
     pub(super) fn remove(&mut self, sql: &str) -> Option<Arc<Statement>> {
@@ -194,6 +201,12 @@ impl Cache {
             self.by_sql.insert(moved.statement.sql.clone(), at);
         }
         Some(gone.statement)
+    }
+
+    /// Forgets all statements, and gives their names.
+    pub(super) fn drain_names(&mut self, names: &mut Vec<String>) {
+        names.extend(self.kept.iter().map(|kept| kept.statement.name.clone()));
+        self.clear();
     }
 
     /// The server has forgotten all of them.
@@ -212,16 +225,12 @@ mod tests {
     use super::*;
 
     fn statement(sql: &str) -> Arc<Statement> {
-        Arc::new(Statement::new(
-            name_of(sql),
-            sql,
-            Vec::new(),
-            Layout::empty(),
-        ))
+        let name = format!("c{sql}");
+        Arc::new(Statement::new(name, sql, Vec::new(), Layout::empty()))
     }
 
     fn cached(cache: &mut Cache, sql: &str) -> bool {
-        cache.get(sql).is_some()
+        cache.get(sql, 0).is_some()
     }
 
     #[test]
@@ -229,11 +238,11 @@ mod tests {
         let mut cache = Cache::new(2);
         for sql in ["a", "b"] {
             assert!(cache.make_room().is_none());
-            cache.insert(statement(sql));
+            cache.insert(statement(sql), 0);
         }
         assert!(cached(&mut cache, "a"));
         assert_eq!(&*cache.make_room().unwrap().sql, "b");
-        cache.insert(statement("c"));
+        cache.insert(statement("c"), 0);
         assert!(cached(&mut cache, "a") && cached(&mut cache, "c") && !cached(&mut cache, "b"));
         assert_eq!(cache.len(), 2);
     }
@@ -242,7 +251,7 @@ mod tests {
     fn one_that_is_removed_leaves_the_others_where_they_are_found() {
         let mut cache = Cache::new(8);
         for sql in ["a", "b", "c", "d"] {
-            cache.insert(statement(sql));
+            cache.insert(statement(sql), 0);
         }
         assert!(cache.remove("b").is_some() && cache.remove("b").is_none());
         for sql in ["a", "c", "d", "c", "a"] {
@@ -253,33 +262,30 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_rows_of_another_is_not_kept() {
+    fn only_what_the_server_plans_is_kept() {
         for sql in [
             "FETCH 1 FROM c",
-            "fetch all c",
             " \n-- SELECT\n/* a /* b */ */ Execute p",
             "--\r\nFETCH c",
-            "/**/FETCH c",
+            "/**/DEALLOCATE p",
+            "CREATE TABLE t AS SELECT 1",
+            "SELECTED",
+            "/* SELECT",
+            "-- SELECT",
+            "",
+            "/*/",
         ] {
             assert!(!can_be_kept(sql), "{sql}");
         }
         for sql in [
             "SELECT 1",
-            "-- FETCH",
-            "/* FETCH */ SELECT 1",
-            "/* FETCH",
-            "",
-            "fetched",
-            "/*/",
+            "/* FETCH */ select 1",
+            "(SELECT 1)",
+            "; ;WITH a AS (SELECT 1) TABLE a",
+            "Insert INTO t VALUES (1)",
+            "VALUES(1)",
         ] {
             assert!(can_be_kept(sql), "{sql}");
         }
-    }
-
-    #[test]
-    fn names_are_those_of_the_sql_and_of_no_other() {
-        assert_eq!(name_of("SELECT 1"), name_of("SELECT 1"));
-        assert_ne!(name_of("SELECT 1"), name_of("SELECT 2"));
-        assert_eq!(name_of("SELECT 1").len(), 33);
     }
 }

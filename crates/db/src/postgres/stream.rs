@@ -119,7 +119,7 @@ impl PostgresConnection {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.unwanted.clear();
+        self.cache.unwanted.clear();
         let status = self.status;
         self.wire.sync();
         let mut answer = match &way {

@@ -104,6 +104,7 @@ pub(super) struct Classifier<'a> {
     verdict: Option<Verdict>,
     contains_transaction_control: bool,
     survives_reset: bool,
+    defines_parameters: bool,
 }
 
 impl<'a> Classifier<'a> {
@@ -115,6 +116,7 @@ impl<'a> Classifier<'a> {
             verdict: None,
             contains_transaction_control: false,
             survives_reset: false,
+            defines_parameters: false,
         }
     }
 
@@ -151,11 +153,18 @@ impl<'a> Classifier<'a> {
         }
     }
 
+    /// Asked at the end: values can be sent with the text. A script has none, and what defines
+    /// parameters of its own takes no others.
+    pub(super) fn takes_parameters(&self) -> bool {
+        self.statements != Statements::Several && !self.defines_parameters
+    }
+
     fn end_statement(&mut self) {
         if self.current.is_empty() {
             return;
         }
         let verdict = self.current.verdict();
+        self.defines_parameters |= self.current.defines_parameters();
         self.contains_transaction_control |= verdict.controls;
         self.survives_reset |= verdict.survives_reset;
         self.verdict = Some(verdict);

@@ -25,6 +25,8 @@
 //! quoted identifiers and comments is never a placeholder; nor are `::`, `:=`, a colon that
 //! ends a MySQL label (`again:LOOP`), or one between the bounds of a PostgreSQL slice.
 //! In `a[:n]` the colon begins a placeholder: as a slice, write `a[ : n]`.
+//! In PostgreSQL's PREPARE, CREATE FUNCTION and CREATE PROCEDURE, and in a script of several statements,
+//! `$1` is none: it belongs to what the text defines.
 //! PostgreSQL's operators with a question mark are written with two: `??`, `??|`, `??&`,
 //! `@??` arrive as `?`, `?|`, `?&`, `@?`.
 //!
@@ -43,6 +45,8 @@ mod lexer;
 mod marks;
 mod placeholders;
 mod plan;
+#[cfg(feature = "postgres")]
+mod resolved;
 mod scan;
 mod session;
 mod setting;
@@ -60,6 +64,8 @@ pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle
 pub(crate) use marks::question_marks;
 pub use placeholders::Placeholders;
 pub(crate) use plan::{Plan, plan};
+#[cfg(feature = "postgres")]
+pub(crate) use resolved::{Resolved, resolved};
 pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]

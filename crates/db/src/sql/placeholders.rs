@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::dialect::{Dialect, PlaceholderStyle};
-use super::lexer::{Kind as TokenKind, Token, continues_word};
+use super::lexer::{Kind as TokenKind, Lexer, Token, continues_word};
 use crate::{Error, Kind, Result};
 
 /// The placeholders that need values, by the positions at which the database wants them.
@@ -131,11 +131,13 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Ok(())
     }
 
-    /// The text to send, and its placeholders.
+    /// The text to send, and its placeholders. In a text that takes no parameters, `$1` belongs to
+    /// what it defines.
     #[inline]
-    pub(super) fn finish(self) -> (Cow<'a, str>, Placeholders<'a>) {
+    pub(super) fn finish(self, takes_parameters: bool) -> (Cow<'a, str>, Placeholders<'a>) {
         let placeholders = match self.writing {
             None => Placeholders::None,
+            Some(Writing::Dollar) if !takes_parameters => Placeholders::None,
             Some(Writing::Name) => Placeholders::Named(self.names.list),
             Some(Writing::Question | Writing::Dollar) => Placeholders::Positional(self.count),
         };
@@ -147,6 +149,12 @@ impl<'d, 'a> Rewriter<'d, 'a> {
             }
         };
         (text, placeholders)
+    }
+
+    /// How long the text to send is up to here, if this token, the last, had to be rewritten.
+    fn rewritten_up_to(&self, token: &Token) -> Option<usize> {
+        let out = self.rewritten.as_ref()?;
+        (self.copied == token.end).then_some(out.len())
     }
 
     #[inline]
@@ -209,6 +217,30 @@ impl<'d, 'a> Rewriter<'d, 'a> {
             }
         });
     }
+}
+
+/// The place in a text of what stands at this byte of the text to send.
+pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut rewriter = Rewriter::new(dialect, sql);
+    // Behind the last token that was rewritten.
+    let (mut from, mut sent_from) = (0, 0);
+    while let Some(token) = lexer.next() {
+        if rewriter.take(&token).is_err() {
+            break;
+        }
+        let Some(sent_to) = rewriter.rewritten_up_to(&token) else {
+            continue;
+        };
+        if sent < sent_from + (token.start - from) {
+            break;
+        }
+        if sent < sent_to {
+            return token.start;
+        }
+        (from, sent_from) = (token.end, sent_to);
+    }
+    (from + (sent - sent_from)).min(sql.len())
 }
 
 /// Formatting is slow for what is done for each placeholder of each call.

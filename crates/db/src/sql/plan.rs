@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Class, Dialect, Placeholders, scan};
+use super::placeholders::written_at;
+use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
 use crate::params::Params;
 use crate::{Error, Kind, Result};
@@ -56,7 +57,30 @@ impl Plan {
     /// The same where there are names or no placeholders, and for what does not fit.
     #[inline(never)]
     fn bind_otherwise<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
-        params.bind(&self.placeholders())
+        let is_script = self.class.statements == Statements::Several;
+        match params {
+            // Whoever calls refuses these, and says that it is a script.
+            Params::Positional(values) if is_script && !values.is_empty() => Ok(values),
+            params => params.bind(&self.placeholders()),
+        }
+    }
+
+    /// With the position of an error in the text as it was written, not as it was sent.
+    #[inline]
+    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
+        match (done, &self.rewritten) {
+            (Err(error), Some(sent)) => Err(error.relocated(&|at| self.written(sent, at))),
+            (done, _) => done,
+        }
+    }
+
+    /// Both count characters from 1.
+    fn written(&self, sent: &str, character: usize) -> usize {
+        let mut sent_at = sent.char_indices().map(|(at, _)| at);
+        let sent_at = sent_at.nth(character.saturating_sub(1));
+        let at = written_at(self.dialect, &self.text, sent_at.unwrap_or(sent.len()));
+        let before = self.text.get(..at).unwrap_or(&self.text);
+        before.chars().count() + 1
     }
 
     fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
@@ -185,6 +209,35 @@ mod tests {
             let sql = format!("SELECT {n}");
             assert_eq!(plan(&SQLITE, &sql).unwrap().sql(), sql);
         }
+    }
+
+    #[test]
+    fn positions_are_found_in_the_text_as_it_was_written() {
+        for sql in [
+            "SELECT ?, ?, wrong",
+            "SELECT 'ö', :größe, wrong, :b",
+            "SELECT a ?? ? AND?5, wrong, ?",
+            "SELECT wrong, ?",
+            "SELECT ?wrong",
+            "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, wrong",
+        ] {
+            let plan = plan(&POSTGRES, sql).unwrap();
+            let sent = plan.rewritten.as_deref().unwrap();
+            let character = |text: &str| {
+                let at = text.find("wrong").unwrap();
+                text[..at].chars().count() + 1
+            };
+            let written = plan.written(sent, character(sent));
+            assert_eq!(written, character(sql), "{sql}");
+            let len = sql.chars().count();
+            for at in 0..2 * len {
+                assert!((1..=len + 1).contains(&plan.written(sent, at)), "{sql}");
+            }
+        }
+        let plan = plan(&POSTGRES, "SELECT 1, :name").unwrap();
+        let sent = plan.rewritten.as_deref().unwrap();
+        assert_eq!(plan.written(sent, 11), 11, "a placeholder is where it was");
+        assert_eq!(plan.written(sent, 12), 11);
     }
 
     #[test]

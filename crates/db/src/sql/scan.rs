@@ -47,8 +47,8 @@ pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
         rewriter.take(&token)?;
         classifier.take(&token);
     }
-    let (text, placeholders) = rewriter.finish();
     let class = classifier.finish(lexer.had_executable_comment());
+    let (text, placeholders) = rewriter.finish(classifier.takes_parameters());
     Ok(Scanned {
         sql: text,
         placeholders,

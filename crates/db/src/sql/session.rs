@@ -100,13 +100,14 @@ pub(super) static SQLITE: &[SessionFunction] =
 /// Not in it, on purpose: `nextval` (what it leaves is harmless), the `_xact_` locks and
 /// the `lo_` functions (what they leave ends with the transaction, or is data).
 ///
-/// Irreversible is what DISCARD ALL leaves: other connections of dblink's, a backup that has begun, temporary replication
+/// Irreversible is what DISCARD ALL leaves: other connections of dblink's, a mode of the extension isn, a backup that has begun, temporary replication
 /// slots, the origin of replication, the seed of `random()`.
 pub(super) static POSTGRES: &[SessionFunction] = &[
     changes("connectby"),
     changes("crosstab*"),
     changes("cursor_to_xml*"),
     irreversible("dblink*"),
+    irreversible("isn_weak"),
     only("pg_advisory_lock"),
     only("pg_advisory_lock_shared"),
     only("pg_advisory_unlock"),

@@ -410,13 +410,19 @@ impl<'a> Statement<'a> {
             Some(Keyword::PgSettings) => notes.settings_view = true,
             _ => {}
         }
+        // In U&"…" any name can hide behind escapes, and in U&'…' any text.
+        let is_escaped = self.sql[notes.name.start..token.start].eq_ignore_ascii_case("u&");
+        // Two strings with a line break between them are one.
+        let is_continued = notes.name_is_last && notes.name.kind == Kind::Text;
         if token.kind == Kind::Quoted {
-            // In U&"…" any name can hide behind escapes.
-            let before = &self.sql[notes.name.start..token.start];
-            notes.side_door |= is_temporary_schema(name) || before.eq_ignore_ascii_case("u&");
-        } else if notes.head_len > 0 && notes.head[0].is(Keyword::Set) {
+            notes.irreversible |= is_escaped;
+            notes.side_door |= is_temporary_schema(name) || is_escaped;
+        } else if notes.open_setting.is_some() && is_continued {
+            (notes.side_door, notes.irreversible) = (true, true);
+        } else if notes.head[0].is(Keyword::Set) {
             // SET LOCAL search_path = 'pg_temp', perhaps with escapes: what is created then stays.
             notes.side_door |= contains_word(name, b"pg_temp") || name.contains(&b'\\');
+            notes.side_door |= is_escaped || is_continued;
         }
         notes.name = noted;
         notes.name_is_last = true;

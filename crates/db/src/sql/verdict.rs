@@ -307,6 +307,17 @@ impl Statement<'_> {
             || is(&["get"]) && self.head_is_one_of(1, &["current", "diagnostics", "stacked"])
     }
 
+    /// PREPARE, or CREATE of a function or a procedure: what it defines has parameters of its own.
+    pub(super) fn defines_parameters(&self) -> bool {
+        match self.verb() {
+            Some(Keyword::Prepare) => !self.head(1).is(Keyword::Transaction),
+            Some(Keyword::Create) => {
+                self.head_is_one_of(self.behind_or_replace(), &["function", "procedure"])
+            }
+            _ => false,
+        }
+    }
+
     fn creates_temporary(&self) -> bool {
         let n = self.behind_or_replace();
         // Where PostgreSQL is not meant, a global temporary table is a permanent one.

@@ -96,7 +96,7 @@ async fn h0b_a_default_reaches_statements_that_were_kept() {
     let db = one_table().await;
     let (sql, _) = READS[2];
     let usual: String = db.query_as_one(sql, (0,)).await.unwrap();
-    db.set_default("lc_time_names", "de_DE");
+    db.set_default("lc_time_names", "de_DE").await.unwrap();
     let german: String = db.query_as_one(sql, (0,)).await.unwrap();
     assert_eq!((&*usual, &*german), ("January", "Januar"));
 }

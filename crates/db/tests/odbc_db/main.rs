@@ -3,6 +3,7 @@
 #![cfg(feature = "odbc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod charsets;
 mod doubt;
 mod kept;
 #[path = "../odbc_support/mod.rs"]

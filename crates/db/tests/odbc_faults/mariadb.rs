@@ -124,3 +124,72 @@ async fn a_limit_cancels_a_statement_on_the_server() {
     soon("it is cancelled", async { while running().await > 0 {} }).await;
     session_id(&db).await;
 }
+
+#[tokio::test]
+async fn h17_a_dsn_that_reconnects_is_refused() {
+    let dsn = mariadb_dsn();
+    let bit = dsn.replace("OPTION=67108864", "OPTION=71303168");
+    for dsn in [
+        &*format!("{dsn};AUTO_RECONNECT=1"),
+        &*format!("{dsn};auto_reconnect=yes"),
+        &*bit,
+    ] {
+        let error = Db::open(dsn).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Config, "{error}");
+        assert!(error.message().contains("reconnect"), "{error}");
+    }
+    Db::open(&format!("{dsn};AUTO_RECONNECT=0")).await.unwrap();
+}
+
+/// Runs this test again, in a process whose driver is told to reconnect in a file that nobody else reads.
+#[test]
+fn h17_a_transaction_in_two_sessions_has_no_known_outcome() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join(".my.cnf"), "[odbc]\nreconnect=1\n").unwrap();
+    let done = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "mariadb::h17_in_a_process_that_reconnects",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "run by h17_a_transaction_in_two_sessions_has_no_known_outcome"]
+async fn h17_in_a_process_that_reconnects() {
+    let dsn = own_database(&mariadb_dsn()).await;
+    let admin = Db::open(&dsn).await.unwrap();
+    admin.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
+    let dsn = format!("{dsn};USE_MYCNF=1");
+    let db = Db::builder(&dsn).max(1).open().await.unwrap();
+    let new_session = async || {
+        let id = session_id(&db).await;
+        kill(&admin, id).await;
+        // It runs in another session, and the driver does not say so.
+        db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
+    };
+    let committed = db.transaction(async || {
+        new_session().await;
+        cenote::Result::Ok(())
+    });
+    let error = committed.await.unwrap_err();
+    assert_eq!(error.kind(), Kind::OutcomeUnknown, "{error:?}");
+    // One that is rolled back leaves a connection that nobody uses again.
+    cenote::scope(async {
+        let own = db.begin().await.unwrap();
+        new_session().await;
+        own.rollback().await.unwrap_err();
+    })
+    .await;
+    // What has nothing to do with it goes on.
+    let rows: i64 = db.query_as_one("SELECT COUNT(*) FROM t", ()).await.unwrap();
+    assert_eq!(rows, 2, "what the driver ran in the new session");
+}

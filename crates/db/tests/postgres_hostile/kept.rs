@@ -160,13 +160,15 @@ async fn a_table_that_was_made_anew_is_read_as_it_is_now() {
 /// Otherwise every transaction that uses it would fail from now on.
 #[tokio::test]
 async fn a_plan_that_went_stale_in_a_transaction_fails_that_one_and_no_other() {
-    let mut client = Client::in_own_schema().await;
+    let dsn = own_schema(&dsn()).await;
+    let mut client = Client::open(&dsn).await;
+    let mut other = Client::open(&dsn).await;
     client.must("CREATE TABLE t (n int)").await;
     let all = "SELECT * FROM t";
     for _ in 0..2 {
         client.must(all).await;
     }
-    client.must("ALTER TABLE t ADD COLUMN m int").await;
+    other.must("ALTER TABLE t ADD COLUMN m int").await;
     client.begin().await;
     client.must("SELECT 1").await;
     assert_eq!(client.must_not(all).await.sql_state(), Some("0A000"));

@@ -25,9 +25,10 @@ async fn stream(db: &Db, way: &str, sql: &str) -> Result<()> {
         false => db.stream(sql, ()).await?,
     };
     match way.ends_with("dropped") {
-        true => Ok(drop(rows)),
-        false => read_all(rows).await,
+        true => drop(rows),
+        false => read_all(rows).await?,
     }
+    Ok(())
 }
 
 #[tokio::test]

@@ -72,11 +72,11 @@ fn is_stable(dialect: &Dialect, sql: &str, scanned: &Scanned<'_>) {
         scanned.sql,
         again.sql
     );
-    assert_eq!(
-        again.placeholders.count(),
-        scanned.placeholders.count(),
-        "{sql:?}"
-    );
+    // In a script or a definition, a `$1` is no placeholder, even if it was a `?` before.
+    let is_theirs = dialect.placeholders == PlaceholderStyle::NumberedDollar
+        && again.placeholders == Placeholders::None;
+    let counts = [&again, scanned].map(|it| it.placeholders.count());
+    assert!(is_theirs || counts[0] == counts[1], "{sql:?}: {counts:?}");
     assert_eq!(again.class, scanned.class, "{sql:?}");
 }
 

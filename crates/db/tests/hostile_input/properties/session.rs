@@ -59,7 +59,8 @@ fn statements(dialect: &Dialect) -> &'static [&'static str] {
             "DO $$BEGIN;END$$",
             "CALL p ( )",
             "COPY t TO STDOUT",
-            "LOCK TABLE t",
+            "SET LOCAL search_path = 'pg_temp'",
+            "SET LOCAL seed = 0.5",
         ]
     } else if dialect == &Dialect::MYSQL {
         &[
@@ -130,6 +131,8 @@ fn expressions(dialect: &Dialect) -> &'static [&'static str] {
             "pg_try_advisory_lock_shared ( 1 , 2 )",
             "\"pg_advisory_unlock_all\" ( )",
             "setseed ( 0.5 )",
+            "set_config ( 'search_path' , 'pg_temp' , true )",
+            "set_config ( 'seed' , '0.5' , true )",
             "dblink_exec ( 'x' )",
             "query_to_xml ( 'x' , true , true , '' )",
             "U&\"s\\0065t_config\" ( 'a' , 'b' , false )",

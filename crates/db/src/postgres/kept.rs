@@ -1,0 +1,392 @@
+//! Which prepared statements a connection keeps, and for how long.
+//!
+//! The server resolves literals and names when it parses a statement: `'2024-01-01 12:00'` becomes a
+//! moment in the session's time zone, a name the table that goes by it. So a prepared statement is
+//! only good for a session that is as it was then:
+//!
+//! | the session | uses and keeps statements | until |
+//! |---|---|---|
+//! | is as it was after connecting | of its own | they are evicted, or the session defines something |
+//! | was changed, for the transaction or for longer | of its own | the next change, the end of a (sub)transaction, a reset |
+//!
+//! A statement is used only under the settings under which it was parsed, as far as the server reports
+//! them or the layer has set them.
+
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use super::message::Tag;
+use super::statement::{Cache, Statement};
+use crate::driver::Status;
+
+/// Settings that the server reports and that change nothing about how it parses.
+const IRRELEVANT: [&[u8]; 4] = [
+    b"application_name",
+    b"default_transaction_read_only",
+    b"in_hot_standby",
+    b"scram_iterations",
+];
+
+/// The prepared statements that a connection keeps.
+#[derive(Debug)]
+pub(super) struct Kept {
+    untouched: Cache,
+    changed: Cache,
+    change: Change,
+    /// Counts what may have changed the meaning of texts, so that a statement which was under way
+    /// meanwhile is not kept.
+    epoch: u64,
+    settings: Vec<Setting>,
+    /// All of the settings, mixed.
+    key: u64,
+    /// Statements that the server may still have and we do not want: they go with the next call.
+    pub(super) unwanted: Vec<String>,
+}
+
+/// How long the session stays changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// It is as it was after connecting.
+    None,
+    /// Up to the end of the transaction.
+    Transaction,
+    /// Up to the next reset.
+    Session,
+}
+
+#[derive(Debug)]
+struct Setting {
+    name: Box<[u8]>,
+    /// The layer has set it, and does so again after each reset.
+    is_default: bool,
+    /// Of the name and the value.
+    hash: u64,
+}
+
+impl Kept {
+    pub(super) fn new(capacity: usize) -> Self {
+        Kept {
+            untouched: Cache::new(capacity),
+            changed: Cache::new(capacity),
+            change: Change::None,
+            epoch: 0,
+            settings: Vec::new(),
+            key: 0,
+            unwanted: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn current(&mut self) -> &mut Cache {
+        match self.change {
+            Change::None => &mut self.untouched,
+            Change::Transaction | Change::Session => &mut self.changed,
+        }
+    }
+
+    /// It keeps statements at all.
+    pub(super) fn is_on(&self) -> bool {
+        self.untouched.is_on()
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, sql: &str) -> Option<Arc<Statement>> {
+        let key = self.key;
+        self.current().get(sql, key)
+    }
+
+    /// A name for a statement that is to be prepared and kept, and room for it. `None` if another
+    /// statement has that name, against all odds.
+    pub(super) fn make_room(&mut self, sql: &str) -> Option<String> {
+        // One that was made under other settings.
+        self.forget(sql);
+        let name = self.name_of(sql);
+        if self.untouched.has_name(&name) || self.changed.has_name(&name) {
+            return None;
+        }
+        if let Some(oldest) = self.current().make_room() {
+            self.unwanted.push(oldest.name.clone());
+        }
+        Some(name)
+    }
+
+    /// Keeps a statement that room was made for, unless what it means may have changed since: `false`.
+    pub(super) fn insert(&mut self, statement: Arc<Statement>) -> bool {
+        if statement.name != self.name_of(&statement.sql) {
+            self.unwanted.push(statement.name.clone());
+            return false;
+        }
+        let key = self.key;
+        self.current().insert(statement, key);
+        true
+    }
+
+    /// More is known of a statement: takes its place, if it is kept.
+    pub(super) fn replace(&mut self, statement: Arc<Statement>) {
+        self.current().replace(statement);
+    }
+
+    /// The next time prepares it anew.
+    pub(super) fn forget(&mut self, sql: &str) {
+        if let Some(gone) = self.current().remove(sql) {
+            self.unwanted.push(gone.name.clone());
+        }
+    }
+
+    /// The server has forgotten all of them.
+    pub(super) fn clear(&mut self) {
+        self.untouched.clear();
+        self.changed.clear();
+        self.unwanted.clear();
+        self.epoch += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.untouched.len() + self.changed.len()
+    }
+
+    /// The name of a statement: 128 bits of its SQL, and of all that it may depend on. No types are
+    /// declared, so that these do not tell two apart.
+    fn name_of(&self, sql: &str) -> String {
+        let mut name = String::with_capacity(33);
+        name.push('c');
+        for half in 0..2 {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u8(half);
+            hasher.write_u64(self.key);
+            hasher.write_u64(self.epoch);
+            hasher.write(sql.as_bytes());
+            write!(name, "{:016x}", hasher.finish()).expect("a string takes any text");
+        }
+        name
+    }
+
+    /// The session may be changed from now on, or be changed again.
+    pub(super) fn change(&mut self, change: Change) {
+        self.change = self.change.max(change);
+        self.changed.drain_names(&mut self.unwanted);
+        self.epoch += 1;
+    }
+
+    /// A command is complete. What it did inside of a function or a procedure has no tag: a statement that
+    /// this made stale is forgotten when it fails.
+    #[inline]
+    pub(super) fn note_tag(&mut self, tag: Tag<'_>, has_columns: bool) {
+        match tag.0 {
+            // A SELECT without columns is CREATE TABLE AS, or SELECT INTO.
+            [b'S', b'E', b'L', ..] if has_columns => {}
+            [b'I', b'N', ..] | [b'U', ..] | [b'B', ..] => {}
+            _ => self.note_rare_tag(tag),
+        }
+    }
+
+    fn note_rare_tag(&mut self, tag: Tag<'_>) {
+        let starts = |words: &[&str]| words.iter().any(|it| tag.0.starts_with(it.as_bytes()));
+        if starts(&["CREATE ", "ALTER ", "DROP ", "IMPORT ", "SELECT "]) || tag.is("DO") {
+            // Names may mean something else, and types and columns may be others.
+            self.untouched.drain_names(&mut self.unwanted);
+            self.change(Change::Transaction);
+        } else if tag.is("SET") || tag.is("RESET") {
+            self.change(Change::Transaction);
+        } else if self.change != Change::None && (tag.is("COMMIT") || tag.is("ROLLBACK")) {
+            // It has undone what was set, if only since a savepoint.
+            self.change(Change::None);
+        }
+    }
+
+    /// The server is ready for the next call.
+    #[inline]
+    pub(super) fn note_status(&mut self, status: Status) {
+        if self.change == Change::Transaction && status == Status::Idle {
+            self.end_change();
+        }
+    }
+
+    /// The session counts as unchanged from now on.
+    pub(super) fn end_change(&mut self) {
+        self.change(Change::None);
+        self.change = Change::None;
+    }
+
+    /// The session is as it was after connecting.
+    pub(super) fn note_reset(&mut self) {
+        self.end_change();
+        self.settings.retain(|setting| !setting.is_default);
+        self.mix();
+    }
+
+    /// The server reports the value of a setting.
+    pub(super) fn note_setting(&mut self, name: &[u8], value: &[u8]) {
+        if !IRRELEVANT.contains(&name) {
+            self.note(name, value, false);
+        }
+    }
+
+    /// The layer has set a default.
+    pub(super) fn note_default(&mut self, name: &str, value: &str) {
+        self.note(name.as_bytes(), value.as_bytes(), true);
+    }
+
+    fn note(&mut self, name: &[u8], value: &[u8], is_default: bool) {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u8(u8::from(is_default));
+        hasher.write_usize(name.len());
+        hasher.write(name);
+        hasher.write(value);
+        let hash = hasher.finish();
+        let known = |it: &&mut Setting| it.is_default == is_default && *it.name == *name;
+        match self.settings.iter_mut().find(known) {
+            Some(setting) => setting.hash = hash,
+            None => self.settings.push(Setting {
+                name: name.into(),
+                is_default,
+                hash,
+            }),
+        }
+        self.mix();
+    }
+
+    fn mix(&mut self) {
+        let hashes = self.settings.iter().map(|setting| setting.hash);
+        self.key = hashes.fold(0, u64::wrapping_add);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::Layout;
+    use super::*;
+
+    fn keep(kept: &mut Kept, sql: &str) -> String {
+        let name = kept.make_room(sql).unwrap();
+        let statement = Statement::new(name.clone(), sql, Vec::new(), Layout::empty());
+        kept.insert(Arc::new(statement));
+        name
+    }
+
+    fn is_kept(kept: &mut Kept, sql: &str) -> bool {
+        kept.get(sql).is_some()
+    }
+
+    fn tag(kept: &mut Kept, tag: &str) {
+        kept.note_tag(Tag(tag.as_bytes()), false);
+    }
+
+    #[test]
+    fn a_changed_session_has_statements_of_its_own() {
+        let mut kept = Kept::new(8);
+        keep(&mut kept, "a");
+        kept.change(Change::Session);
+        assert!(!is_kept(&mut kept, "a"));
+        let own = keep(&mut kept, "a");
+        assert!(is_kept(&mut kept, "a"));
+        kept.note_status(Status::Idle);
+        assert!(is_kept(&mut kept, "a"), "a transaction ends no session");
+        kept.change(Change::Session);
+        assert!(!is_kept(&mut kept, "a"), "it was changed again");
+        assert_eq!(kept.unwanted, [own]);
+        kept.note_reset();
+        assert!(is_kept(&mut kept, "a"));
+    }
+
+    #[test]
+    fn a_change_for_the_transaction_ends_with_it() {
+        for (set, undo) in [("SET", "ROLLBACK"), ("RESET", "COMMIT")] {
+            let mut kept = Kept::new(8);
+            keep(&mut kept, "a");
+            tag(&mut kept, set);
+            kept.note_status(Status::InTransaction);
+            assert!(!is_kept(&mut kept, "a"));
+            keep(&mut kept, "a");
+            tag(&mut kept, undo);
+            kept.note_status(Status::InTransaction);
+            assert!(!is_kept(&mut kept, "a"), "to a savepoint, or AND CHAIN");
+            kept.note_status(Status::Idle);
+            assert!(is_kept(&mut kept, "a"));
+        }
+    }
+
+    #[test]
+    fn what_defines_something_invalidates_all_statements() {
+        for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "SELECT 5", "DO"] {
+            let mut kept = Kept::new(8);
+            keep(&mut kept, "a");
+            tag(&mut kept, defines);
+            kept.note_status(Status::Idle);
+            assert!(!is_kept(&mut kept, "a"), "{defines}");
+        }
+        let mut kept = Kept::new(8);
+        keep(&mut kept, "a");
+        for harmless in ["INSERT 0 1", "UPDATE 1", "DELETE 1", "BEGIN", "COMMIT"] {
+            tag(&mut kept, harmless);
+        }
+        kept.note_tag(Tag(b"SELECT 1"), true);
+        assert!(is_kept(&mut kept, "a"));
+    }
+
+    #[test]
+    fn other_settings_need_other_statements() {
+        let mut kept = Kept::new(8);
+        kept.note_setting(b"TimeZone", b"UTC");
+        let utc = keep(&mut kept, "a");
+        kept.note_setting(b"application_name", b"x");
+        assert!(is_kept(&mut kept, "a"), "nothing depends on this one");
+        kept.note_setting(b"TimeZone", b"Asia/Tokyo");
+        assert!(!is_kept(&mut kept, "a"));
+        kept.note_setting(b"TimeZone", b"UTC");
+        assert!(is_kept(&mut kept, "a"), "it is back");
+        kept.note_setting(b"TimeZone", b"Asia/Tokyo");
+        keep(&mut kept, "a");
+        assert_eq!(kept.unwanted, [utc]);
+    }
+
+    #[test]
+    fn a_default_that_is_set_again_after_a_reset_is_the_same() {
+        let mut kept = Kept::new(8);
+        keep(&mut kept, "a");
+        kept.note_default("search_path", "s");
+        assert!(!is_kept(&mut kept, "a"));
+        keep(&mut kept, "a");
+        kept.note_reset();
+        assert!(!is_kept(&mut kept, "a"));
+        kept.note_default("search_path", "s");
+        assert!(is_kept(&mut kept, "a"));
+    }
+
+    #[test]
+    fn what_was_prepared_while_the_session_changed_is_not_kept() {
+        let mut kept = Kept::new(8);
+        let name = kept.make_room("a").unwrap();
+        tag(&mut kept, "CREATE TABLE");
+        kept.note_status(Status::Idle);
+        let late = Statement::new(name.clone(), "a", Vec::new(), Layout::empty());
+        kept.insert(Arc::new(late));
+        assert!(!is_kept(&mut kept, "a"));
+        assert_eq!(kept.unwanted, [name]);
+    }
+
+    #[test]
+    fn a_statement_of_which_more_is_known_keeps_its_name() {
+        let mut kept = Kept::new(8);
+        let name = keep(&mut kept, "a");
+        kept.change(Change::Session);
+        kept.note_reset();
+        let known = Statement::new(name.clone(), "a", Vec::new(), Layout::empty());
+        let known = Arc::new(known);
+        kept.replace(Arc::clone(&known));
+        assert!(Arc::ptr_eq(&kept.get("a").unwrap(), &known));
+        assert!(kept.unwanted.is_empty());
+        kept.change(Change::Session);
+        kept.replace(known);
+        assert!(!is_kept(&mut kept, "a"), "it is not kept here");
+    }
+
+    #[test]
+    fn names_are_those_of_the_sql_and_of_no_other() {
+        let kept = Kept::new(8);
+        assert_eq!(kept.name_of("SELECT 1"), kept.name_of("SELECT 1"));
+        assert_ne!(kept.name_of("SELECT 1"), kept.name_of("SELECT 2"));
+        assert_eq!(kept.name_of("SELECT 1").len(), 33);
+    }
+}

@@ -1,0 +1,103 @@
+//! What PostgreSQL makes of a text when it parses it.
+
+use super::dialect::Dialect;
+use super::lexer::{Kind, Lexer, Token};
+
+/// What speaks against keeping a text as a prepared statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// A literal may mean another moment each time: `'now'` is resolved when the text is parsed.
+    pub(crate) is_volatile: bool,
+    /// It calls `set_config`.
+    pub(crate) sets: bool,
+}
+
+/// The words that date and time types resolve to the current moment.
+const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+
+/// Reads what speaks against keeping a text as a prepared statement.
+pub(crate) fn resolved(sql: &str) -> Resolved {
+    let mut lexer = Lexer::new(&Dialect::POSTGRES, sql);
+    let mut found = Resolved::default();
+    let mut is_behind_text = false;
+    while let Some(token) = lexer.next() {
+        let is_text = token.kind == Kind::Text;
+        match token.kind {
+            // Two strings with a line break between them are one.
+            Kind::Text => found.is_volatile |= is_behind_text || is_volatile(&token, sql),
+            Kind::Word | Kind::Quoted => found.sets |= is_set_config(&token, sql),
+            _ => {}
+        }
+        is_behind_text = is_text;
+    }
+    found
+}
+
+fn is_set_config(token: &Token, sql: &str) -> bool {
+    let name = token.text(sql).trim_matches('"');
+    name.eq_ignore_ascii_case("set_config")
+}
+
+fn is_volatile(token: &Token, sql: &str) -> bool {
+    let text = token.bytes(sql);
+    // Any letter can hide behind an escape, in U&'…' behind any character.
+    let is_escaped = matches!(text, [b'e' | b'E', ..]) && text.contains(&b'\\');
+    let before = token.start.checked_sub(1).map(|at| sql.as_bytes()[at]);
+    is_escaped || before == Some(b'&') || MOMENTS.iter().any(|word| contains_word(text, word))
+}
+
+/// Whether letters that are this word, and no more than it, stand in a text.
+fn contains_word(text: &[u8], word: &[u8]) -> bool {
+    let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphabetic);
+    text.windows(word.len()).enumerate().any(|(at, part)| {
+        part.eq_ignore_ascii_case(word)
+            && !is_letter(at + word.len())
+            && !at.checked_sub(1).is_some_and(is_letter)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_that_mean_another_moment_each_time_are_seen() {
+        for sql in [
+            "INSERT INTO t VALUES ('now')",
+            "SELECT 'NOW'::timestamptz",
+            "SELECT timestamp ' Today ', 1",
+            "SELECT 'today 10:00'::timestamp",
+            "SELECT date 'tomorrow'",
+            "SELECT 'yesterday10:00'::timestamp",
+            "SELECT $$now$$::timestamptz",
+            "SELECT E'n\\157w'::timestamptz",
+            "SELECT U&'\\006eow'::timestamptz",
+            "SELECT 'no'\n'w'::timestamptz",
+            "SELECT 'now()'::timestamptz",
+            "SELECT '[now,tomorrow)'::tstzrange",
+        ] {
+            assert!(resolved(sql).is_volatile, "{sql}");
+        }
+        for sql in [
+            "SELECT now()",
+            "SELECT 'known', 'snow', E'x'",
+            "SELECT now, \"today\" FROM t",
+            "SELECT 1 -- 'now'",
+            "SELECT $1::timestamptz",
+        ] {
+            assert_eq!(resolved(sql), Resolved::default(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_call_of_set_config_is_seen() {
+        for sql in [
+            "SELECT set_config('a.b', 'c', true)",
+            "SELECT pg_catalog . SET_CONFIG ($1, $2, $3)",
+            "SELECT \"set_config\"('a.b', 'c', true)",
+        ] {
+            assert!(resolved(sql).sets, "{sql}");
+        }
+        assert!(!resolved("SELECT 'set_config', set_config_too()").sets);
+    }
+}
