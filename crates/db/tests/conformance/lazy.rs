@@ -7,7 +7,7 @@ use std::time::Duration;
 use cenote::{Db, Error, Kind, Result, TransactionOptions};
 use cenote_testkit::poll::drop_after;
 
-use crate::support::{insert, numbers, quiet, shop, shop_with, timed_shop, until, watched_shop};
+use crate::support::{Fault, Step, insert, numbers, quiet, shop, timed_shop, until, watched_shop};
 
 fn lazily() -> TransactionOptions {
     TransactionOptions::new().begin_lazily()
@@ -118,23 +118,23 @@ async fn h32_one_inside_another_is_a_savepoint() -> Result<()> {
 
 #[tokio::test]
 async fn h32_failed_begin_fails_the_whole_transaction() -> Result<()> {
-    let shop = shop_with(|builder| builder.max(1).acquire_timeout(Duration::from_millis(20))).await;
-    let holder = shop.connection().await?;
+    let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
+    let refused = || Error::new(Kind::Database, "no BEGIN today");
     for commits in [true, false] {
+        wire.next(Step::Begin, Fault::Refused(refused()));
         let done = shop.transaction_with(lazily(), async || {
-            let first = insert(&shop, 1).await.unwrap_err();
-            assert_eq!(first.kind(), Kind::Timeout);
-            // Again at once: nothing can run in it any more.
-            let next = shop.query("SELECT 1", ()).await.unwrap_err();
-            assert_eq!(next.kind(), Kind::Timeout);
+            for _ in 0..2 {
+                // The second time at once: nothing can run in it any more.
+                let failed = insert(&shop, 1).await.unwrap_err();
+                assert_eq!(failed.message(), "no BEGIN today");
+            }
             match commits {
                 true => Ok(()),
                 false => Err(Error::other("no")),
             }
         });
-        assert_eq!(done.await.unwrap_err().kind(), Kind::Timeout);
+        assert_eq!(done.await.unwrap_err().message(), "no BEGIN today");
     }
-    drop(holder);
     quiet(&shop).await;
     assert_eq!(numbers(&shop).await, [0; 0]);
     Ok(())
