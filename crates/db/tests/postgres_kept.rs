@@ -8,8 +8,9 @@
 #[path = "postgres_servers/mod.rs"]
 mod servers;
 
-use cenote::driver::{Param, Value};
+use cenote::driver::{Param, Request, Value};
 use cenote::{Db, Error, Kind, Result};
+use cenote_testkit::poll::drop_after;
 
 use self::servers::client::{Client, own_schema, value};
 use self::servers::{dsn, own_tables};
@@ -466,6 +467,21 @@ async fn h0b_an_untouched_session_parses_a_text_once() {
                   WHERE statement LIKE 'INSERT%' AND generic_plans + custom_plans = 5";
     let parsed = client.script_rows(parsed).await[0].get::<i64>(0).unwrap();
     assert_eq!(parsed, 1, "one statement, run five times");
+}
+
+/// The answer to a dropped call is thrown away unread: nobody can tell then whether it had columns.
+#[tokio::test]
+async fn h0b_a_dropped_query_leaves_the_kept_statements() {
+    let mut client = Client::new().await;
+    for sql in ["SELECT 1", "SELECT 2"] {
+        client.must(sql).await;
+    }
+    for polls in 0..5 {
+        let call = client.connection.run(Request::new("SELECT 1", &[]));
+        let _ = drop_after(polls, call).await;
+        client.connection.settle().await.unwrap();
+        assert_eq!(client.own().kept_statements(), 2, "{polls} polls");
+    }
 }
 
 #[tokio::test]
