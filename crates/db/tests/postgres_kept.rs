@@ -8,7 +8,10 @@
 #[path = "postgres_servers/mod.rs"]
 mod servers;
 
+use bytes::BytesMut;
 use cenote::driver::{Param, Request, Value};
+use cenote::postgres::param;
+use cenote::postgres::postgres_types::{self, IsNull, Kind as TypeKind, ToSql, Type};
 use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::poll::drop_after;
 
@@ -402,6 +405,62 @@ async fn h0b_a_statement_that_fails_as_stale_is_forgotten() {
                 let again = client.value(sql, &[value("a")]).await;
                 assert_eq!(again, Value::Text("true".into()), "{sql}");
             }
+        }
+    }
+}
+
+/// A record of as many ones as its type has fields.
+#[derive(Debug)]
+struct Ones;
+
+impl ToSql for Ones {
+    fn to_sql(
+        &self,
+        wanted: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        let TypeKind::Composite(fields) = wanted.kind() else {
+            return Err("a record is wanted".into());
+        };
+        out.extend_from_slice(&u32::try_from(fields.len())?.to_be_bytes());
+        for field in fields {
+            out.extend_from_slice(&field.type_().oid().to_be_bytes());
+            out.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 1]);
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(wanted: &Type) -> bool {
+        matches!(wanted.kind(), TypeKind::Composite(_))
+    }
+
+    postgres_types::to_sql_checked!();
+}
+
+#[tokio::test]
+async fn h0b_a_type_that_was_altered_is_looked_up_again() {
+    let dsn = own_schema(&dsn()).await;
+    let mut other = Client::open(&dsn).await;
+    other.must("CREATE TYPE ones AS (a int)").await;
+    let sql = "SELECT length($1::ones::text)";
+    for in_transaction in [false, true] {
+        let mut client = Client::open(&dsn).await;
+        let ones = [Param::Native(param(Ones))];
+        for round in 0..3 {
+            let before = client.rows(sql, &ones).await[0].get::<i64>(0).unwrap();
+            let column = servers::unique("more");
+            other
+                .must(&format!("ALTER TYPE ones ADD ATTRIBUTE {column} int"))
+                .await;
+            if in_transaction {
+                client.begin().await;
+                client.must("SELECT 1").await;
+            }
+            let first = client.run(sql, &ones).await;
+            assert!(in_transaction || first.is_ok(), "round {round}: {first:?}");
+            client.connection.rollback().await.unwrap();
+            let after = client.rows(sql, &ones).await[0].get::<i64>(0).unwrap();
+            assert_eq!(after, before + 2, "(1) and (1,1)");
         }
     }
 }

@@ -182,6 +182,8 @@ impl PostgresConnection {
         let is_stale = report.may_be_stale();
         if is_stale || (!was_bound && report.may_be_of_old_types()) {
             self.cache.forget(&statement.sql);
+            // ALTER TYPE gives a type other fields or labels under the same number.
+            self.types.forget(&statement.params);
         }
         is_stale && !was_bound
     }
