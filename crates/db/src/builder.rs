@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -350,6 +349,7 @@ impl Builder {
             pool,
             config,
             driver: driver.name(),
+            next_check: AtomicU64::new(0),
         }))
     }
 }

@@ -83,13 +83,9 @@ pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
 
-/// Whether a text of this class can be run now with nothing but a connection (no pause before, no place among
-/// those who write, no limit to mind), and is expected to leave nothing on it.
+/// Whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
+/// expected to leave nothing on it.
 fn is_plain(handle: &Handle, class: &Class) -> bool {
-    #[cfg(feature = "sqlite")]
-    if crate::breather::is_due() {
-        return false;
-    }
     let shared = &handle.shared;
     let is_free = class.reads_only || shared.writers.is_none();
     is_free && !may_pin(class) && shared.statement_timeout.is_none()
@@ -206,6 +202,7 @@ impl<'a> Call<'a> {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
         self.check_in_transaction()?;
+        self.begin_around().await?;
         while let Some(bound) = self.lookup() {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
@@ -284,11 +281,6 @@ impl<'a> Call<'a> {
         keeper: Option<Arc<Frame>>,
         purpose: Purpose,
     ) -> Result<Place> {
-        // Now, while it has no connection: one that others wait for would make them wait for it.
-        #[cfg(feature = "sqlite")]
-        if crate::breather::is_due() {
-            Box::pin(crate::breather::take()).await;
-        }
         let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(Place::alone(lease, keeper))
     }
@@ -307,6 +299,7 @@ impl<'a> Call<'a> {
             Target::Bound(bound, _) => return Ok(PinGuard::new(bound, kind)),
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
+        self.begin_around().await?;
         if let Some(pin) = self.pin_found(kind)? {
             self.check_open(handle, pin.bound())?;
             return Ok(pin);
@@ -411,6 +404,9 @@ impl<'a> Call<'a> {
             op.set_alone(true);
             // A cancel from here on gives the connection back, to be settled.
             let answer = lease.send(&op, self.site).await;
+            if lease.is_check_due() {
+                handle.check_idle();
+            }
             if answer.is_ok() && lease.is_clean() {
                 return self.noted(answer);
             }
@@ -526,6 +522,8 @@ impl<'a> Call<'a> {
             return false;
         };
         handle.pool.manager().note_loss();
+        // Whatever took this one may have taken the idle ones as well.
+        handle.pool.check_idle();
         class.pure_read || error.was_never_sent()
     }
 

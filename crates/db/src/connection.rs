@@ -63,7 +63,7 @@ impl Connection {
     ) -> impl Future<Output = Result<Transaction<'_>>> + Send {
         let call = self.call();
         async move {
-            let begun: Transaction<'_> = transaction::begin(&call, options.begin).await?;
+            let begun: Transaction<'_> = transaction::begin(&call, options).await?;
             Ok(begun)
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cenote_pool::{CloseError, Pool, Status};
 
-use crate::binding::{AfterCommit, PinKind};
+use crate::binding::PinKind;
 use crate::builder::Builder;
 use crate::call::{Call, Target};
 use crate::config::DbConfig;
@@ -275,7 +275,7 @@ impl Db {
         options: TransactionOptions,
     ) -> impl Future<Output = Result<Transaction<'static>>> + Send + '_ {
         let call = self.call();
-        async move { transaction::begin(&call, options.begin).await }
+        async move { transaction::begin(&call, options).await }
     }
 
     /// Registers what is to run when the outermost transaction of this coroutine has been
@@ -284,15 +284,7 @@ impl Db {
     /// now, because what was done before is committed already.
     pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
         let call = self.call();
-        let mut callback: Result<(), AfterCommit> = Err(Box::new(callback));
-        if let Some(frame) = call.seen.frame()
-            && let Some(bound) = call.lookup()
-        {
-            callback = callback.or_else(|callback| bound.after_commit_from(frame, callback));
-        }
-        if let Err(callback) = callback {
-            transaction::run_callback(callback);
-        }
+        transaction::after_commit(&call, Box::new(callback));
     }
 
     /// Keeps a connection for this coroutine until what this gives is dropped or the
@@ -364,6 +356,9 @@ impl Db {
     /// What the coroutine has bound, if anything. Takes no connection.
     pub fn peek(&self) -> Option<Binding> {
         let call = self.call();
+        if let Some((_, lazy)) = call.lazy_around() {
+            return Some(lazy.describe());
+        }
         let bound = call.lookup()?;
         Some(bound.describe(call.seen.frame()?))
     }

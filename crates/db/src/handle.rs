@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use cenote_pool::Pool;
+use cenote_pool::{Pool, Runtime};
 
 use crate::config::DbConfig;
 use crate::connections::Connections;
@@ -15,6 +16,32 @@ pub(crate) struct Handle {
     pub(crate) config: DbConfig,
     /// What the driver is called.
     pub(crate) driver: &'static str,
+    /// When idle connections may be checked out of turn again, by the coarse clock.
+    pub(crate) next_check: AtomicU64,
+}
+
+/// Between two such checks, in nanoseconds of the coarse clock.
+const CHECK_INTERVAL: u64 = 1_000_000_000;
+
+impl Handle {
+    /// Has the idle connections checked, at most once a second: a connection that no thread uses is
+    /// handed out to nobody, so that nobody would notice that it is dead.
+    #[cold]
+    pub(crate) fn check_idle(&self) {
+        let now = self.shared.runtime.coarse_now();
+        // Relaxed: whoever changes it checks, and one check too many harms nobody.
+        let next = self.next_check.load(Ordering::Relaxed);
+        let after = now.saturating_add(CHECK_INTERVAL);
+        let order = Ordering::Relaxed;
+        if now >= next
+            && self
+                .next_check
+                .compare_exchange(next, after, order, order)
+                .is_ok()
+        {
+            self.pool.check_idle();
+        }
+    }
 }
 
 impl fmt::Debug for Handle {

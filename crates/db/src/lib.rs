@@ -4,8 +4,6 @@
 #![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
 mod binding;
-#[cfg(feature = "sqlite")]
-mod breather;
 mod builder;
 mod call;
 mod config;
@@ -22,6 +20,7 @@ mod error;
 mod executed;
 pub mod guide;
 mod handle;
+mod lazy;
 mod link;
 mod methods;
 #[cfg(feature = "mysql")]

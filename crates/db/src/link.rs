@@ -15,6 +15,9 @@ use crate::value::Value;
 use crate::writers::Writer;
 use crate::{Error, Kind, Result};
 
+/// After so many answers of one connection the idle ones are checked.
+const CHECK_EVERY: u32 = 32;
+
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
 /// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub struct Link {
     defaults: u64,
     /// When the server last answered, by the coarse clock of `runtime`.
     answered: u64,
+    /// How often it has answered.
+    answers: u32,
     runtime: SharedRuntime,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
@@ -53,6 +58,7 @@ impl Link {
             warnings: 0,
             defaults: 0,
             answered: runtime.coarse_now(),
+            answers: 0,
             runtime: runtime.clone(),
             writer: None,
         }
@@ -200,6 +206,13 @@ impl Link {
         }
         self.warnings = self.connection.warnings();
         self.answered = self.runtime.coarse_now();
+        self.answers = self.answers.wrapping_add(1);
+    }
+
+    /// Whether it has answered so often that the idle connections should be looked at, too.
+    #[inline]
+    pub(crate) fn is_check_due(&self) -> bool {
+        self.answers % CHECK_EVERY == 0
     }
 
     /// Looks, without a round trip, whether the server has closed the connection since it last

@@ -11,6 +11,7 @@ use crate::binding::{self, AfterCommit, Bound, Level, PinGuard, PinKind, Positio
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
+use crate::lazy::{self, Lazy};
 use crate::methods::sql_methods;
 use crate::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::place::Purpose;
@@ -32,6 +33,8 @@ use crate::{Error, Kind, Result};
 pub struct TransactionOptions {
     pub(crate) begin: Begin,
     pub(crate) retries: u32,
+    pub(crate) lazily: bool,
+    pub(crate) idle: Option<Duration>,
 }
 
 impl TransactionOptions {
@@ -61,6 +64,35 @@ impl TransactionOptions {
         self.retries = retries;
         self
     }
+
+    /// Begins the transaction of a closure with its first statement: until then it holds no
+    /// connection and no lock, and if there is none, nothing is sent. Default: it begins at once.
+    ///
+    /// If no connection can be had then, or the BEGIN fails, that statement and every other fail, and
+    /// so does the transaction, with that error, whatever the closure gives. [`Db::begin_with`] always
+    /// begins at once.
+    ///
+    /// [`Db::begin_with`]: crate::Db::begin_with
+    #[must_use]
+    pub fn begin_lazily(mut self) -> Self {
+        self.lazily = true;
+        self
+    }
+
+    /// How long the transaction may be open without a call before it is rolled back. Default: as
+    /// [`Builder::idle_in_transaction`] says; of two limits the shorter one counts.
+    ///
+    /// [`Builder::idle_in_transaction`]: crate::Builder::idle_in_transaction
+    #[must_use]
+    pub fn idle_in_transaction(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.idle = time.into();
+        self
+    }
+
+    /// The limit that [`idle_in_transaction`](Self::idle_in_transaction) has set.
+    pub fn idle_limit(&self) -> Option<Duration> {
+        self.idle
+    }
 }
 
 /// The pause before the first repetition; doubled with each, with jitter, up to
@@ -83,6 +115,11 @@ where
     F: AsyncFnOnce() -> Result<T, E>,
 {
     call.check_here()?;
+    if options.lazily
+        && let Some(lazy) = Lazy::new(call, options)
+    {
+        return lazy::run(call, lazy, body).await;
+    }
     let outside_of = match &call.target {
         Target::Outside(handle) => Some(handle.shared.id),
         _ => None,
@@ -90,7 +127,7 @@ where
     let frame = Frame::inside(call.seen.frame(), outside_of);
     let inside = Arc::clone(&frame);
     InFrame::new(frame, async move {
-        let opened = open(call, &inside, options.begin, false).await;
+        let opened = open(call, &inside, options, false).await;
         call.note(&opened);
         let guard = opened?;
         let result = body().await;
@@ -124,7 +161,7 @@ where
 {
     let nested = call.seen.frame().is_some_and(|frame| {
         let bound = call.lookup();
-        bound.is_some_and(|bound| bound.in_transaction_from(frame))
+        call.lazy_around().is_some() || bound.is_some_and(|bound| bound.in_transaction_from(frame))
     });
     let mut left = if nested { 0 } else { options.retries };
     let mut pause = FIRST_PAUSE;
@@ -157,16 +194,16 @@ fn jitter() -> f64 {
 }
 
 /// Opens a transaction, or a savepoint in the one that is open, for code in this frame.
-async fn open(
+pub(crate) async fn open(
     call: &Call<'_>,
     frame: &Arc<Frame>,
-    begin: Begin,
+    options: TransactionOptions,
     guarded: bool,
 ) -> Result<LevelGuard> {
-    match try_open(call, frame, begin, guarded).await {
+    match try_open(call, frame, options, guarded).await {
         // Nothing has run in it, and nothing is bound any more: once more, on another connection.
         Err(lost) if call.may_repeat(&Class::NO_SQL, &lost) && call.lookup().is_none() => {
-            try_open(call, frame, begin, guarded).await
+            try_open(call, frame, options, guarded).await
         }
         opened => opened,
     }
@@ -175,10 +212,10 @@ async fn open(
 async fn try_open(
     call: &Call<'_>,
     frame: &Arc<Frame>,
-    begin: Begin,
+    options: TransactionOptions,
     guarded: bool,
 ) -> Result<LevelGuard> {
-    let site = call.site;
+    let (site, begin) = (call.site, options.begin);
     let bound = pin_for_level(call, frame, begin).await?;
     let (position, level_frame) = match &call.target {
         Target::Bound(_, position) => (position.clone(), None),
@@ -210,7 +247,7 @@ async fn try_open(
             let limit = turn.bound().shared().statement_timeout;
             turn.send(&BeginOnly(begin), site, limit).await?;
         }
-        level.note_age(turn.bound().shared());
+        level.limit(turn.bound().shared(), options.idle);
         if !guarded {
             level.hold(turn.bound().shared());
         }
@@ -240,6 +277,7 @@ async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Res
         Target::Bound(bound, _) => return Ok(PinGuard::new(bound, PinKind::Explicit)),
         Target::Ambient(handle) | Target::Outside(handle) => handle,
     };
+    call.begin_around().await?;
     if let Some(pin) = call.pin_found(PinKind::Explicit)? {
         call.check_open(handle, pin.bound())?;
         return Ok(pin);
@@ -277,7 +315,7 @@ fn nested_begin(site: &'static Location<'static>) -> Error {
 }
 
 /// An open level. Dropping it rolls back.
-struct LevelGuard {
+pub(crate) struct LevelGuard {
     bound: Arc<Bound>,
     serial: u64,
     armed: bool,
@@ -292,6 +330,12 @@ impl Drop for LevelGuard {
 }
 
 impl LevelGuard {
+    /// Registers what is to run when the outermost transaction has been committed.
+    pub(crate) fn after_commit(&self, callback: AfterCommit) {
+        // Without a level it has ended already, and nothing is committed any more.
+        drop(self.bound.after_commit_of(self.serial, callback));
+    }
+
     /// Takes the turn in which the level ends. From here on a cancel leaves the outcome
     /// unknown.
     async fn last_turn(&self, site: &'static Location<'static>) -> Result<Turn> {
@@ -300,7 +344,7 @@ impl LevelGuard {
         turn.map_err(|error| self.bound.why_lost().unwrap_or(error))
     }
 
-    async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
+    pub(crate) async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
         let mut turn = self.last_turn(site).await?;
         if let Some(error) = self.bound.why_not_commit(site) {
             self.undo(&mut turn, site).await?;
@@ -375,7 +419,7 @@ impl LevelGuard {
         }
     }
 
-    async fn roll_back(mut self, site: &'static Location<'static>) -> Result<()> {
+    pub(crate) async fn roll_back(mut self, site: &'static Location<'static>) -> Result<()> {
         let turn = self.last_turn(site).await;
         let mut turn = match turn {
             Ok(turn) => turn,
@@ -441,6 +485,23 @@ impl LevelGuard {
     }
 }
 
+/// Registers what is to run when the outermost transaction around this call has been committed;
+/// runs it now if there is none.
+pub(crate) fn after_commit(call: &Call<'_>, callback: AfterCommit) {
+    let mut callback: Result<(), AfterCommit> = Err(callback);
+    if let Some((_, lazy)) = call.lazy_around() {
+        callback = callback.or_else(|callback| lazy.after_commit(callback));
+    }
+    if let Some(frame) = call.seen.frame()
+        && let Some(bound) = call.lookup()
+    {
+        callback = callback.or_else(|callback| bound.after_commit_from(frame, callback));
+    }
+    if let Err(callback) = callback {
+        run_callback(callback);
+    }
+}
+
 /// Runs a callback. It is too late for it to fail: the commit is done.
 pub(crate) fn run_callback(callback: AfterCommit) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
@@ -459,11 +520,14 @@ pub struct Transaction<'t> {
     _around: PhantomData<&'t mut ()>,
 }
 
-pub(crate) async fn begin(call: &Call<'_>, begin: Begin) -> Result<Transaction<'static>> {
+pub(crate) async fn begin(
+    call: &Call<'_>,
+    options: TransactionOptions,
+) -> Result<Transaction<'static>> {
     call.check_here()?;
     let guard = match (&call.target, call.keeper()) {
-        (Target::Bound(..), _) => open(call, &Frame::root(), begin, false).await,
-        (_, Some(frame)) => open(call, frame, begin, true).await,
+        (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
+        (_, Some(frame)) => open(call, frame, options, true).await,
         (_, None) => {
             let message = "begin() needs a coroutine around it, to roll back what is left when \
                            that ends: use db.transaction(..), run the code in cenote::scope(..) or \
@@ -551,9 +615,7 @@ impl Transaction<'_> {
     /// Registers what is to run when the outermost transaction has been committed: at once,
     /// in order, before `commit` returns. A rolled-back savepoint forgets its own.
     pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
-        // Without a level it has ended already, and nothing is committed any more.
-        let (bound, serial) = (&self.guard.bound, self.guard.serial);
-        drop(bound.after_commit_of(serial, Box::new(callback)));
+        self.guard.after_commit(Box::new(callback));
     }
 }
 

@@ -13,8 +13,6 @@
 //! Calls are numbered, and the session's [`Control`] knows which one runs: so a cancel that comes
 //! late can never hit the next one.
 
-#[cfg(any(test, feature = "sqlite"))]
-mod in_place;
 pub(crate) mod stream;
 
 use std::fmt;
@@ -232,6 +230,26 @@ impl<S: Session> Worker<S> {
         self.session.as_deref()
     }
 
+    /// Begins a call that runs inline: its number, and the session. `None` if the session is lent.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn call_here(&mut self) -> Option<(u64, &mut S)> {
+        let session = self.session.as_deref_mut()?;
+        self.call += 1;
+        Some((self.call, session))
+    }
+
+    /// The session, unless it is lent.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn session_mut(&mut self) -> Option<&mut S> {
+        self.session.as_deref_mut()
+    }
+
+    /// Hands the thread out, for a test that waits for its end.
+    #[cfg(any(test, feature = "sqlite"))]
+    pub(crate) fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+        self.thread.take()
+    }
+
     /// The thread has ended.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
@@ -371,7 +389,6 @@ fn work<S: Session>(
 #[cfg(test)]
 mod tests {
     use std::sync::{Condvar, Mutex};
-    use std::time::Duration;
 
     use super::*;
 
@@ -485,35 +502,6 @@ mod tests {
         let mut answer = worker.send(Patient::wait).unwrap();
         worker.settle().await.unwrap();
         assert!(!matches!(answer.try_recv(), Ok(Ok(()))));
-        assert_eq!(worker.call(Patient::answer).await.unwrap(), 42);
-    }
-
-    #[tokio::test]
-    async fn one_who_dozes_is_woken_when_the_session_comes_home_or_is_lost() {
-        const FOR_EVER: Duration = Duration::from_secs(3600);
-        let mut worker = worker().await;
-        for _ in 0..100 {
-            let mut answer = worker.send(Patient::answer).unwrap();
-            while !worker.is_home() {
-                worker.doze(FOR_EVER);
-            }
-            assert_eq!(answer.try_recv().unwrap().unwrap(), 42);
-        }
-        let _answer = worker.send(|_| -> Result<()> { panic!("a bug") }).unwrap();
-        while !worker.is_home() {
-            worker.doze(FOR_EVER);
-        }
-        assert!(worker.is_lost());
-    }
-
-    #[tokio::test]
-    async fn one_who_dozes_wakes_by_itself_when_the_time_is_up_and_can_wait_as_a_task() {
-        let mut worker = worker().await;
-        let _answer = worker.send(Patient::wait).unwrap();
-        worker.doze(Duration::from_millis(1));
-        assert!(!worker.is_home());
-        worker.cancel();
-        worker.arrival().await.unwrap();
         assert_eq!(worker.call(Patient::answer).await.unwrap(), 42);
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cenote::{Db, Error, Kind, Result};
 
 use self::servers::scripted::{Client, Scripted, message};
-use self::servers::{SESSION_ID, dsn, kill, session_id};
+use self::servers::{SESSION_ID, dsn, kill, session_id, until};
 
 /// A handle with a table `t (n int)` of its own, and one that ends its sessions.
 async fn open(max: usize) -> (Db, Db) {
@@ -196,6 +196,32 @@ async fn h27_a_restart_fails_no_call() {
         call.await.unwrap().unwrap();
     }
     assert_eq!(count(&db).await, 20);
+}
+
+#[tokio::test]
+async fn h27_fifty_queries_reap_a_dead_idle_connection() {
+    let (db, admin) = open(2).await;
+    let (one, two) = (
+        db.connection().await.unwrap(),
+        db.connection().await.unwrap(),
+    );
+    let pids: [i64; 2] = [
+        one.query_as_one(SESSION_ID, ()).await.unwrap(),
+        two.query_as_one(SESSION_ID, ()).await.unwrap(),
+    ];
+    drop((one, two));
+    // The one that this thread does not use.
+    let used = session_id(&db).await;
+    let idle = pids.into_iter().find(|pid| *pid != used).unwrap();
+    kill(&admin, idle).await;
+    for _ in 0..50 {
+        count(&db).await;
+    }
+    until("the dead connection is gone", async || {
+        db.status().total == 1
+    })
+    .await;
+    assert_eq!(session_id(&db).await, used);
 }
 
 /// What the first connection of a scripted server does with its first request.

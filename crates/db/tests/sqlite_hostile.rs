@@ -27,7 +27,7 @@ async fn a_transaction_on_a_file_that_can_only_be_read_waits_for_no_writer() {
 
 /// So many rows, as many as it is told.
 const MANY: &str = "INSERT INTO t (n) WITH RECURSIVE n(i) AS
-                    (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ?1) SELECT -i - abs(random() / 2) FROM n";
+                    (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1) SELECT -i - abs(random() / 2) FROM n";
 
 #[tokio::test]
 async fn a_write_that_runs_away_can_be_cancelled_also_when_it_was_joined() {
@@ -181,7 +181,7 @@ async fn a_function_in_a_stream_is_not_held_against_the_next_statement() {
         .unwrap();
     db.end_stream().await.unwrap();
     for _ in 0..10 {
-        exec(&mut db, "SELECT count(*) FROM t").await;
+        exec(&mut db, "SELECT max(n) FROM t").await;
     }
     assert!(sqlite(&mut db).in_place_runs() > 0);
 }
@@ -402,7 +402,7 @@ async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
 async fn reads_that_are_now_short_and_now_long_always_give_the_right_answer() {
     let place = Place::with(TABLE).await;
     let mut db = open(&place.file.dsn()).await;
-    let count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ?1)
+    let count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1)
                  SELECT i FROM n";
     let mut seed = 3_u64;
     let mut given_up = 0;
@@ -437,7 +437,7 @@ fn short_reads_need_no_runtime() {
     let mut db = block_on(place.open(""));
     block_on(async {
         for _ in 0..5000 {
-            exec(&mut db, "SELECT count(*) FROM t").await;
+            exec(&mut db, "SELECT max(n) FROM t").await;
         }
     });
     assert!(sqlite(&mut db).in_place_runs() > 4000);

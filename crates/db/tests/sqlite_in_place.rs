@@ -181,11 +181,12 @@ async fn a_connection_whose_session_was_changed_runs_nothing_in_place() {
 
 /// A driver with `noted(x)`, which notes the thread it is called on and returns `x`, and with the
 /// collation `noting`.
+/// A driver with a function that hides one of SQLite's own.
 fn noting() -> (Sqlite, Arc<Mutex<Vec<ThreadId>>>) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let (called, compared) = (Arc::clone(&calls), Arc::clone(&calls));
     let driver = Sqlite::new()
-        .function("noted", 1, false, move |args| {
+        .function("sign", 1, false, move |args| {
             called.lock().unwrap().push(std::thread::current().id());
             args.get::<i64>(0)
         })
@@ -202,7 +203,7 @@ async fn what_calls_a_function_of_the_application_stays_on_the_thread() {
     let place = Place::new();
     let mut db = open_with(&driver, &place.dsn("")).await;
     sqlite(&mut db).time_nothing();
-    run_often(&mut db, "SELECT noted(1)").await;
+    run_often(&mut db, "SELECT sign(1)").await;
     assert_eq!(in_place(&mut db), 0);
     assert_eq!(calls.lock().unwrap().len(), 20);
 }
@@ -213,7 +214,7 @@ async fn a_function_that_is_called_for_the_first_time_in_place_is_called_on_the_
     let place = Place::new();
     let mut db = open_with(&driver, &place.dsn("")).await;
     sqlite(&mut db).time_nothing();
-    let sql = "SELECT CASE WHEN ?1 THEN noted(?1) END";
+    let sql = "SELECT CASE WHEN ?1 THEN sign(?1) END";
     warm(&mut db, sql, &params([Value::Int(0)])).await;
     let seven = params([Value::Int(7)]);
     let outcome = db.run(Request::new(sql, &seven)).await.unwrap();
@@ -236,16 +237,12 @@ async fn a_collation_that_is_used_for_the_first_time_in_place_is_used_on_the_thr
     let place = Place::new();
     let mut db = open_with(&driver, &place.dsn("")).await;
     sqlite(&mut db).time_nothing();
-    exec_script(
-        &mut db,
-        "CREATE TABLE w (word TEXT); INSERT INTO w VALUES ('a')",
-    )
-    .await;
-    let sql = "SELECT word FROM w ORDER BY word COLLATE noting";
+    exec(&mut db, "CREATE TABLE w (word TEXT)").await;
+    let sql = "SELECT word FROM w WHERE word < 'd' COLLATE noting";
     warm(&mut db, sql, &[]).await;
     exec_script(&mut db, "INSERT INTO w VALUES ('c'), ('b')").await;
     let outcome = exec(&mut db, sql).await;
-    assert_eq!(column::<String>(outcome.rows.unwrap()), ["a", "b", "c"]);
+    assert_eq!(column::<String>(outcome.rows.unwrap()), ["c", "b"]);
     let calls = calls.lock().unwrap();
     assert!(!calls.is_empty());
     assert!(!calls.contains(&std::thread::current().id()));
@@ -263,7 +260,7 @@ async fn where_there_are_functions_writes_stay_on_the_thread() {
     assert_eq!(in_place(&mut db), 0);
 }
 
-const COUNTING: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ?1)
+const COUNTING: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1)
                         SELECT count(*) FROM n";
 
 #[tokio::test]
@@ -300,23 +297,6 @@ async fn a_read_in_a_transaction_that_turns_out_long_leaves_the_transaction_as_i
 }
 
 #[tokio::test]
-async fn a_read_that_nothing_can_stop_is_on_the_thread_the_next_time() {
-    let place = Place::new();
-    let mut db = place.open_timed().await;
-    // One step of SQLite's machine, however long.
-    let sql = "SELECT length(hex(zeroblob(?1)))";
-    warm(&mut db, sql, &params([Value::Int(10)])).await;
-    let large = params([Value::Int(50_000_000)]);
-    let outcome = db.run(Request::new(sql, &large)).await.unwrap();
-    assert_eq!(first::<i64>(outcome.rows.unwrap()), 100_000_000);
-    let before = in_place(&mut db);
-    db.run(Request::new(sql, &params([Value::Int(10)])))
-        .await
-        .unwrap();
-    assert_eq!(in_place(&mut db), before);
-}
-
-#[tokio::test]
 async fn a_read_that_has_to_wait_for_a_lock_waits_on_the_thread() {
     let place = Place::new();
     let dsn = place.dsn("&journal_mode=delete&busy_timeout=1h");
@@ -324,7 +304,7 @@ async fn a_read_that_has_to_wait_for_a_lock_waits_on_the_thread() {
     let mut reader = open(&dsn).await;
     sqlite(&mut reader).time_nothing();
     exec(&mut writer, "CREATE TABLE t (n)").await;
-    let sql = "SELECT count(*) FROM t";
+    let sql = "SELECT max(n) FROM t";
     warm(&mut reader, sql, &[]).await;
     exec(&mut writer, "BEGIN EXCLUSIVE").await;
     exec(&mut writer, "INSERT INTO t VALUES (1)").await;
@@ -480,7 +460,7 @@ async fn a_read_only_transaction_reads_in_place_and_still_cannot_write() {
     let mut read_only = Begin::default();
     read_only.read_only = true;
     db.begin_with(&read_only, None).await.unwrap();
-    warm(&mut db, "SELECT count(*) FROM t", &[]).await;
+    warm(&mut db, "SELECT max(n) FROM t", &[]).await;
     let refused = try_exec(&mut db, insert).await.unwrap_err();
     assert_eq!(refused.violation(), Some(Violation::Permission));
     db.commit().await.unwrap();
@@ -510,7 +490,6 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
         "INSERT INTO child VALUES (1)",
         "UPDATE t SET n = n + 1 WHERE id = 1 RETURNING n",
         "UPDATE t SET n = n + 1 WHERE n = -1",
-        "DELETE FROM t WHERE id = -1",
     ];
     for sql in short {
         let before = in_place(&mut db);
@@ -521,6 +500,8 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
         "UPDATE t SET n = NULL",
         "DELETE FROM log",
         "DELETE FROM log WHERE n > 5",
+        // The row may fill any number of pages.
+        "DELETE FROM t WHERE id = -1",
         "DELETE FROM parent WHERE id = -1",
         // It may have left another row without its parent, and looks for those then.
         "INSERT INTO node (parent) VALUES (NULL) RETURNING id",

@@ -369,6 +369,19 @@ impl<M: Manager> Pool<M> {
         self.core.id
     }
 
+    /// Checks the idle resources now, in the background, instead of at the end of the
+    /// [health check interval](crate::Builder::healthcheck_interval). In a pool without one nothing
+    /// happens.
+    pub fn check_idle(&self) {
+        if self.core.config.healthcheck_interval.is_some() {
+            self.core.turn(|turn| {
+                let now = turn.clock.now();
+                turn.state.next_healthcheck = Some(now);
+                turn.call_keeper(now);
+            });
+        }
+    }
+
     /// Changes the maximum. Growing serves those who wait at once; shrinking
     /// destroys idle resources first, and the rest as it comes back.
     ///

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use cenote::{Db, Error, Kind, TransactionOptions};
 use http::{Request, Response, StatusCode, request, response};
@@ -38,9 +39,13 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 /// another one, as on a few routes of a service, its requests are coroutines of their own: they see nothing of what
 /// was pinned further out.
 ///
-/// - **It begins before the handler runs**, so that a database that is not to be had is an answer
-///   of 503 and no handler has run half-way. The handler runs while it is open: put the layer
-///   on the routes that want it, and let it be read-only or left out with [`begin_with`].
+/// - **It begins with the first statement of the handler.** A client that sends its body slowly
+///   holds no connection and no lock before that, and a handler that never asks the database costs
+///   it nothing. If no connection can be had then, or the BEGIN fails, the answer is 503, whatever the
+///   handler makes of the error. [`begin_eagerly`] begins before the handler runs.
+/// - **It may idle for 10 s** between two statements, as while the rest of a body arrives; then it
+///   is rolled back, and the answer is an error. See [`idle_in_transaction`].
+/// - [`begin_with`] lets it be read-only, or leaves it out.
 /// - **It ends when the head of the response is known and before it is sent.** The rule says how. A
 ///   commit that fails is an error response in place of the handler's; the client never reads of
 ///   a success that was none.
@@ -101,8 +106,12 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 /// [`CoroutineLayer`]: crate::CoroutineLayer
 /// [`CoroutineLayer::transaction`]: crate::CoroutineLayer::transaction
 /// [`begin_with`]: TransactionLayer::begin_with
+/// [`begin_eagerly`]: TransactionLayer::begin_eagerly
+/// [`idle_in_transaction`]: TransactionLayer::idle_in_transaction
 pub struct TransactionLayer<B> {
     db: Db,
+    eagerly: bool,
+    idle: Option<Duration>,
     rule: Arc<Rule>,
     options: Arc<Options>,
     on_error: Arc<OnError<B>>,
@@ -122,6 +131,8 @@ impl<B> TransactionLayer<B> {
     {
         TransactionLayer {
             db,
+            eagerly: false,
+            idle: Some(Duration::from_secs(10)),
             rule: Arc::new(rule),
             options: Arc::new(|_| Some(TransactionOptions::new())),
             on_error: Arc::new(bare_status),
@@ -132,7 +143,7 @@ impl<B> TransactionLayer<B> {
     /// the request is a coroutine and nothing more. Default: [`TransactionOptions::new`] for all.
     ///
     /// Where a database has one writer at a time, as SQLite has, requests that only read should
-    /// say so: all others queue for the writer.
+    /// say so: all others queue for the writer at their first statement.
     #[must_use]
     pub fn begin_with(
         mut self,
@@ -142,8 +153,36 @@ impl<B> TransactionLayer<B> {
         self
     }
 
+    /// Begins each transaction before the handler runs: a handler never runs if the database is not
+    /// available. A slow client holds a connection meanwhile, and the writer of a database that
+    /// has one. Default: the first statement begins it.
+    #[must_use]
+    pub fn begin_eagerly(mut self) -> Self {
+        self.eagerly = true;
+        self
+    }
+
+    /// How long a transaction may be open without a call before it is rolled back; `None` for as long
+    /// as the handle allows. A limit in the options of [`begin_with`](Self::begin_with) counts instead.
+    /// Default: 10 s.
+    #[must_use]
+    pub fn idle_in_transaction(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.idle = time.into();
+        self
+    }
+
+    /// The options of a request, with what this layer adds.
+    fn completed(&self, mut options: TransactionOptions) -> TransactionOptions {
+        if !self.eagerly {
+            options = options.begin_lazily();
+        }
+        let idle = options.idle_limit().or(self.idle);
+        options.idle_in_transaction(idle)
+    }
+
     /// Chooses the response if the transaction could not be begun or committed. Default: a bare
-    /// 503 if no connection was to be had, else a bare 500.
+    /// 503 if no connection or lock was available, a limit was exceeded, or the same request may
+    /// succeed when repeated; else a bare 500.
     ///
     /// The error is logged, and stands in the extensions of the response for layers further out.
     #[must_use]
@@ -166,9 +205,14 @@ impl<B> TransactionLayer<B> {
 fn bare_status<B: Default>(error: &Error) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = match error.kind() {
-        Kind::Timeout | Kind::Unavailable | Kind::Connect | Kind::Closed => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Kind::Timeout
+        | Kind::Unavailable
+        | Kind::Connect
+        | Kind::ConnectionLost
+        | Kind::SelfDeadlock
+        | Kind::Closed => StatusCode::SERVICE_UNAVAILABLE,
+        // A lock that the BEGIN did not get, a limit that was exceeded, a clash of two commits.
+        _ if error.is_timeout() || error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     response
@@ -192,6 +236,8 @@ impl<B> Clone for TransactionLayer<B> {
     fn clone(&self) -> Self {
         TransactionLayer {
             db: self.db.clone(),
+            eagerly: self.eagerly,
+            idle: self.idle,
             rule: Arc::clone(&self.rule),
             options: Arc::clone(&self.options),
             on_error: Arc::clone(&self.on_error),
@@ -248,6 +294,7 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         let (head, body) = request.into_parts();
         let options = (self.layer.options)(&head);
+        let options = options.map(|options| self.layer.completed(options));
         let request = Request::from_parts(head, body);
         match options {
             Some(options) => {

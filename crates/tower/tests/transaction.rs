@@ -183,12 +183,12 @@ async fn the_answer_to_a_failed_commit_can_be_chosen() {
 }
 
 #[tokio::test]
-async fn without_a_connection_it_is_a_503_and_the_handler_has_not_run() {
+async fn begun_eagerly_no_connection_is_a_503_and_no_handler_runs() {
     let store = Store::new().await;
     store.db.close().await.unwrap();
     let ran = Arc::new(AtomicBool::new(false));
     let running = Arc::clone(&ran);
-    let service = layer(&store).layer(service_fn(move |_| {
+    let service = layer(&store).begin_eagerly().layer(service_fn(move |_| {
         running.store(true, Ordering::SeqCst);
         async { Ok::<_, Infallible>(answer(200)) }
     }));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::limits::Watch;
 use crate::contention::Holding;
@@ -41,6 +41,8 @@ pub(crate) struct Level {
     pub(crate) watch: Option<Watch>,
     /// When it began, if its age is limited.
     pub(crate) since: Option<Instant>,
+    /// How long it may idle.
+    pub(crate) idle_limit: Option<Duration>,
     /// When it was last used, if idling is limited.
     pub(crate) idle_since: Option<Instant>,
     pub(crate) after_commit: Vec<AfterCommit>,
@@ -66,6 +68,7 @@ impl Level {
             holding: None,
             watch: None,
             since: None,
+            idle_limit: None,
             idle_since: None,
             after_commit: Vec::new(),
         }
@@ -82,7 +85,7 @@ impl Level {
         let mut level = Level::new(frame, site);
         level.begun = true;
         level.raw = true;
-        level.note_age(shared);
+        level.limit(shared, None);
         level
     }
 
@@ -93,11 +96,13 @@ impl Level {
         }
     }
 
-    /// It has begun.
-    pub(crate) fn note_age(&mut self, shared: &Arc<Shared>) {
+    /// It has begun: the limits of the handle hold, and this one for idling if it is shorter.
+    pub(crate) fn limit(&mut self, shared: &Arc<Shared>, idle: Option<Duration>) {
         if shared.max_transaction_age.is_some() {
             self.since = Some(shared.runtime.0.now());
         }
+        let limits = [idle, shared.idle_in_transaction];
+        self.idle_limit = limits.into_iter().flatten().min();
     }
 }
 

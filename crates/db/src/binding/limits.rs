@@ -25,10 +25,10 @@ pub(crate) struct Watch {
 /// rolled back and its place freed, though its holder is not there to do it. A statement that is
 /// under way has a deadline of its own.
 pub(crate) fn watch(bound: &Arc<Bound>, serial: u64) {
-    let shared = bound.shared();
-    if shared.max_transaction_age.is_none() && shared.idle_in_transaction.is_none() {
+    if !bound.is_limited(serial) {
         return;
     }
+    let shared = bound.shared();
     let (end, mut ended) = oneshot::channel();
     if !bound.set_watch(serial, Watch { _end: end }) {
         return;
@@ -57,6 +57,13 @@ fn next_look(bound: &Weak<Bound>, serial: u64) -> Option<Instant> {
 }
 
 impl Bound {
+    /// Whether there is a limit on the age or the idling of this transaction.
+    fn is_limited(&self, serial: u64) -> bool {
+        let state = self.state();
+        let level = state.levels.first().filter(|first| first.serial == serial);
+        level.is_some_and(|level| level.since.is_some() || level.idle_limit.is_some())
+    }
+
     /// Gives the watch to the level that it is for; `false` if that is over.
     fn set_watch(&self, serial: u64, watch: Watch) -> bool {
         let mut state = self.state();
@@ -80,7 +87,7 @@ impl Bound {
         }
         let old = self.shared.max_transaction_age.zip(level.since);
         let old = old.and_then(|(most, since)| since.checked_add(most));
-        let most_idle = self.shared.idle_in_transaction;
+        let most_idle = level.idle_limit;
         // While a call is under way it does not idle: look again when it could.
         let idle_since = match state.seat {
             Seat::Lent { .. } => Some(now),

@@ -194,8 +194,8 @@ impl State {
 
     /// From now on the transaction idles.
     pub(super) fn note_idle(&mut self, shared: &Shared) {
-        if shared.idle_in_transaction.is_some()
-            && let Some(first) = self.levels.first_mut()
+        if let Some(first) = self.levels.first_mut()
+            && first.idle_limit.is_some()
         {
             first.idle_since = Some(shared.runtime.0.now());
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Error;
 use crate::binding::Bound;
+use crate::lazy::Lazy;
 use crate::shared::DbId;
 
 /// The number of a coroutine. Numbers are given out in order and never again.
@@ -50,6 +51,8 @@ pub(crate) struct Frame {
     /// It is the transaction of an outside handle of this `Db`: what is bound further out
     /// is none of its business.
     outside_of: Option<DbId>,
+    /// The transaction of its closure, if that begins with the first statement.
+    lazy: Option<Arc<Lazy>>,
     /// There are errors to remember or to forget; of root frames only. Written under the
     /// lock. Relaxed: a coroutine sees its own writes.
     has_errors: AtomicBool,
@@ -85,10 +88,28 @@ impl Frame {
 
     /// A frame inside this one, or a new coroutine's if there is none.
     pub(crate) fn inside(outer: Option<&Arc<Self>>, outside_of: Option<DbId>) -> Arc<Self> {
+        Frame::new(outer, outside_of, None)
+    }
+
+    /// The same, for a closure whose transaction begins with its first statement.
+    pub(crate) fn lazily_inside(
+        outer: Option<&Arc<Self>>,
+        outside_of: Option<DbId>,
+        lazy: Arc<Lazy>,
+    ) -> Arc<Self> {
+        Frame::new(outer, outside_of, Some(lazy))
+    }
+
+    fn new(
+        outer: Option<&Arc<Self>>,
+        outside_of: Option<DbId>,
+        lazy: Option<Arc<Lazy>>,
+    ) -> Arc<Self> {
         let frame = Arc::new(Frame {
             coroutine: outer.map_or_else(CoroutineId::next, |outer| outer.coroutine),
             parent: outer.map(Arc::clone),
             outside_of,
+            lazy,
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -140,11 +161,31 @@ impl Frame {
         own.bound(db)
     }
 
+    /// The innermost lazy transaction of this `Db` that code in this frame is in, with its frame.
+    pub(crate) fn lazy(self: &Arc<Self>, db: DbId) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
+        for frame in self.outwards() {
+            let lazy = frame.lazy.as_ref().filter(|lazy| lazy.is_of(db));
+            if lazy.is_some() || frame.outside_of == Some(db) {
+                return lazy.map(|lazy| (frame, lazy));
+            }
+        }
+        None
+    }
+
+    /// The lazy transaction that an outside handle of this `Db` is in here.
+    pub(crate) fn lazy_outside(self: &Arc<Self>, db: DbId) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
+        let mut outwards = self.outwards();
+        let own = outwards.find(|frame| frame.outside_of == Some(db))?;
+        let lazy = own.lazy.as_ref().filter(|lazy| lazy.is_of(db));
+        lazy.map(|lazy| (own, lazy))
+    }
+
     /// It is a coroutine that goes on, and nothing is bound in it: a call that leaves nothing behind can be made as if it
     /// were in none.
     pub(crate) fn is_free(&self) -> bool {
         // Acquire pairs with the release in `end`, and with that in `lose`.
         self.parent.is_none()
+            && self.lazy.is_none()
             && !self.ended.load(Ordering::Acquire)
             && !self.has_lost.load(Ordering::Acquire)
             && self.state().bindings.is_empty()

@@ -28,6 +28,8 @@ pub(super) struct Config {
     pub(super) dialect: &'static Dialect,
     /// For each address that is tried.
     pub(super) connect_timeout: Option<Duration>,
+    /// A password may go to a server that nobody has checked.
+    pub(super) unverified_login: bool,
     keepalive: Option<Duration>,
     compress: bool,
     found_rows: bool,
@@ -78,6 +80,7 @@ impl Config {
         let tls = read_tls(&mut reader)?;
         let connect_timeout = reader.take_duration("connect_timeout", Duration::from_secs(1))?;
         let keepalive = reader.take_duration("tcp_keepalive", Duration::from_secs(1))?;
+        let unverified_login = reader.take_bool("unverified_login")?.unwrap_or(false);
         let compress = reader.take_bool("compress")?.unwrap_or(false);
         let found_rows = reader.take_bool("found_rows")?.unwrap_or(false);
         let infile = match reader.take("local_infile").filter(|path| !path.is_empty()) {
@@ -106,6 +109,7 @@ impl Config {
             session: Arc::new(session),
             dialect: dialect(sql_mode.unwrap_or_default()),
             connect_timeout: connect_timeout.filter(|limit| !limit.is_zero()),
+            unverified_login,
             keepalive: keepalive.filter(|time| !time.is_zero()),
             compress,
             found_rows,
@@ -185,10 +189,13 @@ impl Tls {
             let identity = ClientIdentity::new(certificate.clone().into(), key.clone().into());
             options = options.with_client_identity(Some(identity));
         }
-        // A root certificate that was given is one to check. With it goes the name: the client library
-        // cannot do one without the other.
-        let checks = self.mode == SslMode::VerifyFull || self.roots.is_some();
-        Some(options.with_danger_accept_invalid_certs(!checks))
+        Some(options.with_danger_accept_invalid_certs(!self.checks()))
+    }
+
+    /// Whether the server's certificate is checked. A root certificate that was given is one to check. With it goes the name: the
+    /// client library cannot do one without the other.
+    pub(super) fn checks(&self) -> bool {
+        self.mode == SslMode::VerifyFull || self.roots.is_some()
     }
 }
 

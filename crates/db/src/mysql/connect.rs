@@ -5,14 +5,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mysql_async::{Conn, DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
+use mysql_async::{DriverError, Error as ClientError, IoError, Opts, OptsBuilder};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
 use super::config::{Config, Server, SslMode};
 use super::connection::MysqlConnection;
 use super::error;
 use super::session::{Facts, Running};
-use super::wire::Wire;
+use super::wire::{Wire, caught};
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::{Error, Kind, Result};
 
@@ -169,25 +169,52 @@ async fn log_in(
         Server::Socket(_) => None,
         Server::Tcp(..) => config.tls.options(),
     };
-    let conn = match tls {
-        None => Conn::new(Opts::from(options()?)).await,
+    let has_password = credentials
+        .password
+        .as_ref()
+        .is_some_and(|password| !password.expose().is_empty());
+    let is_near = match address {
+        None => true,
+        Some(address) => address.to_canonical().is_loopback(),
+    };
+    let check_login = |is_verified: bool| match is_verified
+        || is_near
+        || !has_password
+        || config.unverified_login
+    {
+        true => Ok(()),
+        false => Err(unverified()),
+    };
+    check_login(tls.is_some() && config.tls.checks())?;
+    let wire = match tls {
+        None => Wire::open(Opts::from(options()?)).await,
         Some(tls) => {
             install_crypto();
             let encrypted = options()?.ssl_opts(tls);
-            match Conn::new(Opts::from(encrypted)).await {
+            match Wire::open(Opts::from(encrypted)).await {
                 Err(wrong) if config.tls.mode == SslMode::Prefer && is_about_tls(&wrong) => {
                     tracing::debug!(%wrong, %server, "there is no TLS, which is only preferred");
-                    Conn::new(Opts::from(options()?)).await
+                    check_login(false)?;
+                    Wire::open(Opts::from(options()?)).await
                 }
                 done => done,
             }
         }
     };
-    let mut wire = Wire::new(conn.map_err(refused)?);
-    let facts = config.session.set_up(&mut wire).await.map_err(refused)?;
+    let mut wire = wire.map_err(refused)?;
+    let set_up = caught(config.session.set_up(&mut wire)).await;
+    let facts = set_up.map_err(refused)?;
     facts.check(config.dialect)?;
-    let running = Running::ask(&mut wire).await.map_err(refused)?;
+    let running = caught(Running::ask(&mut wire)).await.map_err(refused)?;
     Ok((wire, facts, running))
+}
+
+/// Nobody has checked who the server is, and it would get the password.
+fn unverified() -> Error {
+    let message = "refusing to log in with a password where nobody has checked who the server is: whoever answers could ask \
+                   for the password and get it. Use sslmode=verify-full (with sslrootcert for a CA of your own), a Unix \
+                   socket or a loopback address; or say unverified_login=true if you trust the network";
+    Error::new(Kind::Config, message)
 }
 
 /// The client library takes the process's default, and panics where it cannot tell which of

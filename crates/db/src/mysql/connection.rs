@@ -18,7 +18,7 @@ use super::settle::Kill;
 use super::statement::Cache;
 use super::stream::Stream;
 use super::touch::Misread;
-use super::wire::Wire;
+use super::wire::{Wire, caught};
 use crate::Result;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
@@ -231,7 +231,7 @@ impl Connection for MysqlConnection {
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
             self.depart().await?;
-            let answer = self.wire()?.ping().await;
+            let answer = caught(self.wire()?.ping()).await;
             self.land(answer).await
         })
     }

@@ -4,6 +4,8 @@
 //! kept, and answered in binary.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 
 use mysql_async::prelude::{Protocol, Queryable};
@@ -15,6 +17,7 @@ use super::error;
 use super::param;
 use super::statement::Statement;
 use super::types::Layout;
+use super::wire::{catch, caught};
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -276,7 +279,7 @@ impl MysqlConnection {
         }
         // The error of a later statement is given to whoever asks for more.
         let mut rest = QueryResult::<'_, '_, TextProtocol>::new(&mut **wire);
-        let answer = Box::pin(rest.next()).await.map(drop);
+        let answer = caught(Box::pin(rest.next())).await.map(drop);
         self.land(answer).await
     }
 
@@ -331,7 +334,7 @@ impl MysqlConnection {
             true => Cow::Owned(format!("/**/{sql}")),
             false => Cow::Borrowed(sql),
         };
-        let answer = self.wire()?.prep(text).await;
+        let answer = caught(self.wire()?.prep(text)).await;
         let handle = match answer {
             Ok(handle) => handle,
             Err(wrong) => return self.land(Err(wrong)).await,
@@ -355,7 +358,7 @@ impl MysqlConnection {
     /// Has the server forget a statement. It gives no answer to that.
     pub(super) async fn close_statement(&mut self, statement: Statement) -> Result<()> {
         self.depart().await?;
-        match self.wire()?.close(statement.handle).await {
+        match caught(self.wire()?.close(statement.handle)).await {
             Ok(()) => {
                 self.in_flight = false;
                 Ok(())
@@ -410,7 +413,7 @@ impl MysqlConnection {
     async fn log_warnings(&mut self) -> Result<()> {
         let count = self.warnings;
         self.depart().await?;
-        let asked = self.wire()?.query("SHOW WARNINGS LIMIT 10").await;
+        let asked = caught(self.wire()?.query("SHOW WARNINGS LIMIT 10")).await;
         let told: Vec<(String, u16, String)> = self.land(asked).await?;
         self.warnings = count;
         for (level, code, message) in told {
@@ -469,7 +472,8 @@ async fn gather<'c, 't: 'c, P: Protocol + 'c>(
     reading: Reading<'_>,
     gathered: &mut Gathered,
 ) -> mysql_async::Result<()> {
-    let mut result = asked.await?;
+    let mut asked = pin!(asked);
+    let mut result = poll_fn(|cx| catch(|| asked.as_mut().poll(cx))).await?;
     let mut is_open = false;
     loop {
         if !is_open {
@@ -480,7 +484,8 @@ async fn gather<'c, 't: 'c, P: Protocol + 'c>(
             is_open = true;
         }
         // One call for all of them, so that the future stays small.
-        match result.next().await? {
+        let mut next = pin!(result.next());
+        match poll_fn(|cx| catch(|| next.as_mut().poll(cx))).await? {
             Some(row) => gathered.take(&row, &reading),
             None => is_open = false,
         }

@@ -1,6 +1,7 @@
 //! The session, brought back to what it was after connecting.
 
 use super::connection::MysqlConnection;
+use super::wire::caught;
 use crate::Result;
 use crate::driver::Reset;
 
@@ -8,7 +9,7 @@ impl MysqlConnection {
     /// In two round trips: the server forgets everything but the database, and is told what the DSN says.
     pub(super) async fn reset_session(&mut self) -> Result<Reset> {
         self.depart().await?;
-        let answer = self.wire()?.reset().await;
+        let answer = caught(self.wire()?.reset()).await;
         let is_reset = match self.land(answer).await {
             Ok(is_reset) => is_reset,
             Err(error) if self.is_broken => return Err(error),
@@ -24,7 +25,7 @@ impl MysqlConnection {
         }
         self.depart().await?;
         let session = std::sync::Arc::clone(&self.session);
-        let answer = session.restore(self.wire()?).await;
+        let answer = caught(session.restore(self.wire()?)).await;
         self.is_utc = session.is_utc;
         (self.misreads, self.is_reading_unsure) = (None, false);
         let facts = match self.land(answer).await {

@@ -17,7 +17,7 @@ use mysql_async::{Conn, Error as ClientError, Opts, OptsBuilder};
 use super::connection::{MysqlConnection, status_of};
 use super::error;
 use super::session::Running;
-use super::wire::Wire;
+use super::wire::{Wire, caught};
 use crate::driver::Status;
 use crate::{Error, Kind, Result};
 
@@ -63,7 +63,7 @@ impl MysqlConnection {
 
     /// Asks whether the other side is still there.
     pub(super) async fn prove(&mut self) -> Result<()> {
-        if let Err(wrong) = self.wire()?.ping().await {
+        if let Err(wrong) = caught(self.wire()?.ping()).await {
             self.lose();
             return Err(error::lost_idle(wrong));
         }
@@ -209,7 +209,7 @@ impl Drop for MysqlConnection {
 
 /// Asks the server whether there is a transaction.
 pub(super) async fn ask(conn: &mut Conn) -> mysql_async::Result<Status> {
-    conn.ping().await?;
+    caught(conn.ping()).await?;
     Ok(status_of(conn).unwrap_or(Status::Unknown))
 }
 
@@ -237,7 +237,7 @@ impl Kill {
         let options = OptsBuilder::from_opts(options.clone()).db_name(None::<String>);
         let running = running.clone();
         let killing = async move {
-            let killed = kill(options.into(), id, &running);
+            let killed = caught(kill(options.into(), id, &running));
             match tokio::time::timeout(LIMIT, killed).await {
                 Ok(Ok(())) => tracing::debug!(id, "what a dropped call ran was killed"),
                 Ok(Err(error)) => {
@@ -262,8 +262,8 @@ impl Future for Kill {
 
 async fn kill(options: Opts, id: u32, running: &Running) -> mysql_async::Result<()> {
     let mut wire = loop {
-        match Conn::new(options.clone()).await {
-            Ok(conn) => break Wire::new(conn),
+        match Wire::open(options.clone()).await {
+            Ok(wire) => break wire,
             Err(ClientError::Server(said)) if TOO_MANY.contains(&said.code) => {
                 let _ = tokio::time::timeout(AGAIN, std::future::pending::<()>()).await;
             }

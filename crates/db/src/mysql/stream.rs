@@ -21,7 +21,7 @@ use super::param;
 use super::settle::ask;
 use super::statement::Statement;
 use super::types::Layout;
-use super::wire::Wire;
+use super::wire::{Wire, caught};
 use super::witness;
 use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
 use crate::{Error, Kind, Result};
@@ -144,11 +144,11 @@ impl MysqlConnection {
                     true => Params::Empty,
                     false => Params::Positional(params),
                 };
-                let begun = wire.exec_iter(&statement.handle, params).await;
+                let begun = caught(wire.exec_iter(&statement.handle, params)).await;
                 begun.map(|result| result.columns())
             }
             None => {
-                let begun = wire.query_iter(request.sql).await;
+                let begun = caught(wire.query_iter(request.sql)).await;
                 begun.map(|result| result.columns())
             }
         };
@@ -258,7 +258,7 @@ impl MysqlConnection {
 async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTheEnd) -> Read {
     let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
     let mut wrong = None;
-    let outcome = fill::<P>(&mut wire, &layout, &mut rows, &mut wrong).await;
+    let outcome = caught(fill::<P>(&mut wire, &layout, &mut rows, &mut wrong)).await;
     let rows = match wrong {
         Some(wrong) => Err(wrong),
         None => Ok(rows.finish()),
@@ -286,7 +286,7 @@ async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTh
         Err(wrong) => return Read::lost(error::lost(wrong)),
     };
     if let Some(ended) = &mut ended
-        && let Err(wrong) = at_the_end.settle(&mut wire, ended).await
+        && let Err(wrong) = caught(at_the_end.settle(&mut wire, ended)).await
     {
         return Read::lost(error::lost(wrong));
     }

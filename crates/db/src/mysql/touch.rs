@@ -5,6 +5,7 @@ use mysql_async::prelude::Queryable;
 use super::config::dialect;
 use super::connection::MysqlConnection;
 use super::session::{Charsets, is_utc};
+use super::wire::caught;
 use crate::{Error, Kind, Result};
 
 impl MysqlConnection {
@@ -68,7 +69,7 @@ impl MysqlConnection {
         const ASK: &str = "CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)";
         self.depart().await?;
         let ask = format!("SELECT {ASK}, {}", Charsets::ASK);
-        let asked = self.wire()?.query_first(ask).await;
+        let asked = caught(self.wire()?.query_first(ask)).await;
         let told: Option<(String, String, String, Option<String>)> = self.land(asked).await?;
         let (zone, mode, client, results) = told.unwrap_or_default();
         // What is a moment in one session's clock is none in another's.

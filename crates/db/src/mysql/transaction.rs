@@ -4,6 +4,7 @@ use mysql_async::prelude::Queryable;
 
 use super::connection::MysqlConnection;
 use super::param::quoted_name;
+use super::wire::caught;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::{Error, Kind, Result};
 
@@ -11,7 +12,7 @@ impl MysqlConnection {
     /// Runs a command of our own, which may be of several statements.
     pub(super) async fn command(&mut self, sql: &str) -> Result<()> {
         self.depart().await?;
-        let answer = self.wire()?.query_drop(sql).await;
+        let answer = caught(self.wire()?.query_drop(sql)).await;
         self.land(answer).await
     }
 

@@ -1,12 +1,42 @@
 //! The client's connection, which hangs up when it is dropped.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
-use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Error as ClientError, IoError, Opts};
+
+/// Makes an error of a panic in the client library, which happens when a server sends what nobody expects, such as an empty
+/// packet. The connection is not used again after such an error.
+#[inline]
+pub(super) fn catch<T>(
+    poll: impl FnOnce() -> Poll<mysql_async::Result<T>>,
+) -> Poll<mysql_async::Result<T>> {
+    // The connection is all that the library can have left half done.
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(Err(garbage())))
+}
+
+/// The same for a whole call.
+pub(super) async fn caught<T>(
+    call: impl Future<Output = mysql_async::Result<T>>,
+) -> mysql_async::Result<T> {
+    let mut call = pin!(call);
+    poll_fn(|cx| catch(|| call.as_mut().poll(cx))).await
+}
+
+#[cold]
+fn garbage() -> ClientError {
+    let message =
+        "the server sent what the protocol does not have, and the client library panicked over it";
+    ClientError::Io(IoError::Io(io::Error::new(
+        io::ErrorKind::InvalidData,
+        message,
+    )))
+}
 
 /// A [`Conn`] that closes its socket when it is dropped, and does nothing else then.
 ///
@@ -17,8 +47,17 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(conn: Conn) -> Self {
+    fn new(conn: Conn) -> Self {
         Wire { conn: Some(conn) }
+    }
+
+    /// Connects and logs in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the socket is closed.
+    pub(super) async fn open(options: Opts) -> mysql_async::Result<Self> {
+        caught(Conn::new(options)).await.map(Wire::new)
     }
 
     /// Says goodbye.
@@ -61,7 +100,8 @@ impl Drop for Wire {
             return;
         }
         // A call that was begun and given up makes it one that has nothing to say any more.
-        let given_up = pin!(conn.ping());
-        let _ = given_up.poll(&mut Context::from_waker(Waker::noop()));
+        let mut given_up = pin!(conn.ping());
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = catch(|| given_up.as_mut().poll(&mut cx));
     }
 }

@@ -14,6 +14,7 @@ use mysql_async::{Conn, Error as ClientError};
 use super::connection::{MysqlConnection, status_of};
 use super::error;
 use super::settle::ask;
+use super::wire::caught;
 use crate::Result;
 use crate::driver::Status;
 
@@ -64,7 +65,7 @@ impl MysqlConnection {
         }
         let warnings = self.warnings;
         self.depart().await?;
-        match hear(self.wire()?).await {
+        match caught(hear(self.wire()?)).await {
             Ok(status) => {
                 self.status = status;
                 self.warnings = warnings;

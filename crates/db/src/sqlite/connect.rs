@@ -78,9 +78,7 @@ fn open_session(
     }
     // Where connections share their cache, one waits for what another runs, unseen.
     session.in_place = config.in_place && !config.shares_cache();
-    if !config.sets("temp_store") {
-        session.sets_aside_in_memory.set(Some(false));
-    }
+    session.chooses_temp_store.set(!config.sets("temp_store"));
     session.has_functions = !blueprint.functions.is_empty();
     session.lane = lane;
     session.make = blueprint.make;
@@ -111,8 +109,9 @@ fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane
     Ok(Some(lane))
 }
 
-/// Of SQLite's virtual machine, which takes some ten microseconds for them.
-const STEPS_BETWEEN_LOOKS: i32 = 1000;
+/// How many steps of its program SQLite takes between two calls of the progress handler. Inline, a step takes
+/// up to a tenth of a millisecond: to compare values of 64 KiB, say.
+const STEPS_BETWEEN_LOOKS: i32 = 16;
 
 fn open(config: &Config) -> Result<rusqlite::Connection> {
     let Config { target, flags, .. } = config;

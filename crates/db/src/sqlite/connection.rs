@@ -179,10 +179,10 @@ impl Drop for Leaving {
 }
 
 /// A request, borrowing nothing.
-fn order(request: &Request<'_>) -> Result<Order> {
+async fn order(request: &Request<'_>) -> Result<Order> {
     Ok(Order {
         sql: request.sql.to_owned(),
-        params: to_sqlite(request.params)?,
+        params: to_sqlite(request.params).await?,
         script: request.script,
         cache: request.cache,
         rows: request.rows,
@@ -196,7 +196,7 @@ impl Connection for SqliteConnection {
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;
             }
-            let order = Arc::new(order(&request)?);
+            let order = Arc::new(order(&request).await?);
             let Some(joined) = self.worker.join(&request, &order) else {
                 let run = move |session: &mut Session| {
                     session.note_inserts_of(&order.sql)?;
@@ -220,18 +220,17 @@ impl Connection for SqliteConnection {
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            let in_set = |(n, set): (usize, &Vec<Param<'c>>)| {
-                to_sqlite(set).map_err(|error| {
+            let mut owned = Vec::with_capacity(sets.len());
+            for (n, set) in sets.iter().enumerate() {
+                owned.push(to_sqlite(set).await.map_err(|error| {
                     let message = format!("set {} of {}: {}", n + 1, sets.len(), error.message());
                     error.wrapped(Kind::Type, message)
-                })
-            };
-            let sets = sets.iter().enumerate().map(in_set);
-            let sets = sets.collect::<Result<Vec<_>>>()?;
+                })?);
+            }
             let sql = sql.to_owned();
             let run = move |session: &mut Session| {
                 session.note_inserts_of(&sql)?;
-                session.run_batch(&sql, &sets)
+                session.run_batch(&sql, &owned)
             };
             self.call(run).await
         })
@@ -247,7 +246,7 @@ impl Connection for SqliteConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.stream.check_none()?;
-            let order = order(&request)?;
+            let order = order(&request).await?;
             let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
             self.stream.start(&mut self.worker, program).await
         })
@@ -277,7 +276,10 @@ impl Connection for SqliteConnection {
                 },
                 false => None,
             };
-            let first = first.as_ref().map(order).transpose()?.map(Arc::new);
+            let first = match &first {
+                Some(first) => Some(Arc::new(order(first).await?)),
+                None => None,
+            };
             self.call(move |session| {
                 if pass.is_some() {
                     session.pass.replace(pass);
@@ -294,10 +296,7 @@ impl Connection for SqliteConnection {
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
-        Box::pin(async move {
-            self.stream.check_none()?;
-            self.worker.commit().await
-        })
+        Box::pin(self.call(|session| session.commit()))
     }
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {

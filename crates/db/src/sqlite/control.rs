@@ -5,6 +5,7 @@
 //! call that it is meant for is the running one: it can never hit the next.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use rusqlite::InterruptHandle;
 use super::error;
 use super::lane::Pass;
 use super::pace;
-use crate::Result;
+use crate::{Error, Kind, Result};
 
 /// How long the first, second ... wait for a lock is, in milliseconds: short at first,
 /// because most locks are held briefly.
@@ -22,6 +23,8 @@ const WAITS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 /// See the [module](self).
 pub(super) struct Control {
     state: Mutex<State>,
+    /// The progress handler has something to look at: a limit, or a cancelled call.
+    is_watched: AtomicBool,
     /// Something was cancelled, or it is a call's turn in the lane.
     news: Condvar,
 }
@@ -39,24 +42,13 @@ struct State {
     /// The running call runs in place: nothing may wait, and nothing of the application's may run.
     in_place: bool,
     /// What runs is given up then: only ever what can be run once more.
-    until: Option<Instant>,
+    limit: Option<Limit>,
     /// The running call, while others' writes are done: it cannot be cancelled then.
     suspended: u64,
     /// The running call, which runs in place, cannot be brought to its end there.
     to_thread: bool,
     /// The turn of the call that waits for the lane has come.
     pass: Option<Pass>,
-    awaited: Awaited,
-}
-
-/// Whether a task stands by for the thread, without having gone to sleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Awaited {
-    #[default]
-    No,
-    Yes,
-    /// It does, and the thread relies on it.
-    Certainly,
 }
 
 impl State {
@@ -77,6 +69,34 @@ impl State {
     }
 }
 
+/// How long something may run before it is given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    until: Instant,
+    /// How often the progress handler may ask.
+    looks: u32,
+}
+
+impl Limit {
+    pub(super) fn until(until: Instant) -> Self {
+        Limit {
+            until,
+            looks: u32::MAX,
+        }
+    }
+
+    /// Also ends after the progress handler has asked so often.
+    pub(super) fn and_looks(self, looks: u32) -> Self {
+        Limit { looks, ..self }
+    }
+
+    /// Asked by the progress handler.
+    fn is_over(&mut self) -> bool {
+        self.looks = self.looks.saturating_sub(1);
+        self.looks == 0 || pace::now() >= self.until
+    }
+}
+
 /// What a call that waits for the lane is woken by.
 pub(super) enum News {
     Turn(Pass),
@@ -94,18 +114,28 @@ impl Control {
                 busy_timeout,
                 gave_up: false,
                 in_place: false,
-                until: None,
+                limit: None,
                 suspended: 0,
                 to_thread: false,
                 pass: None,
-                awaited: Awaited::No,
             }),
+            is_watched: AtomicBool::new(false),
             news: Condvar::new(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and tells the progress handler whether it has to look at it.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let changed = change(&mut state);
+        let is_watched = state.limit.is_some() || state.is_cancelled();
+        // Relaxed: the progress handler only takes it for a hint, and looks under the lock.
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+        changed
     }
 
     /// From now on a cancelled call is interrupted inside SQLite.
@@ -119,14 +149,15 @@ impl Control {
 
     /// The call runs from now on. `false` if it has been cancelled already.
     pub(super) fn begin(&self, call: u64) -> bool {
-        let mut state = self.state();
-        state.running = call;
-        !state.is_cancelled()
+        self.change(|state| {
+            state.running = call;
+            !state.is_cancelled()
+        })
     }
 
     /// The call is over, or cannot be cancelled from here on.
     pub(super) fn end(&self) {
-        self.state().running = 0;
+        self.change(|state| state.running = 0);
     }
 
     /// Cancels a call, if it has not ended: one that is only sent is not begun, one
@@ -135,43 +166,13 @@ impl Control {
     /// SQLite forgets an interrupt that comes just before a statement's first step; the
     /// progress handler, which asks [`is_cancelled`](Control::is_cancelled), does not.
     pub(super) fn cancel(&self, call: u64) {
-        let mut state = self.state();
-        state.cancelled = state.cancelled.max(call);
-        if state.running == call {
-            state.interrupt();
-        }
-        drop(state);
+        self.change(|state| {
+            state.cancelled = state.cancelled.max(call);
+            if state.running == call {
+                state.interrupt();
+            }
+        });
         self.news.notify_all();
-    }
-
-    /// A task stands by for what is about to be sent to the thread.
-    pub(super) fn stand_by(&self) {
-        self.state().awaited = Awaited::Yes;
-    }
-
-    /// Asked by the thread: whether a task stands by, and will when the session comes home.
-    pub(super) fn is_awaited(&self) -> bool {
-        let mut state = self.state();
-        if state.awaited == Awaited::Yes {
-            state.awaited = Awaited::Certainly;
-        }
-        state.awaited == Awaited::Certainly
-    }
-
-    /// The task stands by no longer. `false` if it has to, because the thread relies on it: then the
-    /// session is all but home.
-    pub(super) fn leaves(&self) -> bool {
-        let mut state = self.state();
-        let may_leave = state.awaited != Awaited::Certainly;
-        if may_leave {
-            state.awaited = Awaited::No;
-        }
-        may_leave
-    }
-
-    /// The session is home.
-    pub(super) fn stand_down(&self) {
-        self.state().awaited = Awaited::No;
     }
 
     /// The running call has been cancelled.
@@ -188,48 +189,58 @@ impl Control {
         Ok(())
     }
 
-    /// The call runs from now on, in place: until then if it can be given up and made once more,
-    /// to its end otherwise.
-    pub(super) fn begin_in_place(&self, call: u64, until: Option<Instant>) {
-        let mut state = self.state();
-        state.running = call;
-        state.in_place = true;
-        state.until = until;
-        state.to_thread = false;
+    /// The call runs from now on, inline: within this limit if it can be given up and made once more, to
+    /// its end otherwise.
+    pub(super) fn begin_in_place(&self, call: u64, limit: Option<Limit>) {
+        self.change(|state| {
+            state.running = call;
+            state.in_place = true;
+            state.limit = limit;
+            state.to_thread = false;
+        });
     }
 
     /// The call that ran in place is over. Whether it has to be made once more, on the thread.
     pub(super) fn end_in_place(&self) -> bool {
-        let mut state = self.state();
-        state.running = 0;
-        state.in_place = false;
-        state.until = None;
-        std::mem::take(&mut state.to_thread)
+        self.change(|state| {
+            state.running = 0;
+            state.in_place = false;
+            state.limit = None;
+            std::mem::take(&mut state.to_thread)
+        })
     }
 
     /// What runs from now on is not the call's alone, and cannot be cancelled.
     pub(super) fn suspend(&self) {
-        let mut state = self.state();
-        state.suspended = std::mem::take(&mut state.running);
+        self.change(|state| state.suspended = std::mem::take(&mut state.running));
     }
 
     /// The call goes on.
     pub(super) fn resume(&self) {
-        let mut state = self.state();
-        state.running = std::mem::take(&mut state.suspended);
+        self.change(|state| state.running = std::mem::take(&mut state.suspended));
     }
 
     /// What runs from now on is given up then; None when it is over.
-    pub(super) fn set_limit(&self, until: Option<Instant>) {
-        let mut state = self.state();
-        state.until = until;
-        state.to_thread = false;
+    pub(super) fn set_limit(&self, limit: Option<Limit>) {
+        self.change(|state| {
+            state.limit = limit;
+            state.to_thread = false;
+        });
+    }
+
+    /// Gives the running call up, which runs inline. The error of its inline run, which nobody sees.
+    pub(super) fn give_up(&self) -> Error {
+        self.state().to_thread = true;
+        Error::new(Kind::Busy, "not inline")
     }
 
     /// Asked by SQLite every now and then: whether the running call has to stop.
     pub(super) fn must_stop(&self) -> bool {
+        if !self.is_watched.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut state = self.state();
-        if state.until.is_some_and(|until| pace::now() >= until) {
+        if state.limit.as_mut().is_some_and(Limit::is_over) {
             state.to_thread = true;
         }
         state.to_thread || state.is_cancelled()
@@ -243,14 +254,6 @@ impl Control {
             state.send_to_thread();
         }
         state.in_place
-    }
-
-    /// Asked by the watchdog, every now and then: stops a call that runs in place if its time is up.
-    pub(super) fn watch(&self) {
-        let mut state = self.state();
-        if state.until.is_some_and(|until| pace::now() >= until) {
-            state.send_to_thread();
-        }
     }
 
     /// It is the turn of the call that waits for the lane.

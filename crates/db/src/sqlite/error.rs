@@ -83,6 +83,11 @@ pub(super) fn is_busy(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_BUSY)
 }
 
+/// A value or a statement is longer than SQLite's limits allow.
+pub(super) fn is_too_big(error: &Error) -> bool {
+    has_primary(error, ffi::SQLITE_TOOBIG)
+}
+
 /// A rule of the schema was broken.
 pub(super) fn is_constraint(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_CONSTRAINT)

@@ -1,44 +1,60 @@
-//! Running what is short where it is called, without a hop to the connection's thread: statements, and
-//! the BEGIN of a transaction whose turn to write has come. COMMIT never is: it may wait for the disk.
+//! Running a short statement inline, on the task that calls, without a hop to the connection's thread; and the
+//! BEGIN of a transaction whose turn to write has come. COMMIT never runs inline: it may wait for the disk.
+//!
+//! An inline statement holds up every other task of its executor thread. So its [plan](super::plan) bounds
+//! every step, and besides, while it runs:
+//!
+//! - SQLite compiles nothing (`SQLITE_LIMIT_SQL_LENGTH` is 0): what runs is the program that the plan was
+//!   read from;
+//! - no value is longer than 64 KiB (`SQLITE_LIMIT_LENGTH`), nor are all parameters together;
+//! - the progress handler gives a read up after half a millisecond.
+//!
+//! A statement that breaks one of these limits runs once more, on the thread.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use rusqlite::limits::Limit as SqliteLimit;
+
+use super::coop_budget;
+use super::error;
 use super::lane::{Joined, Pass};
-use super::pace::{self, Pace, Sort, Stopwatch};
+use super::pace::Stopwatch;
+use super::plan::{INLINE_LENGTH, Inline};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
-use super::types::bound;
+use super::types::{Bound, bound};
+use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::Result;
-use crate::breather;
-use crate::driver::{CommitOutcome, Outcome, Request};
-use crate::worker;
+use crate::driver::{Outcome, Request};
+
+/// So many parameters at most are bound inline.
+const MOST_PARAMETERS: usize = 1000;
+
+/// So many bytes of rows at most are copied inline.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// A statement that sorts is given up inline after so many looks of the progress handler: a sort of
+/// everything that it has read by then is short.
+const LOOKS_BEFORE_SORT: u32 = 64;
 
 impl Session {
-    /// How a request would be run in place, if it may be: it is known to be short, and waits for
-    /// nobody.
-    fn pace_in_place(&self, request: &Request<'_>) -> Option<Pace> {
+    /// How a request may run inline: it is known to be short, and waits for nobody.
+    fn inline(&self, request: &Request<'_>) -> Inline {
         if !self.in_place || request.script || !request.cache || !self.is_plain.get() {
-            return None;
+            return Inline::Never;
         }
-        let pace = self.paces.borrow().of(request.sql);
-        let pace = pace.filter(Pace::is_short)?;
-        let may_be = match pace.sort {
-            // A module of SQLite's may write while it reads: that could not be given up.
-            _ if pace.plan.asks_module => false,
-            Sort::Read => true,
-            // It is never run twice, so nothing may come in between; nor is it ever stopped, so
-            // it has to be one that changes a row or two, whatever its parameters are.
-            Sort::Write => !self.has_functions && !pace.plan.loops && self.is_writing(),
-            Sort::Other => false,
-        };
-        may_be.then_some(pace)
+        let inline = self.paces.borrow().of(request.sql);
+        match inline.map_or(Inline::Never, |pace| pace.inline()) {
+            // It is never run twice, so no function of the application may end it half-way.
+            Inline::Write if self.has_functions || !self.is_writing() => Inline::Never,
+            inline => inline,
+        }
     }
 
-    /// A transaction that writes may be begun in place, when its turn has come: that is known to be
-    /// short here, and if another process is in the way, the thread waits.
+    /// A transaction that writes may begin inline when its turn has come: that is known to be short
+    /// here, and if another process is in the way, the thread waits.
     fn begins_in_place(&self) -> bool {
         self.in_place
             && self.is_plain.get()
@@ -46,58 +62,146 @@ impl Session {
             && self.begins.get().is_short()
     }
 
-    /// Others should run before the next statement does: later if this is the one whose turn it is to write,
-    /// because those who wait for theirs would wait for all others as well.
-    fn is_breath_due(&self) -> bool {
+    /// Other tasks should run before the next statement does. The writer yields later: every waiting
+    /// writer would wait for these tasks as well.
+    fn is_yield_due(&self) -> bool {
         match self.pass.borrow().is_some() {
-            true => breather::is_overdue(),
-            false => breather::is_due(),
+            true => coop_budget::is_due_for_writer(),
+            false => coop_budget::is_due(),
         }
     }
 
-    fn run_request(&self, request: &Request<'_>) -> Result<Outcome> {
+    /// Runs a request inline. Gives a read up that would take long, and a write that SQLite has
+    /// refused before it changed anything.
+    fn run_inline(
+        &self,
+        request: &Request<'_>,
+        params: &[Bound<'_>],
+        inline: Inline,
+    ) -> Result<Outcome> {
+        let most_bytes = match inline {
+            Inline::Write => usize::MAX,
+            _ => MOST_BYTES,
+        };
+        let tight = Tight::new(self)?;
         let mut statement = self.statement(request.sql, true)?;
         check_count(&statement, request.params.len())?;
-        self.bind(&mut statement, &bound(request.params)?)?;
-        self.execute(&mut statement, request.sql, request.rows)
+        self.bind(&mut statement, params)?;
+        let before = self.before_step(&statement);
+        let rows = self.step(&mut statement, request.rows, most_bytes);
+        // What follows is SQL of the driver's own.
+        drop(tight);
+        self.outcome(request.sql, before, rows?)
+    }
+
+    /// Temporary b-trees are in memory while this runs. By default SQLite makes 80 KiB ready for each, in
+    /// case it grows into a file, which takes longer than a short statement.
+    fn with_temp_store_in_memory<T>(&self, run: impl FnOnce() -> T) -> T {
+        // Another `temp_store` would drop all temporary tables. Only where there are some is there such a database.
+        let may_change = self.chooses_temp_store.get()
+            && self.is_alike()
+            && self.db.is_readonly("temp").is_err()
+            && self.db.execute_batch("PRAGMA temp_store = MEMORY").is_ok();
+        let done = run();
+        if may_change
+            && self
+                .db
+                .execute_batch("PRAGMA temp_store = DEFAULT")
+                .is_err()
+        {
+            self.broken.set(true);
+        }
+        done
     }
 }
 
+/// SQLite's limits while a statement runs inline. Dropped, they are as they were.
+struct Tight<'s> {
+    session: &'s Session,
+    before: [(SqliteLimit, i32); 2],
+}
+
+impl<'s> Tight<'s> {
+    fn new(session: &'s Session) -> Result<Self> {
+        let set = |limit, to| {
+            let before = session.db.set_limit(limit, to);
+            before.map_err(error::from_sqlite)
+        };
+        let length = SqliteLimit::SQLITE_LIMIT_LENGTH;
+        let sql = SqliteLimit::SQLITE_LIMIT_SQL_LENGTH;
+        Ok(Tight {
+            session,
+            before: [(length, set(length, INLINE_LENGTH)?), (sql, set(sql, 0)?)],
+        })
+    }
+}
+
+impl Drop for Tight<'_> {
+    fn drop(&mut self) {
+        for (limit, before) in self.before {
+            if self.session.db.set_limit(limit, before).is_err() {
+                self.session.broken.set(true);
+            }
+        }
+    }
+}
+
+/// All parameters together are short.
+fn are_short(params: &[Bound<'_>]) -> bool {
+    let bytes: usize = params.iter().map(Bound::len).sum();
+    params.len() <= MOST_PARAMETERS && i32::try_from(bytes).is_ok_and(|all| all <= INLINE_LENGTH)
+}
+
 impl Worker {
-    /// Runs a request in place, if it may be and can be brought to its end there. Otherwise nothing
-    /// has come of it, and it has to be run on the thread.
+    /// Runs a request inline, if it may be and can be brought to its end there. Otherwise nothing
+    /// has come of it, and it has to run on the thread.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
-        let Pace { sort, plan, .. } = self.session()?.pace_in_place(request)?;
+        let inline = self.session()?.inline(request);
+        if inline == Inline::Never {
+            return None;
+        }
+        let params = bound(request.params).ok().filter(|all| are_short(all))?;
         tokio::task::consume_budget().await;
-        if !request.alone && self.session()?.is_breath_due() {
-            // One that is alone has done so before it took its connection.
-            breather::take().await;
+        if self.session()?.is_yield_due() {
+            coop_budget::yield_now().await;
         }
         let session = self.session()?;
+        let pace = session.paces.borrow().of(request.sql)?;
         session.alarm.take_used();
-        let was_in_transaction = session.in_transaction();
+        let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
         let watch = Stopwatch::start(session.is_timed);
-        let until = (sort == Sort::Read).then(|| watch.limit());
-        let (done, given_up) = self.here(until, |session| {
-            if plan.sets_aside {
-                session.set_aside_in_memory(true);
+        let limit = match inline {
+            Inline::Sort => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
+            Inline::Read => Some(watch.limit()),
+            Inline::Write | Inline::Never => None,
+        };
+        let (done, given_up) = self.here(limit, |session| {
+            let run = || session.run_inline(request, &params, inline);
+            match pace.plan.is_some_and(|plan| plan.has_ephemeral) {
+                true => session.with_temp_store_in_memory(run),
+                false => run(),
             }
-            session.run_request(request)
         })?;
         let took = watch.took();
-        breather::note(took);
+        coop_budget::note(took);
         let session = self.session()?;
+        let given_up = given_up || done.as_ref().is_err_and(error::is_too_big);
         if !given_up {
             session.in_place_runs.update(|runs| runs + 1);
         }
-        // Once more outside of its transaction would be another read.
-        let is_same = session.in_transaction() == was_in_transaction;
-        let is_repeated = given_up && sort == Sort::Read && is_same;
+        // Once more outside of its transaction would be another read, and a write must not be done twice.
+        let is_same =
+            session.in_transaction() == was_in_transaction && session.db.total_changes() == changes;
+        if given_up && !is_same && inline == Inline::Write {
+            // The row was written, and what RETURNING gives was too long: it cannot be told, so it is undone.
+            session.undo();
+        }
         let calls_out = session.alarm.take_used();
+        let sort = pace.sort;
         session
             .paces
             .borrow_mut()
@@ -111,23 +215,21 @@ impl Worker {
                     pace.note(took);
                 }
             });
-        (!is_repeated).then_some(done)
+        (!given_up || !is_same).then_some(done)
     }
 
     /// Queues in the writer lane with a request that another session may run as well. `None` if
-    /// this is not one, or cannot be looked after while it waits.
+    /// this is not one.
     pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
-        let watchdog = self.watchdog()?;
         let session = self.session()?;
         let lane = session.lane_to_join(request)?;
         let timeout = session.control.busy_timeout();
-        let joined = lane.join(session.make, Some(order), timeout);
-        watchdog.attend();
-        Some(joined)
+        // Without a watchdog nobody would end its wait.
+        Watchdog::attend_to_lanes().then(|| lane.join(session.make, Some(order), timeout))
     }
 
-    /// Queues in the writer lane, to begin a transaction in place when it is its turn. `None` if
-    /// that is for the thread.
+    /// Queues in the writer lane, to begin a transaction inline when it is its turn. `None` if that
+    /// is for the thread.
     ///
     /// # Cancel safety
     ///
@@ -136,15 +238,13 @@ impl Worker {
         self.session().filter(|session| session.begins_in_place())?;
         // Before, not in its turn: others wait then.
         tokio::task::consume_budget().await;
-        if breather::is_due() {
-            breather::take().await;
+        if coop_budget::is_due() {
+            coop_budget::yield_now().await;
         }
-        let watchdog = self.watchdog()?;
         let session = self.session()?;
         let lane = session.lane.as_ref()?;
-        let joined = lane.join(session.make, None, session.control.busy_timeout());
-        watchdog.attend();
-        Some(joined)
+        let timeout = session.control.busy_timeout();
+        Watchdog::attend_to_lanes().then(|| lane.join(session.make, None, timeout))
     }
 
     /// Begins a transaction that writes, in its turn. Gives the pass back if that did not work, for
@@ -154,75 +254,32 @@ impl Worker {
         let watch = Stopwatch::start(timed);
         let mut pass = Some(pass);
         self.here(None, |session| {
-            session.set_aside_in_memory(false);
             if session.often(BEGIN_WRITING).is_ok() {
                 session.pass.replace(pass.take());
-                session.heed_schema();
             }
         });
         let took = watch.took();
-        breather::note(took);
+        coop_budget::note(took);
         if let Some(session) = self.session() {
             session.note_begin(took);
         }
         pass
     }
-
-    /// Commits on the thread, as always: it may wait for the disk. Where commits have been brief, the
-    /// task stands by for this one instead of going to sleep, so that the next writer in the lane
-    /// is woken from here: one that another thread wakes has to wait for the executor as well.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, the commit is cancelled, or has been done.
-    pub(super) async fn commit(&mut self) -> Result<CommitOutcome> {
-        self.settle().await?;
-        let brief = self.session().filter(|session| session.commits_briefly());
-        let Some(control) = brief.map(|session| Arc::clone(&session.control)) else {
-            return self.call(|session| session.commit()).await;
-        };
-        control.stand_by();
-        let began = pace::now();
-        let mut answer = self.send(|session| session.commit())?;
-        let is_asleep = loop {
-            if self.is_home() {
-                break false;
-            }
-            if pace::now() - began > STANDS_BY && control.leaves() {
-                break true;
-            }
-            // The thread may be waiting for this very processor.
-            self.doze(STANDS_BY);
-        };
-        breather::note(pace::now() - began);
-        match is_asleep {
-            true => self.arrival().await?,
-            false => control.stand_down(),
-        }
-        let done = answer.try_recv().unwrap_or_else(|_| Err(worker::lost()));
-        if self.session().is_some_and(Session::let_next_write) {
-            // It has been woken here, and others wait for it in turn: it goes first.
-            breather::let_run().await;
-        }
-        done
-    }
 }
-
-/// A task stands by for so long.
-const STANDS_BY: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
+    use std::time::Duration;
+
     use super::*;
     use crate::driver::{Begin, ConnectSettings, Credentials, Driver, Dsn, Options};
     use crate::sqlite::{Sqlite, SqliteConnection};
 
-    /// Others wait for the one whose turn it is to write, and would wait for all that run meanwhile.
     #[tokio::test]
-    async fn one_whose_turn_it_is_to_write_lets_others_run_later_than_one_who_reads() {
+    async fn the_writer_yields_later_than_a_reader() {
         const A_WHILE: Duration = Duration::from_micros(200);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("turn.db");
@@ -247,16 +304,16 @@ mod tests {
             for _ in 0..8 {
                 db.run(read).await.unwrap();
             }
-            breather::take().await;
+            coop_budget::yield_now().await;
             let mut runs_at_once = || {
                 let mut cx = Context::from_waker(Waker::noop());
                 pin!(db.run(read)).poll(&mut cx).is_ready()
             };
-            assert!(runs_at_once(), "nothing has run before");
-            breather::note(A_WHILE);
+            assert!(runs_at_once(), "nothing has run since the last yield");
+            coop_budget::note(A_WHILE);
             assert_eq!(runs_at_once(), writes);
-            breather::note(2 * A_WHILE);
-            assert!(!runs_at_once(), "its time is up as well");
+            coop_budget::note(2 * A_WHILE);
+            assert!(!runs_at_once(), "the writer has to yield as well");
         }
     }
 }

@@ -10,9 +10,9 @@
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `worker`, `control` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
-//! | `session`, `statement`, `transaction` | what runs on that thread |
-//! | `in_place`, `pace`, `watchdog` | what runs on the calling task instead, because it is known to be short |
-//! | `lane`, `writing` | writing, one after the other, and together where that is the same |
+//! | `session`, `execute`, `statement`, `transaction` | what runs on that thread |
+//! | `in_place`, `pace`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
+//! | `lane`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
 //! | `functions` | functions, aggregates and collations of the application |
@@ -22,12 +22,15 @@ mod config;
 mod connect;
 mod connection;
 mod control;
+mod coop_budget;
 mod error;
+mod execute;
 mod functions;
 mod in_place;
 mod insert;
 mod lane;
 mod pace;
+mod plan;
 mod reset;
 mod session;
 mod statement;
@@ -76,13 +79,13 @@ use self::functions::{Functions, Steps};
 /// | `immutable`, `nolock` | a boolean; see SQLite's URIs | off |
 /// | `vfs` | the name of one that SQLite knows | SQLite's |
 /// | `busy_timeout` | how long to wait for another's lock, or for the writer lane: `250ms`, `5s`; a number is milliseconds | 30 s |
-/// | `in_place` | a boolean: short statements run on the calling task | on |
+/// | `in_place` | a boolean: short statements run inline, on the calling task | on |
 /// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |
 /// | `foreign_keys` | a boolean | on |
 /// | `cache_size` | pages, or KiB if it is negative | SQLite's |
 /// | `mmap_size` | bytes: `256MiB` | SQLite's |
-/// | `temp_store` | `default`, `file`, `memory` | SQLite's; `memory` for what runs in place |
+/// | `temp_store` | `default`, `file`, `memory` | SQLite's; `memory` for what runs inline |
 /// | `locking_mode` | `normal`, `exclusive` | `normal` |
 /// | `pragma.NAME` | any other pragma | |
 ///

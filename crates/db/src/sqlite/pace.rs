@@ -1,23 +1,24 @@
-//! Which statements are short enough to be run in place, on the task that calls.
+//! Which statements are short enough to run inline, on the task that calls.
 //!
-//! A hop to the connection's thread costs many times what a short statement does. But nobody can
-//! tell beforehand how long a statement will take. So its runs are timed: the first ones
-//! always go to the thread; when all of the last ones were short, the next is run in place; one
-//! that was long sends the statement back to the thread for a while.
+//! A hop to the connection's thread costs many times what a short statement does. So runs are timed: the
+//! first ones go to the thread; when the last ones were short, and the statement's [plan](super::plan)
+//! bounds every step, the next runs inline; a long run sends the statement back to the thread for a while.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rusqlite::Statement;
 
+use super::control::Limit;
 use super::insert;
+use super::plan::{Inline, Plan};
 
 /// All recent runs of a statement that is run in place were at most so long.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// A run in place that takes longer is given up if it can be, and its statement has to prove
-/// itself for longer the next time.
-const LONG: Duration = Duration::from_millis(1);
+/// A read that runs inline is given up after so long, and its statement has to prove itself for longer
+/// the next time.
+const LONG: Duration = Duration::from_micros(500);
 
 /// A write that took longer is not done for others: they would wait for it, and it could not be
 /// cancelled.
@@ -55,12 +56,12 @@ impl Stopwatch {
         self.began.map_or(Duration::ZERO, |began| now() - began)
     }
 
-    /// When a run in place has taken too long.
-    pub(super) fn limit(self) -> Instant {
-        match self.began {
+    /// When an inline run has taken too long.
+    pub(super) fn limit(self) -> Limit {
+        Limit::until(match self.began {
             Some(began) => began + LONG,
             None => now() + NO_LIMIT,
-        }
+        })
     }
 }
 
@@ -78,21 +79,6 @@ pub(super) enum Sort {
     Other,
 }
 
-/// What SQLite would do to run a statement, as far as that matters here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// It takes the writer's lock of the database.
-    pub(super) locks: bool,
-    /// It may go through any number of rows, or do what a trigger says.
-    pub(super) loops: bool,
-    /// It asks a module of SQLite's, which may write while it reads.
-    pub(super) asks_module: bool,
-    /// It puts something aside in a table of its own: what `RETURNING` gives, say.
-    pub(super) sets_aside: bool,
-    /// SQLite could not be asked, because the call was dropped meanwhile, say: it is asked again the next time.
-    pub(super) is_guess: bool,
-}
-
 /// How long the runs of one statement took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -101,8 +87,12 @@ pub(super) struct Pace {
     short: u32,
     /// How many of them it takes.
     proof: u32,
-    /// What SQLite would do to run it.
-    pub(super) plan: Plan,
+    /// What SQLite does to run it; `None` until it was asked.
+    pub(super) plan: Option<Plan>,
+    /// SQLite has compiled it again since it was asked.
+    pub(super) is_stale: bool,
+    /// SQLite compiles it again for each run, by the values of its parameters: `LIMIT ?`, say.
+    pub(super) is_volatile: bool,
     /// It has called a function of the application.
     calls_out: bool,
     /// As a transaction of its own it was done.
@@ -117,7 +107,9 @@ impl Pace {
             sort,
             short: 0,
             proof: FIRST_PROOF,
-            plan: Plan::default(),
+            plan: None,
+            is_stale: false,
+            is_volatile: false,
             calls_out: false,
             was_done_alone: false,
             is_slow: false,
@@ -167,13 +159,22 @@ impl Pace {
 
     /// It can be expected not to take long, together with others.
     pub(super) fn joins(self) -> bool {
-        let is_right = self.sort == Sort::Write && self.plan.locks && !self.calls_out;
+        let locks = self.plan.is_some_and(|plan| plan.locks);
+        let is_right = self.sort == Sort::Write && locks && !self.calls_out;
         is_right && self.was_done_alone && !self.is_slow
     }
 
-    /// It can be expected to be short.
+    /// Its last runs were short.
     pub(super) fn is_short(&self) -> bool {
         !self.calls_out && self.short >= self.proof
+    }
+
+    /// How it may run inline.
+    pub(super) fn inline(&self) -> Inline {
+        match self.plan {
+            Some(plan) if !self.is_stale && self.is_short() => plan.inline,
+            _ => Inline::Never,
+        }
     }
 }
 

@@ -60,7 +60,6 @@ impl Origin {
 
     /// Makes the session that again. What is in the database itself stays.
     pub(super) fn restore(&self, session: &mut Session) -> Result<()> {
-        session.set_aside_in_memory(false);
         session.wait_for_locks(self.busy_timeout)?;
         // Either would be in the way of what follows.
         session.command("PRAGMA query_only = 0")?;

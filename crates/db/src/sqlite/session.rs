@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
@@ -20,8 +19,7 @@ use super::pace::{Pace, Paces, Sort};
 use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::types::{columns_of, push_row};
-use super::watchdog::Watchdog;
-use crate::driver::{BatchBuilder, Outcome, Prepared, Reset};
+use crate::driver::{Prepared, Reset};
 use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
@@ -52,19 +50,15 @@ pub(super) struct Session {
     pub(super) paces: RefCell<Paces>,
     /// How long it took to begin transactions that write, once it was their turn.
     pub(super) begins: Cell<Pace>,
-    /// What statements put aside is kept in memory; None if the user has said where it is to be.
-    pub(super) sets_aside_in_memory: Cell<Option<bool>>,
+    /// The user has not said where temporary b-trees are to be.
+    pub(super) chooses_temp_store: Cell<bool>,
     /// Something was run in this transaction that may have changed the schema.
     pub(super) may_have_changed_schema: Cell<bool>,
     /// Which tables have no rowids, as of this version of the schema.
     pub(super) without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
-    /// So many commits in a row were brief.
-    pub(super) brief_commits: Cell<u32>,
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
-    /// The version of the schema that `paces` is about, as far as writes are concerned.
-    pub(super) seen_schema: Cell<Option<i64>>,
     /// The last commit for others did.
     pub(super) waits_for_disk: Cell<bool>,
     /// What it was after connecting, if it can be made that again.
@@ -78,8 +72,6 @@ pub(super) struct Session {
     /// SQLite said something after which it cannot be relied on.
     pub(super) broken: Cell<bool>,
     compiled: Cell<u64>,
-    /// Looks after what runs in place. None if nothing may.
-    pub(super) watchdog: Option<&'static Watchdog>,
     /// How many statements were run in place and brought to their end there.
     pub(super) in_place_runs: Cell<u64>,
 }
@@ -106,7 +98,6 @@ impl Session {
             db,
             pass: RefCell::new(None),
             lane: None,
-            watchdog: Watchdog::over(&control),
             control,
             alarm,
             in_place: false,
@@ -118,12 +109,10 @@ impl Session {
             inserts: None,
             paces: RefCell::new(Paces::new(statement_cache)),
             begins: Cell::new(Pace::new(Sort::Other)),
-            sets_aside_in_memory: Cell::new(None),
+            chooses_temp_store: Cell::new(false),
             may_have_changed_schema: Cell::new(false),
             without_rowids: RefCell::default(),
-            brief_commits: Cell::new(0),
             checks_at_once: Cell::new(None),
-            seen_schema: Cell::new(None),
             waits_for_disk: Cell::new(true),
             origin: None,
             statement_cache,
@@ -182,79 +171,7 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
-        self.set_aside_in_memory(false);
-        if order.script {
-            return self.run_script(order);
-        }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.run_timed(&mut statement, order)
-    }
-
-    /// Statement by statement, to the end or the first error. The outcome is the last one's.
-    fn run_script(&self, order: &Order) -> Result<Outcome> {
-        if !order.params.is_empty() {
-            let message = "a script of several statements takes no parameters";
-            return Err(Error::new(Kind::Parameters, message));
-        }
-        let mut outcome = Outcome::default();
-        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
-        // After an error it stands before the same statement, so it can be asked again.
-        while let Some(mut statement) = self.patiently(|| statements.next())? {
-            check_count(&statement, 0)?;
-            let sql = statement.expanded_sql().unwrap_or_default();
-            self.before_run(&statement, &sql)?;
-            outcome = self.execute(&mut statement, &sql, order.rows)?;
-        }
-        Ok(outcome)
-    }
-
-    /// All sets, or none of them, if that is up to this call: if there is no transaction,
-    /// it makes one.
-    pub(super) fn run_batch(&self, sql: &str, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
-        self.set_aside_in_memory(false);
-        let mut statement = self.statement(sql, true)?;
-        for (n, set) in sets.iter().enumerate() {
-            check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
-        }
-        if self.in_transaction() {
-            return self.run_sets(&mut statement, sql, sets);
-        }
-        match statement.readonly() {
-            true => self.often("BEGIN DEFERRED")?,
-            false => self.begin_writing()?,
-        }
-        let done = self
-            .run_sets(&mut statement, sql, sets)
-            .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
-        if done.is_err() && self.rollback().is_err() {
-            self.broken.set(true);
-        }
-        done
-    }
-
-    fn run_sets(
-        &self,
-        statement: &mut Statement<'_>,
-        sql: &str,
-        sets: &[Vec<SqlValue>],
-    ) -> Result<Outcome> {
-        let mut total = Outcome::default();
-        for (n, set) in sets.iter().enumerate() {
-            let outcome = self
-                .bind(statement, set)
-                .and_then(|()| self.before_run(statement, sql))
-                .and_then(|_| self.execute(statement, sql, false))
-                .map_err(|error| in_set(n, sets.len(), error))?;
-            total.affected += outcome.affected;
-            total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
-        }
-        Ok(total)
-    }
-
     pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
-        self.set_aside_in_memory(false);
         if !insert::is_plain(sql) {
             // A pragma may take effect when it is compiled.
             self.is_plain.set(false);
@@ -273,7 +190,6 @@ impl Session {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        self.set_aside_in_memory(false);
         let mut statement = self.statement(&order.sql, order.cache)?;
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
@@ -308,7 +224,6 @@ impl Session {
     ///
     /// [`Kind::Config`] if there is none of that name, which SQLite would pass over.
     pub(super) fn set_pragma(&self, name: &str, value: &SqlValue) -> Result<()> {
-        self.set_aside_in_memory(false);
         self.is_alike.set(false);
         if name.eq_ignore_ascii_case("busy_timeout") {
             let timeout = as_milliseconds(value).ok_or_else(|| {
@@ -328,7 +243,7 @@ impl Session {
         })?;
         self.command(&format!("PRAGMA {name} = {value}"))?;
         if name.eq_ignore_ascii_case("temp_store") {
-            self.sets_aside_in_memory.set(None);
+            self.chooses_temp_store.set(false);
         }
         Ok(())
     }
@@ -449,46 +364,8 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn execute(
-        &self,
-        statement: &mut Statement<'_>,
-        sql: &str,
-        wants_rows: bool,
-    ) -> Result<Outcome> {
-        self.note_run(statement);
-        let changes = self.db.total_changes();
-        let rowid = self.db.last_insert_rowid();
-        if let Some(inserts) = &self.inserts {
-            inserts.forget();
-        }
-        let mut rows = None;
-        self.each_row(statement, |row| {
-            if wants_rows {
-                push_row(
-                    rows.get_or_insert_with(|| BatchBuilder::new(columns_of(row.as_ref()))),
-                    row,
-                )?;
-            }
-            Ok(true)
-        })?;
-        let mut outcome = Outcome::default();
-        if wants_rows {
-            let rows = rows.unwrap_or_else(|| BatchBuilder::new(columns_of(statement)));
-            outcome.rows = Some(rows.finish());
-        }
-        // SQLite keeps the number of the last statement that changed rows: it is this one's
-        // only if the total has moved.
-        if self.db.total_changes() != changes && insert::changes_rows(sql) {
-            outcome.affected = self.db.changes();
-        }
-        if outcome.affected > 0 {
-            outcome.last_insert_id = self.inserted(sql, rowid)?;
-        }
-        Ok(outcome)
-    }
-
     /// Steps through a statement, to its end or until `take` has had enough.
-    fn each_row(
+    pub(super) fn each_row(
         &self,
         statement: &mut Statement<'_>,
         mut take: impl FnMut(&Row<'_>) -> Result<bool>,
@@ -559,7 +436,7 @@ impl Session {
         error::from_sqlite(error)
     }
 
-    fn note_run(&self, statement: &Statement<'_>) {
+    pub(super) fn note_run(&self, statement: &Statement<'_>) {
         if statement.get_status(StatementStatus::Run) == 0 {
             self.compiled.set(self.compiled.get() + 1);
         }
@@ -573,12 +450,6 @@ impl fmt::Debug for Session {
             .field("broken", &self.broken)
             .finish_non_exhaustive()
     }
-}
-
-fn in_set(n: usize, sets: usize, error: Error) -> Error {
-    let message = format!("set {} of {sets}: {}", n + 1, error.message());
-    let kind = error.kind();
-    error.wrapped(kind, message)
 }
 
 fn as_milliseconds(value: &SqlValue) -> Option<Duration> {

@@ -1,19 +1,10 @@
 //! How a session begins and ends transactions, and what it does with savepoints.
 
-use std::time::Duration;
-
 use super::error;
-use super::pace::Stopwatch;
 use super::session::Session;
 use super::statement::quoted;
 use crate::driver::{Begin, CommitOutcome, Status};
 use crate::{Error, Kind, Result};
-
-/// A commit that takes no longer does not wait for the disk.
-const BRIEF: Duration = Duration::from_micros(100);
-
-/// So many of them in a row show that the next one does not either.
-const ENOUGH: u32 = 2;
 
 /// Takes the writer's lock at once.
 pub(super) const BEGIN_WRITING: &str = "BEGIN IMMEDIATE";
@@ -50,28 +41,12 @@ impl Session {
     }
 
     pub(super) fn commit(&self) -> Result<CommitOutcome> {
-        let (writes, watch) = (self.is_writing(), Stopwatch::start(self.is_timed));
         self.often("COMMIT")?;
-        let is_brief = watch.took() <= BRIEF;
-        if writes {
-            let before = self.brief_commits.get();
-            let now = if is_brief {
-                before.saturating_add(1)
-            } else {
-                0
-            };
-            self.brief_commits.set(now);
-        }
         if self.in_transaction() {
             let message = "SQLite left the transaction open after COMMIT";
             return Err(Error::new(Kind::Database, message));
         }
         Ok(CommitOutcome::Committed)
-    }
-
-    /// The last commits were brief, and so will be the next.
-    pub(super) fn commits_briefly(&self) -> bool {
-        self.in_place && self.brief_commits.get() >= ENOUGH
     }
 
     /// Rolls back, if there is something. Once begun it cannot be cancelled.

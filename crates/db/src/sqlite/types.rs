@@ -31,13 +31,53 @@ const REAL: u8 = 2;
 const TEXT: u8 = 3;
 const BLOB: u8 = 4;
 
+/// So many bytes of parameters are copied before the task yields.
+const COPIED_AT_ONCE: usize = 256 * 1024;
+
 /// Parameters as SQLite takes them, borrowing nothing.
+///
+/// # Cancel safety
+///
+/// Dropped, nothing has happened.
 ///
 /// # Errors
 ///
 /// [`Kind::Type`] for the first that SQLite has no place for.
-pub(super) fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
-    Ok(bound(params)?.into_iter().map(Bound::into_owned).collect())
+pub(super) async fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
+    let mut owned = Vec::with_capacity(params.len());
+    for value in bound(params)? {
+        owned.push(match value {
+            Bound::Here(ValueRef::Text(text)) if text.len() > COPIED_AT_ONCE => {
+                let mut copy = String::with_capacity(text.len());
+                for part in parts(text) {
+                    copy.push_str(&String::from_utf8_lossy(part));
+                    tokio::task::yield_now().await;
+                }
+                SqlValue::Text(copy)
+            }
+            Bound::Here(ValueRef::Blob(bytes)) if bytes.len() > COPIED_AT_ONCE => {
+                let mut copy = Vec::with_capacity(bytes.len());
+                for part in bytes.chunks(COPIED_AT_ONCE) {
+                    copy.extend_from_slice(part);
+                    tokio::task::yield_now().await;
+                }
+                SqlValue::Blob(copy)
+            }
+            value => value.into_owned(),
+        });
+    }
+    Ok(owned)
+}
+
+/// A long text in parts that end where a character does.
+fn parts(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let is_start = |at: &usize| text.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
+        let end = (COPIED_AT_ONCE.min(text.len())..=text.len()).find(is_start);
+        let (part, rest) = text.split_at(end.unwrap_or(text.len()));
+        text = rest;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// Parameters as SQLite takes them, where they are.
@@ -70,6 +110,15 @@ pub(super) enum Bound<'p> {
 }
 
 impl Bound<'_> {
+    /// Its length in bytes, as far as it is not fixed.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Bound::Here(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
+            Bound::Here(_) => 0,
+            Bound::Made(text) => text.len(),
+        }
+    }
+
     fn into_owned(self) -> SqlValue {
         match self {
             Bound::Here(ValueRef::Null) => SqlValue::Null,
@@ -183,6 +232,15 @@ pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
     Columns::new(columns.collect(), &Cells)
 }
 
+/// How many bytes the texts and blobs of a row have.
+pub(super) fn row_bytes(row: &Row<'_>) -> usize {
+    let bytes = |n| match row.get_ref(n) {
+        Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    (0..row.as_ref().column_count()).map(bytes).sum()
+}
+
 /// Adds a row to the others.
 pub(super) fn push_row(rows: &mut BatchBuilder, row: &Row<'_>) -> Result<()> {
     let width = row.as_ref().column_count();
@@ -228,16 +286,19 @@ mod tests {
         assert_eq!(stored(Value::Bool(true)), SqlValue::Integer(1));
     }
 
-    #[test]
-    fn a_number_that_is_too_large_is_an_error_that_says_which_parameter() {
+    #[tokio::test]
+    async fn a_number_that_is_too_large_is_an_error_that_says_which_parameter() {
         let largest = i64::MAX.unsigned_abs();
         let fits = [Param::Value(Value::UInt(largest))];
-        assert_eq!(to_sqlite(&fits).unwrap(), [SqlValue::Integer(i64::MAX)]);
+        assert_eq!(
+            to_sqlite(&fits).await.unwrap(),
+            [SqlValue::Integer(i64::MAX)]
+        );
         let params = [
             Param::Value(Value::Int(1)),
             Param::Value(Value::UInt(largest + 1)),
         ];
-        let error = to_sqlite(&params).unwrap_err();
+        let error = to_sqlite(&params).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Type);
         assert!(
             error
@@ -255,20 +316,20 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_native_value_that_is_not_sqlites_is_an_error_that_names_it() {
+    #[tokio::test]
+    async fn a_native_value_that_is_not_sqlites_is_an_error_that_names_it() {
         let native = |value| {
             Param::Native(Native {
                 type_name: "Point",
                 value,
             })
         };
-        let error = to_sqlite(&[native(Arc::new((1, 2)))]).unwrap_err();
+        let error = to_sqlite(&[native(Arc::new((1, 2)))]).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Type);
         assert!(error.message().contains("Point"), "{error}");
         let own = SqlValue::Integer(7);
         let param = native(Arc::new(own.clone()));
-        assert_eq!(to_sqlite(&[param]).unwrap(), [own]);
+        assert_eq!(to_sqlite(&[param]).await.unwrap(), [own]);
     }
 
     #[test]
@@ -279,5 +340,22 @@ mod tests {
         assert!(Cells.value(&column, BLOB, &[0xff]).is_ok());
         assert!(Cells.value(&column, INTEGER, &[1]).is_err());
         assert!(Cells.value(&column, 9, &[]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_long_text_is_copied_in_parts_that_end_with_a_character() {
+        let long = "aé€😀".repeat(COPIED_AT_ONCE / 4);
+        let params = [Param::Value(Value::Text(long.as_str().into()))];
+        assert_eq!(
+            to_sqlite(&params).await.unwrap(),
+            [SqlValue::Text(long.clone())]
+        );
+        let mut copies = parts(long.as_bytes());
+        assert!(copies.all(|part| std::str::from_utf8(part).is_ok()));
+        let bytes = [Param::Value(Value::Bytes(long.as_bytes().into()))];
+        assert_eq!(
+            to_sqlite(&bytes).await.unwrap(),
+            [SqlValue::Blob(long.clone().into_bytes())]
+        );
     }
 }

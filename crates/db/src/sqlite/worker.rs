@@ -3,11 +3,8 @@
 //! Everything that runs passes through [`Worker::call`] or [`Worker::send`]; or, if it is known
 //! to be short, through [`Worker::here`], on the session at home.
 
-use std::time::Instant;
-
-use super::control::Control;
+use super::control::{Control, Limit};
 use super::session::Session;
-use super::watchdog::Watchdog;
 use crate::{Result, worker};
 
 /// This side of a connection's thread.
@@ -20,7 +17,6 @@ impl worker::Session for Session {
 
     fn tidy(&mut self) {
         Session::tidy(self);
-        self.heed_schema();
     }
 
     fn close(self) -> Result<()> {
@@ -43,28 +39,20 @@ impl worker::Control for Control {
 }
 
 impl Worker {
-    /// Runs a program right here; until then, if it can be repeated. Also says whether it was given
-    /// up. `None` if the session is not here or nothing may run in place.
+    /// Runs a program inline; within a limit, if it can be repeated. Also says whether it was given up.
+    /// `None` if the session is lent.
     pub(super) fn here<T>(
         &mut self,
-        until: Option<Instant>,
+        limit: Option<Limit>,
         program: impl FnOnce(&Session) -> T,
     ) -> Option<(T, bool)> {
-        let watchdog = self.watchdog()?;
         let (call, session) = self.call_here()?;
-        session.control.begin_in_place(call, until);
-        // Now, when there is something to see: before, it might fall asleep again.
-        watchdog.attend();
+        session.control.begin_in_place(call, limit);
         let running = InPlace { session };
         let done = program(session);
         let given_up = running.end();
         session.tidy();
         Some((done, given_up))
-    }
-
-    /// Who looks after what runs in place. None if nothing may, or the session is not here.
-    pub(super) fn watchdog(&self) -> Option<&'static Watchdog> {
-        self.session()?.watchdog
     }
 }
 

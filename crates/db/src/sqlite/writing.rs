@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Statement, TransactionState};
+use rusqlite::{Statement, StatementStatus, TransactionState};
 
+use super::control::Limit;
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Lane, Pass, Turn};
-use super::pace::{self, Pace, Plan, SOON, Sort, Stopwatch};
+use super::pace::{self, Pace, SOON, Sort, Stopwatch};
+use super::plan::Plan;
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
@@ -32,56 +34,6 @@ const SERVING: Duration = Duration::from_millis(8);
 /// A write that took longer as a transaction of its own is not done for others, however slow the
 /// disk is.
 const SOON_ON_DISK: Duration = Duration::from_millis(500);
-
-/// Steps of SQLite's that stand for any number of others.
-const LOOPS: [&str; 7] = [
-    "Clear",
-    "Count",
-    "Program",
-    "RowSetRead",
-    "RowSetTest",
-    "SorterNext",
-    "Yield",
-];
-
-/// One step of what SQLite would do.
-struct Step {
-    at: i64,
-    code: String,
-    p1: i64,
-    p2: i64,
-}
-
-impl Step {
-    fn plan(steps: &[Step]) -> Plan {
-        let mut plan = Plan::default();
-        // What is put there is what the statement itself has changed: a row, if nothing else loops.
-        let (mut own_tables, mut gone_through) = (Vec::new(), Vec::new());
-        // A row that others refer to looks for those that were without it before: only if this very
-        // statement has left some.
-        let breaks_keys = |step: &Step| step.code == "FkCounter" && step.p1 == 0 && step.p2 > 0;
-        let breaks_keys = steps.iter().any(breaks_keys);
-        let mut skipped_up_to = 0;
-        for Step { at, code, p1, p2 } in steps {
-            if *at < skipped_up_to {
-                continue;
-            }
-            match code.as_str() {
-                "Transaction" => plan.locks |= *p1 == 0 && *p2 != 0,
-                "VOpen" | "VUpdate" => plan.asks_module = true,
-                "OpenEphemeral" => own_tables.push(p1),
-                "Next" | "Prev" => gone_through.push(p1),
-                "FkIfZero" if *p1 == 0 && !breaks_keys => skipped_up_to = *p2,
-                // All end by going back to the first step.
-                "Goto" => plan.loops |= p2 <= at && *p2 != 1,
-                code => plan.loops |= LOOPS.contains(&code),
-            }
-        }
-        plan.sets_aside = !own_tables.is_empty();
-        plan.loops |= gone_through.iter().any(|table| !own_tables.contains(table));
-        plan
-    }
-}
 
 /// What came of writing together.
 enum Together {
@@ -112,7 +64,6 @@ impl Session {
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
         self.enter_lane()?;
-        self.set_aside_in_memory(false);
         let watch = Stopwatch::start(self.is_timed);
         let begun = self.often(BEGIN_WRITING);
         self.note_begin(watch.took());
@@ -126,20 +77,31 @@ impl Session {
         self.begins.set(pace);
     }
 
-    /// Sees to what a statement of the user's needs before it is run: its turn, if it takes the
-    /// writer's lock. What SQLite is going to do.
-    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<Plan> {
+    /// Waits for the write permit if a statement of the user's needs it. Returns what SQLite is going to do,
+    /// and whether it was asked just now.
+    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<(Plan, bool)> {
         if !insert::is_plain(sql) {
             // SQLite takes most pragmas for writes, and few of them are.
             self.is_plain.set(false);
-            return Ok(Plan::default());
+            return Ok((Plan::default(), false));
         }
         if !insert::changes_rows(sql) && !insert::is_query(sql) {
             self.may_have_changed_schema.set(true);
         }
-        let known = self.paces.borrow().of(sql).map(|pace| pace.plan);
-        let known = known.filter(|plan| !plan.is_guess);
-        let plan = known.unwrap_or_else(|| self.plan(statement, sql));
+        let is_fresh = is_fresh(statement);
+        let known = self.paces.borrow().of(sql);
+        // One that was compiled just now may not stay in the cache for its next run: then it is not worth asking.
+        let known = known.filter(|pace| is_fresh || pace.is_volatile || !pace.is_stale);
+        let asked = match known.and_then(|pace| pace.plan) {
+            Some(_) => None,
+            None => self.plan(sql),
+        };
+        let unknown = Plan {
+            locks: !statement.readonly(),
+            ..Plan::default()
+        };
+        let plan = known.and_then(|pace| pace.plan).or(asked);
+        let plan = plan.unwrap_or(unknown);
         if plan.locks {
             self.enter_lane()?;
         } else if !statement.readonly() {
@@ -150,77 +112,20 @@ impl Session {
                 self.paces.borrow_mut().forget();
             }
         }
-        Ok(plan)
+        Ok((plan, asked.is_some()))
     }
 
-    /// Has SQLite keep what a statement puts aside in memory, or where it would by itself: in a
-    /// file, if it grows large. For a file it makes ready a hundred kilobytes each time, which costs more than
-    /// a short statement does; so what runs in place has it in memory. Everything else is compiled after it has
-    /// been put back: a pragma takes effect when it is compiled, and BEGIN decides for the whole transaction.
-    pub(super) fn set_aside_in_memory(&self, in_memory: bool) {
-        let pragma = match (self.sets_aside_in_memory.get(), in_memory) {
-            (Some(false), true) if self.is_alike() => "PRAGMA temp_store = MEMORY",
-            (Some(true), false) => "PRAGMA temp_store = DEFAULT",
-            _ => return,
-        };
-        // It would take temporary tables along. Only where there are some is there such a database.
-        let has_temporary = self.db.is_readonly("temp").is_ok();
-        if !has_temporary && self.db.execute_batch(pragma).is_ok() {
-            self.sets_aside_in_memory.set(Some(in_memory));
-        }
-    }
-
-    /// After every program on the thread: what is known of statements goes with the schema that they
-    /// were compiled for. While it writes nobody else can change that.
-    pub(super) fn heed_schema(&self) {
-        if !self.is_writing() {
-            return;
-        }
-        let version = self.schema_version();
-        if version.is_none() || self.seen_schema.replace(version) != version {
-            self.paces.borrow_mut().forget();
-        }
+    /// Asks SQLite what it is going to do. `None` if it does not say: it cannot explain an EXPLAIN, say.
+    fn plan(&self, sql: &str) -> Option<Plan> {
+        // SQLite notices that another connection has changed the schema when a statement runs, not when it
+        // is compiled, and what is only explained never runs.
+        self.command("SELECT 1 FROM sqlite_schema LIMIT 1").ok()?;
+        Plan::of(&self.db, sql).ok()
     }
 
     pub(super) fn schema_version(&self) -> Option<i64> {
         let mut ask = self.own_statement("PRAGMA schema_version").ok()?;
         ask.query_row([], |row| row.get(0)).ok()
-    }
-
-    fn plan(&self, statement: &Statement<'_>, sql: &str) -> Plan {
-        // SQLite looks whether another has changed the schema when a statement is run, not when it
-        // is compiled; and what is only explained never is.
-        let is_fresh = self.command("SELECT 1 FROM sqlite_schema LIMIT 1").is_ok();
-        let explained = self.explained(sql);
-        // EXPLAIN itself, say, cannot be explained, today or tomorrow.
-        let is_final = |wrong: &rusqlite::Error| {
-            wrong.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown)
-        };
-        match explained {
-            Ok(plan) if is_fresh => plan,
-            explained => Plan {
-                locks: !statement.readonly(),
-                loops: true,
-                asks_module: true,
-                sets_aside: false,
-                is_guess: !is_fresh || !explained.is_err_and(|wrong| is_final(&wrong)),
-            },
-        }
-    }
-
-    /// By what SQLite would do, step by step.
-    fn explained(&self, sql: &str) -> rusqlite::Result<Plan> {
-        let mut explain = self.db.prepare(&format!("EXPLAIN {sql}"))?;
-        // It is not run, so it needs no parameters.
-        let steps = explain.raw_query().mapped(|step| {
-            Ok(Step {
-                at: step.get("addr")?,
-                code: step.get("opcode")?,
-                p1: step.get("p1")?,
-                p2: step.get("p2")?,
-            })
-        });
-        Ok(Step::plan(&steps.collect::<rusqlite::Result<Vec<_>>>()?))
     }
 
     /// Waits for its turn, unless it is its turn already.
@@ -249,20 +154,12 @@ impl Session {
         self.lane.as_ref().map_or(0, |lane| lane.waiting())
     }
 
-    /// Lets the next one write, unless it still may itself. On the thread this is left to a task that
-    /// stands by.
+    /// Passes the write permit on, unless the session still has a transaction that writes.
     pub(super) fn leave_lane(&self) {
-        if self.pass.borrow().is_some() && !self.is_writing() && !self.control.is_awaited() {
+        if self.pass.borrow().is_some() && !self.is_writing() {
             let pass = self.pass.take();
             drop(pass);
         }
-    }
-
-    /// Lets the next one write, after a commit. Whether there is one.
-    pub(super) fn let_next_write(&self) -> bool {
-        let has_next = self.pass.borrow().is_some() && self.waiting_writers() > 0;
-        self.leave_lane();
-        has_next && self.pass.borrow().is_none()
     }
 
     /// It is as all others of its make.
@@ -373,7 +270,8 @@ impl Session {
         }
         let mut done = Vec::with_capacity(orders.len());
         for order in orders {
-            self.control.set_limit(Some(pace::now() + SOON));
+            let limit = Limit::until(pace::now() + SOON);
+            self.control.set_limit(Some(limit));
             let one = self.run_joined(order);
             // A statement that broke a rule has undone itself. After everything else nobody can
             // be sure; and a rule may say that the whole transaction goes.
@@ -395,7 +293,8 @@ impl Session {
         }
     }
 
-    fn undo(&self) {
+    /// Rolls the transaction back.
+    pub(super) fn undo(&self) {
         if self.in_transaction() && self.often("ROLLBACK").is_err() {
             self.broken.set(true);
         }
@@ -426,14 +325,15 @@ impl Session {
         self.run_timed(&mut statement, order)
     }
 
-    /// Runs a statement and notes how long it took.
+    /// Runs a statement on the thread; notes how long it took and what SQLite did.
     pub(super) fn run_timed(
         &self,
         statement: &mut Statement<'_>,
         order: &Order,
     ) -> Result<Outcome> {
         self.bind(statement, &order.params)?;
-        let plan = self.before_run(statement, &order.sql)?;
+        let is_fresh = is_fresh(statement);
+        let (plan, was_asked) = self.before_run(statement, &order.sql)?;
         let is_writing = self.is_writing();
         // What is left over from others is not this one's.
         self.alarm.take_used();
@@ -443,8 +343,11 @@ impl Session {
             let took = watch.took();
             let calls_out = self.alarm.take_used();
             let sort = Pace::sort_of(statement, &order.sql);
+            let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
             let change = |pace: &mut Pace| {
-                pace.plan = plan;
+                pace.plan = Some(plan);
+                pace.is_volatile |= recompiled && was_asked && !is_fresh;
+                pace.is_stale = recompiled || (!was_asked && (is_fresh || pace.is_stale));
                 if calls_out {
                     pace.note_call_out();
                 }
@@ -459,4 +362,9 @@ impl Session {
         }
         done
     }
+}
+
+/// It was compiled just now.
+fn is_fresh(statement: &Statement<'_>) -> bool {
+    statement.get_status(StatementStatus::Run) == 0
 }

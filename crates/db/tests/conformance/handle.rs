@@ -249,10 +249,13 @@ async fn the_warning_count_is_in_the_result_and_0_with_nothing_bound() -> Result
 
 #[tokio::test]
 async fn ping_makes_a_round_trip_and_says_when_nobody_answers() -> Result<()> {
-    let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
+    let (shop, wire) = watched_shop(|builder| builder.max(1).healthcheck_interval(None)).await;
     shop.ping().await?;
     assert!(wire.take_log().contains(&"ping".to_owned()));
     assert_eq!(shop.status().idle, 1);
+    wire.next(Step::Ping, Fault::LostAfter);
+    shop.ping().await?;
+    wire.next(Step::Ping, Fault::LostAfter);
     wire.next(Step::Ping, Fault::LostAfter);
     let error = shop.ping().await.unwrap_err();
     assert_eq!(error.kind(), Kind::ConnectionLost);

@@ -25,6 +25,7 @@ mod fail_closed;
 mod frames;
 mod handle;
 mod hooks;
+mod lazy;
 mod limits;
 mod session;
 mod sqlite;

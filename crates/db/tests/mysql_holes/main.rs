@@ -7,4 +7,5 @@ mod servers;
 
 mod charsets;
 mod kept;
+mod login;
 mod statements;

@@ -7,6 +7,7 @@ mod chains;
 mod chaos;
 mod handle;
 mod hooks;
+mod lazy;
 mod lost;
 mod replacing;
 mod statements;

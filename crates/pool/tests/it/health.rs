@@ -24,6 +24,46 @@ fn the_health_check_leaves_leased_resources_alone() {
 }
 
 #[test]
+fn check_idle_brings_the_next_round_forward() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let checks = log.clone();
+    let builder = numbers(&log, &manual).min(2).max(2);
+    let pool = now(builder
+        .healthcheck_interval(millis(100))
+        .healthcheck(move |number: &mut usize| checks.line(number.to_string()))
+        .open())
+    .unwrap();
+    manual.advance_millis(10);
+    assert_eq!(log.lines().len(), 0);
+    pool.check_idle();
+    manual.run();
+    assert_eq!(log.lines(), ["1", "2"]);
+    // The interval begins anew.
+    manual.advance_millis(99);
+    assert_eq!(log.lines().len(), 2);
+    manual.advance_millis(1);
+    assert_eq!(log.lines().len(), 4);
+    now(pool.close()).unwrap();
+    pool.check_idle();
+    manual.run();
+    assert_eq!(log.lines().len(), 4);
+}
+
+#[test]
+fn check_idle_does_nothing_in_a_pool_without_an_interval() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let checks = log.clone();
+    let builder = numbers(&log, &manual).min(1).max(1);
+    let pool = now(builder
+        .healthcheck(move |number: &mut usize| checks.line(number.to_string()))
+        .open())
+    .unwrap();
+    pool.check_idle();
+    manual.run();
+    assert_eq!(log.lines().len(), 0);
+}
+
+#[test]
 fn a_resource_in_its_health_check_counts_and_serves_the_waiter_when_it_passes() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = numbers(&log, &manual).min(1).max(1);

@@ -1,0 +1,166 @@
+//! How a session runs statements, scripts and batches, and what they come to.
+
+use std::sync::Arc;
+
+use rusqlite::Statement;
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::types::Value as SqlValue;
+
+use super::insert;
+use super::session::{Order, Session};
+use super::statement::check_count;
+use super::types::{columns_of, push_row, row_bytes};
+use crate::driver::{Batch, BatchBuilder, Outcome};
+use crate::{Error, Kind, Result};
+
+/// The counters of a connection before a statement is stepped through.
+pub(super) struct BeforeStep {
+    changes: u64,
+    rowid: i64,
+}
+
+impl Session {
+    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
+        if order.script {
+            return self.run_script(order);
+        }
+        let mut statement = self.statement(&order.sql, order.cache)?;
+        check_count(&statement, order.params.len())?;
+        self.run_timed(&mut statement, order)
+    }
+
+    /// Statement by statement, to the end or the first error. The outcome is the last one's.
+    fn run_script(&self, order: &Order) -> Result<Outcome> {
+        if !order.params.is_empty() {
+            let message = "a script of several statements takes no parameters";
+            return Err(Error::new(Kind::Parameters, message));
+        }
+        let mut outcome = Outcome::default();
+        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
+        // After an error it stands before the same statement, so it can be asked again.
+        while let Some(mut statement) = self.patiently(|| statements.next())? {
+            check_count(&statement, 0)?;
+            let sql = statement.expanded_sql().unwrap_or_default();
+            self.before_run(&statement, &sql)?;
+            outcome = self.execute(&mut statement, &sql, order.rows)?;
+        }
+        Ok(outcome)
+    }
+
+    /// All sets, or none of them, if that is up to this call: if there is no transaction,
+    /// it makes one.
+    pub(super) fn run_batch(&self, sql: &str, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+        let mut statement = self.statement(sql, true)?;
+        for (n, set) in sets.iter().enumerate() {
+            check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
+        }
+        if self.in_transaction() {
+            return self.run_sets(&mut statement, sql, sets);
+        }
+        match statement.readonly() {
+            true => self.often("BEGIN DEFERRED")?,
+            false => self.begin_writing()?,
+        }
+        let done = self
+            .run_sets(&mut statement, sql, sets)
+            .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
+        if done.is_err() && self.rollback().is_err() {
+            self.broken.set(true);
+        }
+        done
+    }
+
+    fn run_sets(
+        &self,
+        statement: &mut Statement<'_>,
+        sql: &str,
+        sets: &[Vec<SqlValue>],
+    ) -> Result<Outcome> {
+        let mut total = Outcome::default();
+        for (n, set) in sets.iter().enumerate() {
+            let outcome = self
+                .bind(statement, set)
+                .and_then(|()| self.before_run(statement, sql))
+                .and_then(|_| self.execute(statement, sql, false))
+                .map_err(|error| in_set(n, sets.len(), error))?;
+            total.affected += outcome.affected;
+            total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
+        }
+        Ok(total)
+    }
+
+    pub(super) fn execute(
+        &self,
+        statement: &mut Statement<'_>,
+        sql: &str,
+        wants_rows: bool,
+    ) -> Result<Outcome> {
+        let before = self.before_step(statement);
+        let rows = self.step(statement, wants_rows, usize::MAX)?;
+        self.outcome(sql, before, rows)
+    }
+
+    /// What has to be known before a statement is stepped through, to tell what it changed.
+    pub(super) fn before_step(&self, statement: &Statement<'_>) -> BeforeStep {
+        self.note_run(statement);
+        if let Some(inserts) = &self.inserts {
+            inserts.forget();
+        }
+        BeforeStep {
+            changes: self.db.total_changes(),
+            rowid: self.db.last_insert_rowid(),
+        }
+    }
+
+    /// Steps through a statement to its end. If its rows are wanted they may have so many bytes: it is
+    /// given up, to run on the thread, when they have more.
+    pub(super) fn step(
+        &self,
+        statement: &mut Statement<'_>,
+        wants_rows: bool,
+        most_bytes: usize,
+    ) -> Result<Option<Batch>> {
+        let mut rows = None;
+        self.each_row(statement, |row| {
+            if wants_rows {
+                let columns = || BatchBuilder::new(columns_of(row.as_ref()));
+                let rows = rows.get_or_insert_with(columns);
+                if most_bytes != usize::MAX && rows.bytes() + row_bytes(row) > most_bytes {
+                    return Err(self.control.give_up());
+                }
+                push_row(rows, row)?;
+            }
+            Ok(true)
+        })?;
+        let no_rows = || BatchBuilder::new(columns_of(statement));
+        Ok(wants_rows.then(|| rows.unwrap_or_else(no_rows).finish()))
+    }
+
+    /// What a statement that has been stepped through has come to.
+    pub(super) fn outcome(
+        &self,
+        sql: &str,
+        before: BeforeStep,
+        rows: Option<Batch>,
+    ) -> Result<Outcome> {
+        let mut outcome = Outcome {
+            rows,
+            ..Outcome::default()
+        };
+        // SQLite keeps the number of the last statement that changed rows: it is this one's
+        // only if the total has moved.
+        if self.db.total_changes() != before.changes && insert::changes_rows(sql) {
+            outcome.affected = self.db.changes();
+        }
+        if outcome.affected > 0 {
+            outcome.last_insert_id = self.inserted(sql, before.rowid)?;
+        }
+        Ok(outcome)
+    }
+}
+
+fn in_set(n: usize, sets: usize, error: Error) -> Error {
+    let message = format!("set {} of {sets}: {}", n + 1, error.message());
+    let kind = error.kind();
+    error.wrapped(kind, message)
+}
