@@ -8,8 +8,12 @@
 #[path = "postgres_servers/mod.rs"]
 mod servers;
 
-use cenote::driver::{Param, Value};
+use bytes::BytesMut;
+use cenote::driver::{Param, Request, Value};
+use cenote::postgres::param;
+use cenote::postgres::postgres_types::{self, IsNull, Kind as TypeKind, ToSql, Type};
 use cenote::{Db, Error, Kind, Result};
+use cenote_testkit::poll::drop_after;
 
 use self::servers::client::{Client, own_schema, value};
 use self::servers::{dsn, own_tables};
@@ -405,6 +409,62 @@ async fn h0b_a_statement_that_fails_as_stale_is_forgotten() {
     }
 }
 
+/// A record of as many ones as its type has fields.
+#[derive(Debug)]
+struct Ones;
+
+impl ToSql for Ones {
+    fn to_sql(
+        &self,
+        wanted: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        let TypeKind::Composite(fields) = wanted.kind() else {
+            return Err("a record is wanted".into());
+        };
+        out.extend_from_slice(&u32::try_from(fields.len())?.to_be_bytes());
+        for field in fields {
+            out.extend_from_slice(&field.type_().oid().to_be_bytes());
+            out.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 1]);
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(wanted: &Type) -> bool {
+        matches!(wanted.kind(), TypeKind::Composite(_))
+    }
+
+    postgres_types::to_sql_checked!();
+}
+
+#[tokio::test]
+async fn h0b_a_type_that_was_altered_is_looked_up_again() {
+    let dsn = own_schema(&dsn()).await;
+    let mut other = Client::open(&dsn).await;
+    other.must("CREATE TYPE ones AS (a int)").await;
+    let sql = "SELECT length($1::ones::text)";
+    for in_transaction in [false, true] {
+        let mut client = Client::open(&dsn).await;
+        let ones = [Param::Native(param(Ones))];
+        for round in 0..3 {
+            let before = client.rows(sql, &ones).await[0].get::<i64>(0).unwrap();
+            let column = servers::unique("more");
+            other
+                .must(&format!("ALTER TYPE ones ADD ATTRIBUTE {column} int"))
+                .await;
+            if in_transaction {
+                client.begin().await;
+                client.must("SELECT 1").await;
+            }
+            let first = client.run(sql, &ones).await;
+            assert!(in_transaction || first.is_ok(), "round {round}: {first:?}");
+            client.connection.rollback().await.unwrap();
+            let after = client.rows(sql, &ones).await[0].get::<i64>(0).unwrap();
+            assert_eq!(after, before + 2, "(1) and (1,1)");
+        }
+    }
+}
+
 /// The first two calls say what a column that is gone costs: an error each, and the right one once it is back.
 #[tokio::test]
 async fn h0b_a_column_that_comes_back_is_found() {
@@ -466,6 +526,21 @@ async fn h0b_an_untouched_session_parses_a_text_once() {
                   WHERE statement LIKE 'INSERT%' AND generic_plans + custom_plans = 5";
     let parsed = client.script_rows(parsed).await[0].get::<i64>(0).unwrap();
     assert_eq!(parsed, 1, "one statement, run five times");
+}
+
+/// The answer to a dropped call is thrown away unread: nobody can tell then whether it had columns.
+#[tokio::test]
+async fn h0b_a_dropped_query_leaves_the_kept_statements() {
+    let mut client = Client::new().await;
+    for sql in ["SELECT 1", "SELECT 2"] {
+        client.must(sql).await;
+    }
+    for polls in 0..5 {
+        let call = client.connection.run(Request::new("SELECT 1", &[]));
+        let _ = drop_after(polls, call).await;
+        client.connection.settle().await.unwrap();
+        assert_eq!(client.own().kept_statements(), 2, "{polls} polls");
+    }
 }
 
 #[tokio::test]

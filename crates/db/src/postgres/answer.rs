@@ -189,13 +189,6 @@ impl Answer {
         Next::Read
     }
 
-    /// The rows that come now have columns.
-    #[inline]
-    pub(super) fn has_columns(&self) -> bool {
-        let layout = self.layout.as_ref();
-        layout.is_some_and(|layout| !layout.shapes.is_empty())
-    }
-
     /// Takes a CommandComplete.
     pub(super) fn command_complete(&mut self, tag: Tag<'_>) {
         if let Some(skip) = self.skip.checked_sub(1) {

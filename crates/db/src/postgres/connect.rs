@@ -73,4 +73,12 @@ impl Types {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(oid, found);
     }
+
+    /// These may be others by now, and all that is made of them: they are looked up again.
+    pub(super) fn forget(&self, types: &[Type]) {
+        if types.iter().any(|it| Type::from_oid(it.oid()).is_none()) {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.clear();
+        }
+    }
 }

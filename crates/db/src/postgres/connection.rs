@@ -253,7 +253,7 @@ impl PostgresConnection {
             b'D' => answer.row(body),
             b'C' => match Tag::read(body) {
                 Some(tag) => {
-                    self.cache.note_tag(tag, answer.has_columns());
+                    self.cache.note_tag(tag);
                     answer.command_complete(tag);
                     if self.session.note_tag(tag) == Told::NoStatements {
                         self.cache.clear();

@@ -119,6 +119,9 @@ impl PostgresConnection {
             if !request.params.is_empty() {
                 return Err(error::wrong_count(0, request.params.len()));
             }
+            if self.cache.is_on() {
+                self.expect_text(request.sql);
+            }
             let mut answer = self.simple(request.sql, Answer::new(request.rows)).await?;
             check_committed(&mut answer, before, request.sql);
             return self.outcome(answer, request.sql).await;
@@ -179,6 +182,8 @@ impl PostgresConnection {
         let is_stale = report.may_be_stale();
         if is_stale || (!was_bound && report.may_be_of_old_types()) {
             self.cache.forget(&statement.sql);
+            // ALTER TYPE gives a type other fields or labels under the same number.
+            self.types.forget(&statement.params);
         }
         is_stale && !was_bound
     }
@@ -261,14 +266,23 @@ impl PostgresConnection {
         if !cache {
             return Ok(Way::New(String::new()));
         }
-        let Resolved { is_volatile, sets } = resolved(sql);
-        if sets {
-            self.cache.change(Change::Transaction);
-        }
-        if is_volatile || sets || !can_be_kept(sql) {
+        let resolved = self.expect_text(sql);
+        if resolved != Resolved::default() || !can_be_kept(sql) {
             return Ok(Way::New(String::new()));
         }
         Ok(Way::New(self.cache.make_room(sql).unwrap_or_default()))
+    }
+
+    /// Prepares for what a text may do to the session that no tag tells.
+    fn expect_text(&mut self, sql: &str) -> Resolved {
+        let resolved = resolved(sql);
+        if resolved.defines {
+            self.cache.define();
+        }
+        if resolved.sets {
+            self.cache.change(Change::Transaction);
+        }
+        resolved
     }
 
     /// Should the future be dropped, nobody will know whether the server has it.

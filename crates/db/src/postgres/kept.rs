@@ -169,24 +169,27 @@ impl Kept {
         self.epoch += 1;
     }
 
+    /// The session defines something: names may mean something else from now on, and types and columns
+    /// may be others.
+    pub(super) fn define(&mut self) {
+        self.untouched.drain_names(&mut self.unwanted);
+        self.change(Change::Transaction);
+    }
+
     /// A command is complete. What it did inside of a function or a procedure has no tag: a statement that
     /// this made stale is forgotten when it fails.
     #[inline]
-    pub(super) fn note_tag(&mut self, tag: Tag<'_>, has_columns: bool) {
+    pub(super) fn note_tag(&mut self, tag: Tag<'_>) {
         match tag.0 {
-            // A SELECT without columns is CREATE TABLE AS, or SELECT INTO.
-            [b'S', b'E', b'L', ..] if has_columns => {}
-            [b'I', b'N', ..] | [b'U', ..] | [b'B', ..] => {}
+            [b'S', b'E', b'L', ..] | [b'I', b'N', ..] | [b'U', ..] | [b'B', ..] => {}
             _ => self.note_rare_tag(tag),
         }
     }
 
     fn note_rare_tag(&mut self, tag: Tag<'_>) {
         let starts = |words: &[&str]| words.iter().any(|it| tag.0.starts_with(it.as_bytes()));
-        if starts(&["CREATE ", "ALTER ", "DROP ", "IMPORT ", "SELECT "]) || tag.is("DO") {
-            // Names may mean something else, and types and columns may be others.
-            self.untouched.drain_names(&mut self.unwanted);
-            self.change(Change::Transaction);
+        if starts(&["CREATE ", "ALTER ", "DROP ", "IMPORT "]) || tag.is("DO") {
+            self.define();
         } else if tag.is("SET") || tag.is("RESET") {
             self.change(Change::Transaction);
         } else if self.change != Change::None && (tag.is("COMMIT") || tag.is("ROLLBACK")) {
@@ -270,7 +273,7 @@ mod tests {
     }
 
     fn tag(kept: &mut Kept, tag: &str) {
-        kept.note_tag(Tag(tag.as_bytes()), false);
+        kept.note_tag(Tag(tag.as_bytes()));
     }
 
     #[test]
@@ -309,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_defines_something_invalidates_all_statements() {
-        for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "SELECT 5", "DO"] {
+        for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "DO"] {
             let mut kept = Kept::new(8);
             keep(&mut kept, "a");
             tag(&mut kept, defines);
@@ -318,10 +321,16 @@ mod tests {
         }
         let mut kept = Kept::new(8);
         keep(&mut kept, "a");
-        for harmless in ["INSERT 0 1", "UPDATE 1", "DELETE 1", "BEGIN", "COMMIT"] {
+        for harmless in [
+            "SELECT 1",
+            "INSERT 0 1",
+            "UPDATE 1",
+            "DELETE 1",
+            "BEGIN",
+            "COMMIT",
+        ] {
             tag(&mut kept, harmless);
         }
-        kept.note_tag(Tag(b"SELECT 1"), true);
         assert!(is_kept(&mut kept, "a"));
     }
 

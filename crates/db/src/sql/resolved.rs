@@ -2,6 +2,7 @@
 
 use super::dialect::Dialect;
 use super::lexer::{Kind, Lexer, Token};
+use super::statement::is_one_of;
 
 /// What speaks against keeping a text as a prepared statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub(crate) struct Resolved {
     pub(crate) is_volatile: bool,
     /// It calls `set_config`.
     pub(crate) sets: bool,
+    /// It makes a table, whose tag may be that of a SELECT: SELECT INTO, CREATE TABLE AS.
+    pub(crate) defines: bool,
 }
 
 /// The words that date and time types resolve to the current moment.
@@ -19,18 +22,28 @@ const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 pub(crate) fn resolved(sql: &str) -> Resolved {
     let mut lexer = Lexer::new(&Dialect::POSTGRES, sql);
     let mut found = Resolved::default();
-    let mut is_behind_text = false;
+    let mut before = Token::NONE;
     while let Some(token) = lexer.next() {
-        let is_text = token.kind == Kind::Text;
         match token.kind {
             // Two strings with a line break between them are one.
-            Kind::Text => found.is_volatile |= is_behind_text || is_volatile(&token, sql),
-            Kind::Word | Kind::Quoted => found.sets |= is_set_config(&token, sql),
+            Kind::Text => {
+                found.is_volatile |= before.kind == Kind::Text || is_volatile(&token, sql);
+            }
+            Kind::Word | Kind::Quoted => {
+                found.sets |= is_set_config(&token, sql);
+                found.defines |= is_word(&token, &["create"], sql)
+                    || is_word(&token, &["into"], sql)
+                        && !is_word(&before, &["insert", "merge"], sql);
+            }
             _ => {}
         }
-        is_behind_text = is_text;
+        before = token;
     }
     found
+}
+
+fn is_word(token: &Token, words: &[&str], sql: &str) -> bool {
+    token.kind == Kind::Word && is_one_of(token.text(sql), words)
 }
 
 fn is_set_config(token: &Token, sql: &str) -> bool {
@@ -86,6 +99,26 @@ mod tests {
             "SELECT $1::timestamptz",
         ] {
             assert_eq!(resolved(sql), Resolved::default(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_a_query_makes_is_seen() {
+        for sql in [
+            "SELECT 1 INTO t",
+            "CREATE TABLE t AS SELECT 1",
+            "create temp table t as values (1)",
+            "WITH a AS (SELECT 1) SELECT * INTO t FROM a",
+        ] {
+            assert!(resolved(sql).defines, "{sql}");
+        }
+        for sql in [
+            "INSERT /* x */ INTO t VALUES (1)",
+            "MERGE INTO t USING s ON true WHEN MATCHED THEN DELETE",
+            "WITH a AS (INSERT INTO t VALUES (1) RETURNING n) TABLE a",
+            "SELECT \"into\", 'create' FROM \"create\"",
+        ] {
+            assert!(!resolved(sql).defines, "{sql}");
         }
     }
 
