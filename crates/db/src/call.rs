@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cenote_pool::{AcquireError, Lease};
 
@@ -52,6 +53,9 @@ pub(crate) enum Hold {
     /// Until the prepared statement is dropped.
     Statement,
 }
+
+/// A connection that was dead when it was taken says so within this time.
+const DEAD_AFTER: Duration = Duration::from_millis(100);
 
 /// SQL that is ready to be sent.
 pub(crate) struct Text<'a> {
@@ -509,11 +513,15 @@ impl<'a> Call<'a> {
         hold: Hold,
         class: &Class,
         op: &mut O,
-        place: Place,
+        mut place: Place,
         answer: Result<O::Out>,
     ) -> Result<(Place, Result<O::Out>)> {
+        let took = match &answer {
+            Ok(_) => return Ok((place, answer)),
+            Err(_) => place.link().in_use_for(),
+        };
         match &answer {
-            Err(lost) if self.may_repeat(class, lost) && place.is_exchangeable() => {
+            Err(lost) if self.may_repeat(class, lost, took) && place.is_exchangeable() => {
                 drop(place);
                 self.send_once(hold, class, op).await
             }
@@ -522,18 +530,20 @@ impl<'a> Call<'a> {
     }
 
     /// The one rule about repeating a call: its connection was lost, and the server cannot have run
-    /// it, or it is a read whose every function is known to change nothing. What else may have run is
-    /// never repeated.
+    /// it; or the connection was lost without a word as soon as it was used, and the call is a read
+    /// whose every function is known to change nothing. What else may have run is never repeated.
     ///
     /// The second attempt uses a connection that was opened or has answered since.
-    pub(crate) fn may_repeat(&self, class: &Class, error: &Error) -> bool {
+    pub(crate) fn may_repeat(&self, class: &Class, error: &Error, took: Duration) -> bool {
         let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
             return false;
         };
         handle.pool.manager().note_loss();
         // Whatever took this one may have taken the idle ones as well.
         handle.pool.check_idle();
-        class.pure_read || error.was_never_sent()
+        // A server that says why, or ends what has run for a while, may have done so to stop it.
+        let is_silent = error.sql_state().is_none() && error.code().is_none() && took <= DEAD_AFTER;
+        (class.pure_read && is_silent) || error.was_never_sent()
     }
 
     /// Puts a new connection in the place of one that was lost before anything ran on it.

@@ -41,6 +41,8 @@ pub struct Link {
     answered: u64,
     /// How often it has answered.
     answers: u32,
+    /// When its present use began, by the same clock.
+    used: u64,
     runtime: SharedRuntime,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
@@ -59,6 +61,7 @@ impl Link {
             defaults: 0,
             answered: runtime.coarse_now(),
             answers: 0,
+            used: runtime.coarse_now(),
             runtime: runtime.clone(),
             writer: None,
         }
@@ -219,9 +222,16 @@ impl Link {
     /// answered. Every use begins with it.
     #[inline]
     pub(crate) fn probe(&mut self) -> bool {
-        let rested = self.runtime.coarse_now().saturating_sub(self.answered);
+        self.used = self.runtime.coarse_now();
+        let rested = self.used.saturating_sub(self.answered);
         self.connection.probe(Duration::from_nanos(rested));
         !self.is_broken()
+    }
+
+    /// Returns the time since the use began that a call of it was lost in.
+    pub(crate) fn in_use_for(&self) -> Duration {
+        let now = self.runtime.coarse_now();
+        Duration::from_nanos(now.saturating_sub(self.used))
     }
 
     /// When the server last answered, by the coarse clock.

@@ -199,7 +199,7 @@ impl Place {
                 // From here on a cancel leaves it to be rolled back.
                 let mut answer = self.link().send_within(&op, site, runtime, limit).await;
                 if let Err(lost) = &answer
-                    && call.may_repeat(class, lost)
+                    && call.may_repeat(class, lost, self.link().in_use_for())
                     && self.is_first_use()
                 {
                     // Nothing of the transaction has run yet.

@@ -202,7 +202,10 @@ pub(crate) async fn open(
 ) -> Result<LevelGuard> {
     match try_open(call, frame, options, guarded).await {
         // Nothing has run in it, and nothing is bound any more: once more, on another connection.
-        Err(lost) if call.may_repeat(&Class::NO_SQL, &lost) && call.lookup().is_none() => {
+        Err(lost)
+            if call.may_repeat(&Class::NO_SQL, &lost, Duration::ZERO)
+                && call.lookup().is_none() =>
+        {
             try_open(call, frame, options, guarded).await
         }
         opened => opened,

@@ -81,3 +81,22 @@ async fn h14_a_text_commit_reports_its_settings_too() {
         assert_eq!(after, before, "{commit}");
     }
 }
+
+#[tokio::test]
+async fn h13_a_streamed_set_stays_with_its_coroutine() {
+    for drops in [false, true] {
+        let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+        cenote::scope(async {
+            let mut rows = db.stream("SET TimeZone = 'Asia/Tokyo'", ()).await.unwrap();
+            if !drops {
+                assert!(rows.next().await.unwrap().is_none());
+            }
+            drop(rows);
+            let zone: String = db.query_as_one("SHOW TimeZone", ()).await.unwrap();
+            assert_eq!(zone, "Asia/Tokyo");
+        })
+        .await;
+        let zone: String = db.query_as_one("SHOW TimeZone", ()).await.unwrap();
+        assert_ne!(zone, "Asia/Tokyo");
+    }
+}

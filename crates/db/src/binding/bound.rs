@@ -494,6 +494,10 @@ impl Bound {
             if let Some(dropped) = dropped {
                 state.doom(dropped);
             }
+            if lease.is_touched() {
+                // By a text that may have run, or by what the server reported, also with a COMMIT.
+                state.pin_session();
+            }
             state.note_idle(&self.shared);
             after.clean_up = lease.is_unsettled() || !state.undo.is_empty();
             if state.levels.is_empty() && lease.status() == Status::Idle {

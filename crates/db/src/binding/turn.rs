@@ -402,11 +402,7 @@ impl Turn {
         control: Option<Control>,
     ) {
         let status = self.link().status();
-        let touched = self.link().is_touched();
         let mut state = self.bound.state();
-        if touched {
-            state.pin_session();
-        }
         let (mut ended, mut began) = (None, None);
         match state.levels.first() {
             None => {
@@ -480,12 +476,7 @@ impl Turn {
     ) -> Result<O::Out> {
         let shared = Arc::clone(&self.bound.shared);
         let runtime = &shared.runtime;
-        let answer = self.link().send_within(op, site, runtime, limit).await;
-        if self.link().is_touched() {
-            // What a function set for the session may be reported with the answer to COMMIT.
-            self.bound.state().pin_session();
-        }
-        answer
+        self.link().send_within(op, site, runtime, limit).await
     }
 
     /// Closes the connection, whose state cannot be told any more.
