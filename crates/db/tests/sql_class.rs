@@ -525,6 +525,7 @@ fn h21_only_reads_with_known_functions_are_called_pure() {
         "SELECT pg_advisory_xact_lock(1)",
         "SELECT set_config('a.b', 'c', true)",
         "SELECT pg_cancel_backend(1)",
+        "SELECT pg_sleep(1)",
         "SELECT txid_current()",
         "SELECT a FROM t FOR UPDATE",
         "INSERT INTO t VALUES (1)",
@@ -538,5 +539,6 @@ fn h21_only_reads_with_known_functions_are_called_pure() {
     for dialect in ALL {
         assert!(class(dialect, "SELECT a FROM t").pure_read);
         assert!(!class(dialect, "SELECT pay(a) FROM t").pure_read);
+        assert!(!class(dialect, "SELECT sleep(1)").pure_read);
     }
 }

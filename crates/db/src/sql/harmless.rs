@@ -23,6 +23,12 @@ pub(super) fn is_known(lists: &[&[&str]], name: &str) -> bool {
         .any(|list| list.binary_search_by(|it| it.as_bytes().cmp(lower)).is_ok())
 }
 
+/// Whether a function that leaves the session alone takes as long as it is told to. A call of it is ended by killing
+/// it, and must not begin again.
+pub(super) fn waits(name: &str) -> bool {
+    is_known(&[&["benchmark", "sleep"]], name)
+}
+
 /// Names that are functions only with the parenthesis right behind them. With a space between, and no
 /// `IGNORE_SPACE` in the `sql_mode`, the server calls the application's function of that name.
 #[rustfmt::skip]

@@ -57,7 +57,7 @@ pub(super) static POSTGRES_FUNCTIONS: &[&str] = &[
     "pg_last_wal_receive_lsn", "pg_last_wal_replay_lsn", "pg_last_xact_replay_timestamp",
     "pg_listening_channels", "pg_my_temp_schema", "pg_postmaster_start_time",
     "pg_relation_filenode", "pg_relation_filepath", "pg_relation_size", "pg_size_bytes",
-    "pg_size_pretty", "pg_sleep", "pg_sleep_for", "pg_sleep_until", "pg_table_is_visible",
+    "pg_size_pretty", "pg_table_is_visible",
     "pg_table_size", "pg_tablespace_location", "pg_tablespace_size", "pg_timezone_abbrevs",
     "pg_timezone_names", "pg_total_relation_size", "pg_trigger_depth", "pg_type_is_visible",
     "pg_typeof", "pg_wal_lsn_diff", "phraseto_tsquery", "pi", "plainto_tsquery", "position",

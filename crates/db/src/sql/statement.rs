@@ -4,7 +4,7 @@
 
 use super::compound::{self, Compound};
 use super::dialect::Dialect;
-use super::harmless::is_known;
+use super::harmless::{is_known, waits};
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
 use super::setting::OpenSetting;
@@ -475,6 +475,8 @@ impl<'a> Statement<'a> {
             if self.is_unknown_call(name, parenthesis) {
                 self.notes.unknown_call = true;
                 self.notes.side_door |= self.dialect.only_known_functions;
+            } else if waits(name) {
+                self.notes.unknown_call = true;
             }
             return;
         };
