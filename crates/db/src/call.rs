@@ -201,6 +201,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
+                self.begin_around().await?;
                 let mut turn = bound.turn(position, self.site).await?;
                 // A session that was changed may have temporary tables, which anybody may write to.
                 if !class.reads_only && !may_pin(class) && !turn.link().is_touched() {
@@ -218,8 +219,13 @@ impl<'a> Call<'a> {
                 Ok(turn) => return Ok(Place::turn(turn)),
                 // It must not run without the transaction that it was made in.
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
-                // It went back to the pool between the two: look again.
-                Err(_) if bound.is_gone() => self.forget(&bound),
+                Err(error) if bound.is_gone() => {
+                    self.forget(&bound);
+                    if bound.tell_lost_session() {
+                        return Err(error.at(self.site));
+                    }
+                    // It went back to the pool between the two: look again.
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -364,6 +370,11 @@ impl<'a> Call<'a> {
                 return Ok(Some(pin));
             }
             self.forget(&bound);
+            if bound.tell_lost_session() {
+                let message = "the connection was lost, and with it what this coroutine had changed \
+                               in its session: change it again";
+                return Err(Error::new(Kind::ConnectionLost, message).at(self.site));
+            }
         }
         Ok(None)
     }
@@ -377,7 +388,7 @@ impl<'a> Call<'a> {
     }
 
     /// A closure whose transaction was ended by somebody else runs nothing more.
-    fn check_in_transaction(&self) -> Result<()> {
+    pub(crate) fn check_in_transaction(&self) -> Result<()> {
         if matches!(self.target, Target::Bound(..)) {
             return Ok(());
         }

@@ -139,10 +139,13 @@ impl Connections {
     ///
     /// Dropped, the lost one is still there.
     pub(crate) async fn reconnect(&self, link: &mut Link) -> Result<()> {
-        let lost = std::mem::replace(link, self.connect().await?);
-        if let Err(error) = lost.into_connection().close().await {
-            tracing::debug!(%error, "closing a lost connection failed");
-        }
+        let lost = link.take_over(self.connect().await?);
+        // Without an await: from here on the new one is in use.
+        self.runtime.spawn(Box::pin(async move {
+            if let Err(error) = lost.close().await {
+                tracing::debug!(%error, "closing a lost connection failed");
+            }
+        }));
         Ok(())
     }
 

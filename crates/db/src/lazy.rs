@@ -7,9 +7,9 @@
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::binding::AfterCommit;
+use crate::binding::{AfterCommit, Bound};
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, Seen};
 use crate::db::Binding;
@@ -27,6 +27,8 @@ pub(crate) struct Lazy {
     seen: Seen,
     site: &'static Location<'static>,
     options: TransactionOptions,
+    /// The level around it, if there was one when the closure was run.
+    outer: Option<(Weak<Bound>, u64)>,
     /// Held by whoever opens the level.
     opening: tokio::sync::Mutex<()>,
     /// It has been opened: nothing is left to do. Release pairs with the acquire of `is_open`.
@@ -52,7 +54,13 @@ impl Lazy {
             Target::Outside(handle) => (handle, true),
             Target::Bound(..) => return None,
         };
+        let level_around = || {
+            let bound = call.lookup()?;
+            let serial = bound.level_around(call.seen.frame()?)?;
+            Some((Arc::downgrade(&bound), serial))
+        };
         Some(Arc::new(Lazy {
+            outer: level_around(),
             handle: Arc::clone(handle),
             outside,
             seen: call.seen.clone(),
@@ -66,6 +74,21 @@ impl Lazy {
 
     pub(crate) fn is_of(&self, db: DbId) -> bool {
         self.handle.shared.id == db
+    }
+
+    /// Whether it would begin on this connection.
+    fn is_to_begin_on(&self, bound: &Arc<Bound>) -> bool {
+        let found = self.call().lookup();
+        found.is_some_and(|found| Arc::ptr_eq(&found, bound))
+    }
+
+    /// The transaction that it was to be a savepoint in has ended.
+    fn has_lost_outer(&self) -> bool {
+        let lost = |(bound, serial): &(Weak<Bound>, u64)| {
+            let bound = bound.upgrade();
+            !bound.is_some_and(|bound| bound.has_level(*serial))
+        };
+        self.outer.as_ref().is_some_and(lost)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -94,6 +117,9 @@ impl Lazy {
                 State::Open(_) => return Ok(()),
                 State::Failed(error) => return Err(error.clone()),
                 State::Over => return Err(call.too_late()),
+            }
+            if self.has_lost_outer() {
+                return Err(call.too_late());
             }
             let opened = transaction::open(&call, frame, self.options, false).await;
             let mut state = self.state();
@@ -171,7 +197,11 @@ impl Call<'_> {
         match &self.target {
             Target::Ambient(handle) => frame.lazy(handle.shared.id),
             Target::Outside(handle) => frame.lazy_outside(handle.shared.id),
-            Target::Bound(..) => None,
+            // A statement or guard of the connection that the transaction is going to begin on.
+            Target::Bound(bound, position) => {
+                let lazy = position.frame()?.lazy(bound.shared().id);
+                lazy.filter(|(_, lazy)| lazy.is_to_begin_on(bound))
+            }
         }
         .filter(|(_, lazy)| !lazy.is_open())
     }
@@ -200,6 +230,7 @@ impl Ending {
 
     async fn commit(self, call: &Call<'_>) -> Result<()> {
         match self.take() {
+            State::Untouched(_) if self.0.has_lost_outer() => Err(call.too_late()),
             State::Untouched(callbacks) => {
                 for callback in callbacks {
                     transaction::after_commit(call, callback);

@@ -341,6 +341,18 @@ impl Link {
         Ok(true)
     }
 
+    /// Takes over the connection of a new one, and gives the lost one back. What is noted of the call
+    /// under way, which is about to be repeated, stays.
+    pub(crate) fn take_over(&mut self, fresh: Link) -> Box<dyn Connection> {
+        self.answered = fresh.answered;
+        self.defaults = fresh.defaults;
+        let lost = std::mem::replace(&mut self.connection, fresh.connection);
+        if self.touched {
+            self.connection.expect_session_change();
+        }
+        lost
+    }
+
     pub(crate) fn into_connection(self) -> Box<dyn Connection> {
         self.connection
     }

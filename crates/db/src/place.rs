@@ -202,11 +202,18 @@ impl Place {
                     && call.may_repeat(class, lost, self.link().in_use_for())
                     && self.is_first_use()
                 {
-                    // Nothing of the transaction has run yet.
+                    // Nothing of the transaction has run yet. A cancel leaves it as it was.
+                    self.set_begun(false);
                     call.reconnect(self.link()).await?;
+                    self.set_begun(true);
                     answer = self.link().send_within(&op, site, runtime, limit).await;
                 }
-                if answer.is_err() && self.link().status() == Status::Idle {
+                // A text that ends its transaction may have got that far before it failed.
+                let is_unbegun = |error: &Error| {
+                    let ends = class.contains_transaction_control || class.transaction.is_some();
+                    !ends || error.was_never_sent()
+                };
+                if answer.as_ref().is_err_and(is_unbegun) && self.link().status() == Status::Idle {
                     self.set_begun(false);
                 }
                 answer

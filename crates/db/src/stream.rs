@@ -86,7 +86,9 @@ impl Call<'_> {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
             Target::Bound(..) => return self.place(class).await,
         };
+        self.check_in_transaction()?;
         self.begin_around().await?;
+        self.check_in_transaction()?;
         let holds = self.lookup().is_some_and(|bound| bound.holds_streams());
         if holds || (self.keeper().is_some() && may_pin(class)) {
             return self.place(class).await;

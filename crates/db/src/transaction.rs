@@ -200,10 +200,13 @@ pub(crate) async fn open(
     options: TransactionOptions,
     guarded: bool,
 ) -> Result<LevelGuard> {
+    let bound = call.lookup();
+    let is_exchangeable = bound.is_none_or(|bound| bound.is_exchangeable());
     match try_open(call, frame, options, guarded).await {
         // Nothing has run in it, and nothing is bound any more: once more, on another connection.
         Err(lost)
-            if call.may_repeat(&Class::NO_SQL, &lost, Duration::ZERO)
+            if is_exchangeable
+                && call.may_repeat(&Class::NO_SQL, &lost, Duration::ZERO)
                 && call.lookup().is_none() =>
         {
             try_open(call, frame, options, guarded).await
@@ -232,9 +235,8 @@ async fn try_open(
     let mut turn = bound.bound().turn(&position, site).await?;
     if turn.link().is_broken() {
         let message = "the server closed the connection while it rested";
-        return Err(Error::new(Kind::ConnectionLost, message)
-            .never_sent()
-            .at(site));
+        let lost = Error::new(Kind::ConnectionLost, message).at(site);
+        return Err(lost.never_sent());
     }
     if guarded && bound.bound().has_level_in(frame) {
         return Err(nested_begin(site));
@@ -602,7 +604,8 @@ impl Transaction<'_> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, this transaction is as it was.
+    /// Dropped, this transaction is as it was; unless nothing had run in it yet, then it can only be
+    /// rolled back.
     ///
     /// # Errors
     ///
@@ -632,6 +635,7 @@ async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
     let Target::Bound(bound, position) = &call.target else {
         unreachable!("a transaction's calls are bound");
     };
+    call.begin_around().await?;
     let mut turn = bound.turn(position, call.site).await?;
     let frame = bound.frame_of(serial);
     let mut level = Level::new(frame, call.site);

@@ -165,10 +165,15 @@ impl<M: Manager> Making<M> {
 
 impl<M: Manager> Drop for Making<M> {
     fn drop(&mut self) {
-        let mut state = self.core.state();
-        if state.replacing == Replacing::Making {
-            state.replacing = Replacing::No;
-        }
+        self.core.turn(|turn| {
+            if turn.state.replacing == Replacing::Making {
+                turn.state.replacing = Replacing::No;
+                if turn.state.outdated {
+                    // Cut off: the next attempt is due.
+                    turn.replace_later();
+                }
+            }
+        });
     }
 }
 

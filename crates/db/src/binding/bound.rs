@@ -9,7 +9,7 @@ use cenote_pool::OwnedLease;
 
 use super::level::{AfterCommit, Level};
 use super::limits::watch;
-use super::state::{After, PinKind, Seat, State};
+use super::state::{After, LostSession, PinKind, Seat, State};
 use super::turn::{Position, doomed};
 use crate::connections::Connections;
 use crate::coroutine::{Bind, Frame};
@@ -166,6 +166,27 @@ impl Bound {
         state.levels.push(level);
     }
 
+    pub(crate) fn has_level(&self, serial: u64) -> bool {
+        self.state().depth_of(serial).is_some()
+    }
+
+    /// The innermost level that code in this frame is in.
+    pub(crate) fn level_around(&self, frame: &Arc<Frame>) -> Option<u64> {
+        let state = self.state();
+        let depth = state.level_around(frame)?;
+        Some(state.levels[depth].serial)
+    }
+
+    /// Whether session state was lost with the connection. From now on somebody knows.
+    pub(crate) fn tell_lost_session(&self) -> bool {
+        let mut state = self.state();
+        let was_lost = state.lost_session != LostSession::No;
+        if was_lost {
+            state.lost_session = LostSession::Told;
+        }
+        was_lost
+    }
+
     pub(crate) fn frame_of(&self, serial: u64) -> Option<Arc<Frame>> {
         let state = self.state();
         let depth = state.depth_of(serial)?;
@@ -244,7 +265,11 @@ impl Bound {
     /// Whether a stream has to run here: something that it must see is here.
     pub(crate) fn holds_streams(&self) -> bool {
         let state = self.state();
-        !state.levels.is_empty() || state.explicit > 0 || state.session || state.lost.is_some()
+        !state.levels.is_empty()
+            || state.explicit > 0
+            || state.session
+            || state.lost.is_some()
+            || state.lost_session == LostSession::Untold
     }
 
     /// Whether a call may run on another connection as well: no transaction is open on this one, and
@@ -347,7 +372,8 @@ impl Bound {
     /// Binds it to the frame around its own, which has ended, if anything pins it still.
     fn move_on(self: &Arc<Self>, db: DbId, ended: &Arc<Frame>, outer: &Arc<Frame>) -> bool {
         let mut state = self.state();
-        if state.is_gone() || !state.is_pinned() {
+        let is_untold = state.lost_session == LostSession::Untold;
+        if !is_untold && (state.is_gone() || !state.is_pinned()) {
             return false;
         }
         state.owner = Some(Arc::downgrade(outer));
@@ -479,6 +505,8 @@ impl Bound {
         let site = state.levels.last().map(|level| level.site);
         let dropped = lease.dropped_call();
         if lease.is_broken() {
+            // Whoever had the turn has the error.
+            state.lose_session(LostSession::Told);
             if state.levels.is_empty() {
                 after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
             } else {
@@ -511,8 +539,11 @@ impl Bound {
     }
 
     /// The connection cannot be brought back to order: it goes.
-    pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error) {
+    ///
+    /// `told` says whether a caller gets an error for it.
+    pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, told: LostSession) {
         let mut state = self.state();
+        state.lose_session(told);
         let mut after = After {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
@@ -522,7 +553,9 @@ impl Bound {
         state.free_place();
         let site = state.levels.last().map(|level| level.site);
         if state.levels.is_empty() {
-            after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
+            if state.lost_session != LostSession::Untold {
+                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
+            }
         } else {
             let message = format!("the connection of this transaction had to be given up: {why}");
             state.lose(message, site);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::bound::Bound;
-use super::state::{After, Seat};
+use super::state::{After, LostSession, Seat, State};
 use crate::{Error, Kind};
 
 /// How long a call whose time is over may take to come to its end before it is looked at again.
@@ -77,7 +77,10 @@ impl Bound {
     /// When this transaction has to be looked at again; `None` if it is over.
     fn next_expiry(&self, serial: u64) -> Option<Instant> {
         let now = self.shared.runtime.0.now();
-        let state = self.state();
+        self.next_expiry_in(&self.state(), serial, now)
+    }
+
+    fn next_expiry_in(&self, state: &State, serial: u64, now: Instant) -> Option<Instant> {
         let level = state
             .levels
             .first()
@@ -118,10 +121,11 @@ impl Bound {
     /// Rolls this transaction back if its time is over and no call is under way in it.
     fn expire(self: &Arc<Self>, serial: u64) {
         let now = self.shared.runtime.0.now();
-        if self.next_expiry(serial).is_none_or(|at| at > now) {
+        let mut state = self.state();
+        let next = self.next_expiry_in(&state, serial, now);
+        if next.is_none_or(|at| at > now) {
             return;
         }
-        let mut state = self.state();
         if matches!(
             state.seat,
             Seat::Lent {
@@ -151,6 +155,7 @@ impl Bound {
             }
             state.undo.clear();
             state.free_place();
+            state.lose_session(LostSession::Untold);
         }
         drop(state);
         tracing::warn!(%site, "{message}");

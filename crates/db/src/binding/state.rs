@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) undo: Vec<Undo>,
     /// Why no call can run in its transaction any more, until that is ended.
     pub(super) lost: Option<Error>,
+    /// Session state went with the connection.
+    pub(super) lost_session: LostSession,
     /// Its coroutine ended with a transaction open, begun here.
     pub(super) ended_at: Option<&'static Location<'static>>,
     pub(super) waiting: Vec<(u64, Waker)>,
@@ -36,6 +38,15 @@ pub(super) enum Seat {
         streaming: bool,
     },
     Gone,
+}
+
+/// Whether session state that a coroutine had changed went with its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LostSession {
+    No,
+    /// And no caller has had an error for it: the connection stays bound until one has.
+    Untold,
+    Told,
 }
 
 /// Things that pin a connection and are counted.
@@ -81,6 +92,7 @@ impl State {
             session: false,
             undo: Vec::new(),
             lost: None,
+            lost_session: LostSession::No,
             ended_at: None,
             waiting: Vec::new(),
         }
@@ -99,6 +111,13 @@ impl State {
 
     pub(super) fn pin_session(&mut self) {
         self.session |= self.owner.is_some();
+    }
+
+    /// The connection goes: if its session was changed, that is lost.
+    pub(super) fn lose_session(&mut self, told: LostSession) {
+        if std::mem::take(&mut self.session) {
+            self.lost_session = told;
+        }
     }
 
     pub(super) fn owner(&self) -> Option<Arc<Frame>> {
@@ -151,6 +170,9 @@ impl State {
         // A connection that is gone is nobody's, whatever pinned it: only a transaction that
         // was lost with it stays, until it is ended.
         if !self.is_gone() && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
+            return after;
+        }
+        if self.lost_session == LostSession::Untold && self.owner.is_some() {
             return after;
         }
         self.session = false;

@@ -12,7 +12,7 @@ use cenote_pool::AcquireError;
 use super::bound::{Bound, Lease};
 use super::level::{Control, Level, Undo};
 use super::limits::watch;
-use super::state::{Seat, State};
+use super::state::{LostSession, Seat, State};
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
@@ -46,7 +46,8 @@ impl Position {
         }
     }
 
-    fn frame(&self) -> Option<&Arc<Frame>> {
+    /// The frame of the code that makes the call.
+    pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         match self {
             Position::Frame(frame) => frame.as_ref(),
             Position::FrameWithin(frame, _) => Some(frame),
@@ -69,7 +70,8 @@ pub(crate) struct Turn {
 
 /// What a look at the seat comes to.
 enum Looked {
-    Mine(Lease),
+    /// The lease, and the level that the call is in.
+    Mine(Lease, Option<u64>),
     /// Who has it, and the level that the call is in: it must not run without it.
     Wait(&'static Location<'static>, Option<u64>),
     Never(Error),
@@ -91,13 +93,14 @@ impl Bound {
         position: &Position,
         site: &'static Location<'static>,
     ) -> Result<Turn> {
-        let lease = match self.look(position, site) {
-            Looked::Mine(lease) => lease,
+        let (lease, within) = match self.look(position, site) {
+            Looked::Mine(lease, within) => (lease, within),
             Looked::Never(error) => return Err(error),
             Looked::Wait(holder, within) => {
                 let position = position.within(within);
                 // This future lies in those of many calls: what is rare is boxed.
-                Box::pin(self.wait_for_turn(&position, site, holder)).await?
+                let waited = Box::pin(self.wait_for_turn(&position, site, holder));
+                (waited.await?, within)
             }
         };
         let mut turn = Turn {
@@ -106,10 +109,14 @@ impl Bound {
             site,
         };
         if turn.is_untidy() {
-            Box::pin(turn.tidy()).await?;
-            // To cancel what was left behind may have cost the transaction: then nothing more runs in it, least
-            // of all on a connection that is in none any more.
-            if let Admission::No(error) = self.state().admits(position) {
+            let told = match position {
+                Position::CleanUp => LostSession::Untold,
+                _ => LostSession::Told,
+            };
+            Box::pin(turn.tidy(told)).await?;
+            // To cancel what was left behind may have cost the transaction, or it has been ended meanwhile:
+            // then the call must not run without it.
+            if let Admission::No(error) = self.state().admits(&position.within(within)) {
                 return Err(error);
             }
         }
@@ -130,7 +137,7 @@ impl Bound {
             holder,
         };
         let looked = poll_fn(|cx| match self.look(position, site) {
-            Looked::Mine(lease) => Poll::Ready(Ok(lease)),
+            Looked::Mine(lease, _) => Poll::Ready(Ok(lease)),
             Looked::Never(error) => Poll::Ready(Err(error)),
             Looked::Wait(holder, _) => {
                 waiting.holder = holder;
@@ -138,7 +145,7 @@ impl Bound {
                 // woken nobody.
                 waiting.register(cx.waker());
                 match self.look(position, site) {
-                    Looked::Mine(lease) => Poll::Ready(Ok(lease)),
+                    Looked::Mine(lease, _) => Poll::Ready(Ok(lease)),
                     Looked::Never(error) => Poll::Ready(Err(error)),
                     Looked::Wait(..) => Poll::Pending,
                 }
@@ -187,7 +194,13 @@ impl Bound {
             }
             Seat::Lent { site, .. } => return Looked::Wait(site, within),
             Seat::Gone => {
-                let message = "the connection was lost";
+                let message = match state.lost_session {
+                    LostSession::No => "the connection was lost",
+                    _ => {
+                        "the connection was lost, and with it what this coroutine had changed in \
+                         its session: change it again"
+                    }
+                };
                 return Looked::Never(Error::new(Kind::ConnectionLost, message));
             }
         }
@@ -196,7 +209,7 @@ impl Bound {
             streaming: false,
         };
         match std::mem::replace(&mut state.seat, lent) {
-            Seat::Here(lease) => Looked::Mine(lease),
+            Seat::Here(lease) => Looked::Mine(lease, within),
             _ => unreachable!("it was here a moment ago, under the same lock"),
         }
     }
@@ -307,7 +320,7 @@ impl Turn {
     }
 
     /// Settles and undoes what others left behind.
-    async fn tidy(&mut self) -> Result<()> {
+    async fn tidy(&mut self, told: LostSession) -> Result<()> {
         let limit = Some(self.bound.shared.cleanup_timeout);
         let runtime = self.bound.shared.runtime.clone();
         let done = match runtime.within(limit, self.undo_all()).await {
@@ -319,7 +332,7 @@ impl Turn {
         };
         done.map_err(|error| {
             if let Some(lease) = self.lease.take() {
-                self.bound.give_up(lease, &error);
+                self.bound.give_up(lease, &error, told);
             }
             error.wrapped(
                 Kind::ConnectionLost,
@@ -483,7 +496,7 @@ impl Turn {
     pub(crate) fn give_up(&mut self) {
         if let Some(lease) = self.lease.take() {
             let why = Error::new(Kind::ConnectionLost, "a rollback failed");
-            self.bound.give_up(lease, &why);
+            self.bound.give_up(lease, &why, LostSession::Untold);
         }
     }
 }
