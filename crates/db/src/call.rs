@@ -7,7 +7,7 @@ use std::time::Duration;
 use cenote_pool::{AcquireError, Lease};
 
 use crate::binding::{Bound, PinGuard, PinKind, Position};
-use crate::coroutine::{Bind, Frame, Seen};
+use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{BoxFuture, Outcome, Param, Request};
 use crate::executed::Executed;
 use crate::handle::Handle;
@@ -248,7 +248,10 @@ impl<'a> Call<'a> {
     fn unbound(&self) -> Option<&Handle> {
         match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => {
-                let is_free = self.seen.frame().is_none_or(|frame| frame.is_free());
+                let is_free = match self.seen.frame() {
+                    Some(frame) => frame.is_free(),
+                    None => !is_hidden(),
+                };
                 is_free.then_some(handle)
             }
             Target::Bound(..) => None,

@@ -68,7 +68,7 @@ impl Contention {
     ) -> Option<WaitingInside> {
         let mut known = self.known();
         let mut holders = known.holders.iter();
-        if !holders.any(|holder| frame.is_within(&holder.frame)) {
+        if !holders.any(|holder| frame.is_inside(&holder.frame)) {
             return None;
         }
         let entry = Entry::new(frame, site);
@@ -86,7 +86,7 @@ impl Contention {
         let known = self.known();
         let stuck = known.holders.iter().filter_map(|holder| {
             let mut waiters = known.waiters.iter();
-            let inside = waiters.find(|waiter| waiter.frame.is_within(&holder.frame))?;
+            let inside = waiters.find(|waiter| waiter.frame.is_inside(&holder.frame))?;
             Some((holder.site, inside.site))
         });
         let stuck: Vec<_> = stuck.collect();

@@ -11,7 +11,7 @@ use cenote_pool::AcquireError;
 
 use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
 use crate::call::Call;
-use crate::coroutine::{Bind, Frame};
+use crate::coroutine::{Bind, Frame, hidden_frame};
 use crate::driver::{Begin, Status};
 use crate::handle::Handle;
 use crate::link::Link;
@@ -90,7 +90,8 @@ async fn acquire_any(
         if polled.is_ready() || waiting.is_some() {
             return polled.map(|acquired| acquired.map_err(from_pool));
         }
-        let inside = inside.and_then(|inside| shared.contention.wait(inside, site));
+        let inside = inside.cloned().or_else(hidden_frame);
+        let inside = inside.and_then(|inside| shared.contention.wait(&inside, site));
         let is_inside = inside.is_some();
         waiting = Some(inside);
         if !is_inside {

@@ -10,6 +10,38 @@ thread_local! {
 
     /// Whether there is one: every call asks, and mostly there is none.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+
+    /// The frame that a detached future is polled in, which is not its own.
+    static HIDDEN: RefCell<Option<Entered>> = const { RefCell::new(None) };
+
+    /// Whether there is one: every call outside of a frame asks.
+    static IS_HIDDEN: Cell<bool> = const { Cell::new(false) };
+}
+
+fn replace_hidden(hidden: Option<Entered>) -> Option<Entered> {
+    let before = HIDDEN.try_with(|current| {
+        IS_HIDDEN.set(hidden.is_some());
+        current.replace(hidden)
+    });
+    before.unwrap_or_default()
+}
+
+/// Whether the running code is detached from a frame that waits for it.
+#[inline]
+pub(crate) fn is_hidden() -> bool {
+    IS_HIDDEN.get()
+}
+
+/// The frame that waits for the running code, which is detached from it.
+pub(crate) fn hidden_frame() -> Option<Arc<Frame>> {
+    let found = HIDDEN.try_with(|hidden| {
+        let hidden = hidden.borrow();
+        let inside = hidden
+            .as_ref()
+            .filter(|entered| entered.task == tokio::task::try_id());
+        inside.map(|entered| Arc::clone(&entered.frame))
+    });
+    found.unwrap_or_default()
 }
 
 fn replace_current(entered: Option<Entered>) -> Option<Entered> {
@@ -54,6 +86,28 @@ impl Drop for Swapped {
     fn drop(&mut self) {
         let ours = replace_current(self.before.take());
         // Dropped only now: the last hold on a frame may run the user's code.
+        drop(ours);
+    }
+}
+
+/// Hides the current frame until it is dropped, as if the code ran outside of it.
+pub(super) struct Hidden {
+    _outside: Swapped,
+    before: Option<Entered>,
+}
+
+impl Hidden {
+    pub(super) fn new(frame: Arc<Frame>) -> Self {
+        Hidden {
+            before: replace_hidden(Some(Entered::now(frame))),
+            _outside: Swapped::with(None),
+        }
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let ours = replace_hidden(self.before.take());
         drop(ours);
     }
 }

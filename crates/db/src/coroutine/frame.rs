@@ -34,6 +34,9 @@ impl fmt::Display for CoroutineId {
     }
 }
 
+/// Coroutines inside of each other are followed so far outwards.
+const MOST_NESTED: usize = 64;
+
 /// What binding a connection to a frame comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bind {
@@ -58,6 +61,8 @@ pub(crate) struct Frame {
     has_errors: AtomicBool,
     /// There is something in `lost`.
     has_lost: AtomicBool,
+    /// It is polled in another coroutine, which waits for it. Relaxed: a coroutine sees its own writes.
+    is_surrounded: AtomicBool,
     /// It takes no more bindings. Written under the lock.
     ended: AtomicBool,
     state: Mutex<FrameState>,
@@ -70,6 +75,8 @@ struct FrameState {
     inner: Vec<Weak<Frame>>,
     /// Connections on which guards opened levels in this frame.
     levels_on: Vec<Weak<Bound>>,
+    /// The frame of another coroutine in which it was last polled; of root frames only.
+    surrounding: Option<Weak<Frame>>,
     /// The `Db`s whose transaction in this frame was ended by somebody else.
     lost: Vec<DbId>,
     /// Run when it ends; of root frames only.
@@ -112,6 +119,7 @@ impl Frame {
             lazy,
             has_errors: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
+            is_surrounded: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             state: Mutex::default(),
         });
@@ -137,6 +145,37 @@ impl Frame {
 
     pub(crate) fn is_within(self: &Arc<Self>, outer: &Arc<Frame>) -> bool {
         self.outwards().any(|frame| Arc::ptr_eq(frame, outer))
+    }
+
+    /// It is about to be polled, in another coroutine perhaps.
+    pub(super) fn note_surrounding(&self, look: impl FnOnce() -> Option<Arc<Frame>>) {
+        if self.parent.is_some() {
+            return;
+        }
+        let surrounding = look();
+        let is_surrounded = surrounding.is_some();
+        if is_surrounded || self.is_surrounded.load(Ordering::Relaxed) {
+            self.state().surrounding = surrounding.map(|frame| Arc::downgrade(&frame));
+            self.is_surrounded.store(is_surrounded, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this frame has to end, or to go on, before that one can: it is within it, or in a coroutine
+    /// that is polled within it.
+    pub(crate) fn is_inside(self: &Arc<Self>, outer: &Arc<Frame>) -> bool {
+        let mut frame = Arc::clone(self);
+        // Where frames were last polled may be out of date, and so go round in a circle.
+        for _ in 0..MOST_NESTED {
+            if frame.is_within(outer) {
+                return true;
+            }
+            let surrounding = frame.root_of().state().surrounding.clone();
+            match surrounding.and_then(|surrounding| surrounding.upgrade()) {
+                Some(next) => frame = next,
+                None => return false,
+            }
+        }
+        false
     }
 
     fn root_of(self: &Arc<Self>) -> &Arc<Frame> {
@@ -185,6 +224,7 @@ impl Frame {
     pub(crate) fn is_free(&self) -> bool {
         // Acquire pairs with the release in `end`, and with that in `lose`.
         self.parent.is_none()
+            && !self.is_surrounded.load(Ordering::Relaxed)
             && self.lazy.is_none()
             && !self.ended.load(Ordering::Acquire)
             && !self.has_lost.load(Ordering::Acquire)

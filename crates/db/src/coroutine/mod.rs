@@ -20,7 +20,7 @@ mod host;
 mod scope;
 
 pub use self::current::current;
-pub(crate) use self::current::{Seen, seen};
+pub(crate) use self::current::{Seen, hidden_frame, is_hidden, seen};
 pub use self::frame::CoroutineId;
 pub(crate) use self::frame::{Bind, Frame};
 pub use self::host::Coroutine;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::current::{Entered, Swapped, current_frame};
+use super::current::{Entered, Hidden, Swapped, current_frame, hidden_frame};
 use super::frame::{CoroutineId, Frame};
 
 /// Makes a future a coroutine of its own.
@@ -148,6 +148,8 @@ impl<F: Future> Future for InFrame<F> {
         let this = self.as_mut().project();
         let future = this.future.as_pin_mut();
         let future = future.expect("a coroutine is not polled again when it has ended");
+        this.frame
+            .note_surrounding(|| current_frame().or_else(hidden_frame));
         let inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
         let polled = future.poll(cx);
         drop(inside);
@@ -172,7 +174,7 @@ impl<F: Future> Future for Detached<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let _outside = current_frame().map(|_| Swapped::with(None));
+        let _outside = current_frame().map(Hidden::new);
         self.project().future.poll(cx)
     }
 }

@@ -36,6 +36,47 @@ async fn one_task_at_max_1_that_waits_inside_its_transaction_is_told_at_once() -
 }
 
 #[tokio::test]
+async fn h25_a_nested_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
+    let shop = shop(1).await;
+    shop.transaction(async || {
+        let is_told = |error: Error| assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+        is_told(cenote::scope(insert(&shop, 1)).await.unwrap_err());
+        let begins = async { shop.begin().await.map(drop) };
+        is_told(cenote::scope(begins).await.unwrap_err());
+        is_told(
+            cenote::detached(async { insert(&shop, 1).await })
+                .await
+                .unwrap_err(),
+        );
+        let nested = async { cenote::scope(async { insert(&shop, 1).await }).await };
+        is_told(cenote::detached(nested).await.unwrap_err());
+        let nested = async { cenote::scope(async { insert(&shop, 1).await }).await };
+        is_told(cenote::scope(nested).await.unwrap_err());
+        insert(&shop, 2).await
+    })
+    .await?;
+    assert_eq!(numbers(&shop).await, [2]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn h25_a_coroutine_of_its_own_task_waits_for_the_place() -> Result<()> {
+    let shop = shop(1).await;
+    let inner = shop.clone();
+    let spawned = shop
+        .transaction(async || {
+            let spawned = cenote::spawn(async move { insert(&inner, 1).await.map(drop) });
+            tokio::task::yield_now().await;
+            insert(&shop, 2).await?;
+            Ok(spawned)
+        })
+        .await?;
+    soon("the other task ends", spawned).await.unwrap()?;
+    assert_eq!(numbers(&shop).await, [1, 2]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn every_way_to_wait_inside_a_transaction_is_told() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
