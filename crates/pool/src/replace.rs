@@ -94,6 +94,8 @@ impl<T, F> Turn<'_, T, F> {
 /// A replacement that is being made. Dropping it lets another begin.
 pub(crate) struct Making<M: Manager> {
     core: Arc<Core<M>>,
+    /// It has come to an end, and another may be under way by now.
+    is_over: bool,
 }
 
 impl<M: Manager> Making<M> {
@@ -101,14 +103,17 @@ impl<M: Manager> Making<M> {
     pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
         Making {
             core: Arc::clone(core),
+            is_over: false,
         }
     }
 
-    pub(crate) async fn run(self) {
-        let core = &self.core;
+    pub(crate) async fn run(mut self) {
+        let core = &Arc::clone(&self.core);
         let (began, generation) = (core.now(), core.state().generation);
         // A cancel here drops the factory's future; `self` lets another begin.
-        match core.call_create().await {
+        let created = core.call_create().await;
+        self.is_over = true;
+        match created {
             Ok(resource) => match Made::new(core, resource, began, generation) {
                 Ok(made) => self.succeeded(made),
                 Err(failure) => self.failed(began, failure),
@@ -165,13 +170,14 @@ impl<M: Manager> Making<M> {
 
 impl<M: Manager> Drop for Making<M> {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        // Cut off: the next attempt is due.
         self.core.turn(|turn| {
-            if turn.state.replacing == Replacing::Making {
-                turn.state.replacing = Replacing::No;
-                if turn.state.outdated {
-                    // Cut off: the next attempt is due.
-                    turn.replace_later();
-                }
+            turn.state.replacing = Replacing::No;
+            if turn.state.outdated {
+                turn.replace_later();
             }
         });
     }
