@@ -29,7 +29,7 @@ impl Handle {
     #[cold]
     pub(crate) fn check_idle(&self) {
         let now = self.shared.runtime.coarse_now();
-        // Relaxed: whoever changes it checks, and one check too many harms nobody.
+        // Relaxed: the thread that changes it runs the check, and one check too many is harmless.
         let next = self.next_check.load(Ordering::Relaxed);
         let after = now.saturating_add(CHECK_INTERVAL);
         let order = Ordering::Relaxed;

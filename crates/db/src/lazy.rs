@@ -29,7 +29,7 @@ pub(crate) struct Lazy {
     options: TransactionOptions,
     /// The level around it, if there was one when the closure was run.
     outer: Option<(Weak<Bound>, u64)>,
-    /// Held by whoever opens the level.
+    /// Held by the branch that opens the level.
     opening: tokio::sync::Mutex<()>,
     /// It has been opened: nothing is left to do. Release pairs with the acquire of `is_open`.
     opened: AtomicBool,

@@ -502,7 +502,7 @@ async fn lost_session_is_told_though_the_closure_failed() {
     .await;
 }
 
-/// The clean-up after a dropped call finds the session lost: the next call is told.
+/// The clean-up after a dropped call finds the session lost: the next call gets an error.
 #[tokio::test]
 async fn failed_clean_up_is_told_to_the_next_call() {
     let (db, admin) = open(2).await;

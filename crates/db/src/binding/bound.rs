@@ -505,7 +505,7 @@ impl Bound {
         let site = state.levels.last().map(|level| level.site);
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            // Whoever had the turn has the error.
+            // The caller that had the turn gets the error.
             state.lose_session(LostSession::Told);
             if state.levels.is_empty() {
                 after.unbind = state.owner.take().and_then(|owner| owner.upgrade());

@@ -211,7 +211,7 @@ async fn log_in(
 
 /// Nobody has checked who the server is, and it would get the password.
 fn unverified() -> Error {
-    let message = "refusing to log in with a password where nobody has checked who the server is: whoever answers could ask \
+    let message = "refusing to log in with a password where nobody has checked who the server is: any server that answers could ask \
                    for the password and get it. Use sslmode=verify-full (with sslrootcert for a CA of your own), a Unix \
                    socket or a loopback address; or say unverified_login=true if you trust the network";
     Error::new(Kind::Config, message)

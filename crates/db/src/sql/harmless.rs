@@ -23,7 +23,7 @@ pub(super) fn is_known(lists: &[&[&str]], name: &str) -> bool {
         .any(|list| list.binary_search_by(|it| it.as_bytes().cmp(lower)).is_ok())
 }
 
-/// Whether a function that leaves the session alone takes as long as it is told to. A call of it is ended by killing
+/// Whether a function that leaves the session alone takes as long as its argument says. A call of it is ended by killing
 /// it, and must not begin again.
 pub(super) fn waits(name: &str) -> bool {
     is_known(&[&["benchmark", "sleep"]], name)
