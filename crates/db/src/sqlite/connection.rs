@@ -20,6 +20,9 @@ use crate::driver::{
 use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
 
+/// After so long without an answer, a connection looks at its file before it is used.
+const LOOK_AT_FILE_AFTER: Duration = Duration::from_millis(1);
+
 /// An open connection to an SQLite database.
 ///
 /// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
@@ -334,9 +337,13 @@ impl Connection for SqliteConnection {
         self.worker.is_lost() || self.worker.session().is_some_and(Session::is_broken)
     }
 
-    fn probe(&mut self, _rested: Duration) {
+    fn probe(&mut self, rested: Duration) {
         self.worker.look();
-        if let Some(session) = self.worker.session() {
+        // A connection in constant use looks at its file after its statements, once a second: a look takes half
+        // as long as a short statement.
+        if rested >= LOOK_AT_FILE_AFTER
+            && let Some(session) = self.worker.session()
+        {
             session.look_at_file();
         }
     }
