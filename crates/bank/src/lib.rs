@@ -1,0 +1,1 @@
+//! A bank that hundreds of misbehaving tasks use at once.
