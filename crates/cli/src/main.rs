@@ -1,44 +1,14 @@
 //! The `cenote` command: a bank that hundreds of misbehaving tasks use at once.
 
 mod args;
-#[path = "../../bank/src/accounts.rs"]
-mod bank;
-#[path = "../../bank/src/faults/mod.rs"]
-mod chaos;
-#[path = "../../bank/src/checks.rs"]
-mod check;
-#[path = "../../bank/src/workload/clients.rs"]
-mod clients;
 mod failure;
-#[path = "../../bank/src/figures.rs"]
-mod figures;
 mod frame;
-mod guess;
-#[path = "../../bank/src/workload/impatience.rs"]
-mod impatience;
-#[path = "../../bank/src/ledger.rs"]
-mod ledger;
 mod paint;
-#[path = "../../bank/src/workload/panics.rs"]
-mod panics;
 mod run;
-#[path = "../../bank/src/scratch.rs"]
-mod scratch;
 mod screen;
-#[path = "../../bank/src/workload/mod.rs"]
-mod shift;
 mod signals;
-#[path = "../../bank/src/database.rs"]
-mod source;
-#[path = "../../bank/src/summary.rs"]
 mod summary;
-#[path = "../../bank/src/tables.rs"]
-mod tables;
-#[path = "../../bank/src/workload/tally.rs"]
-mod tally;
 mod view;
-#[path = "../../bank/src/workload/latency.rs"]
-mod waits;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -68,7 +38,7 @@ fn say(text: &str) -> Result<ExitCode, Failure> {
 }
 
 fn run(options: &Options) -> Result<ExitCode, Failure> {
-    panics::hush_planned();
+    cenote_bank::silence_planned_panics();
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|error| Failure::other(format!("it cannot start: {error}")))?;
     let mut view = View::new(options);

@@ -1,31 +1,28 @@
-//! Chaos: while the clients are at work, an actor kills, cuts, freezes and starves whatever they
-//! work with; and from time to time all is quiet, and everything is looked at.
-//!
-//! What the actor does follows from the seed, and so does what each client plans. When the one meets
-//! the other does not: a run that failed is repeated with its seed, perhaps more than once.
+//! Faults: while the clients work, the injector kills, cuts, freezes and starves what they work
+//! with. At quiet moments in between the inspector examines everything.
 
-mod actor;
 mod dialect;
 mod fault;
-mod inspect;
+mod injector;
+mod inspector;
 mod network;
 mod report;
 mod server;
-mod sessions;
-mod stage;
+mod session_marks;
+mod testbed;
 
 use std::sync::Arc;
 
-pub(crate) use self::actor::{Actor, Work};
-pub(crate) use self::fault::{FAULTS, Fault};
-pub(crate) use self::report::ChaosReport;
-pub(crate) use self::sessions::Sessions;
-pub(crate) use self::stage::Stage;
+pub use self::fault::{FAULTS, Fault};
+pub(crate) use self::injector::Injector;
+pub use self::report::{ChaosReport, FaultReport};
+pub(crate) use self::session_marks::SessionMarks;
+pub(crate) use self::testbed::Testbed;
 use crate::ledger::Ledger;
 
-/// What is looked at closely.
+/// What clients record in a run with faults.
 #[derive(Debug)]
-pub(crate) struct Trial {
+pub(crate) struct Tracking {
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: SessionMarks,
 }

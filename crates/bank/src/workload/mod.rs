@@ -1,5 +1,9 @@
-//! A shift of the bank: the doors open, the clients come, the auditor looks in, the doors
-//! close.
+//! The workload: clients that transfer money, and an auditor that verifies the total meanwhile.
+
+mod clients;
+mod latency;
+mod tally;
+mod visits;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,76 +16,88 @@ use tokio::sync::{RwLock, RwLockWriteGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use crate::args::Options;
-use crate::bank::{self, STARTING_CENTS};
-use crate::chaos::Trial;
-use crate::check::{Audits, Evidence, PoolState};
-use crate::clients::{self, Town};
-use crate::tally::{Counts, Outcome, Tally};
-use crate::waits::WaitTimes;
+use self::clients::Shared;
+pub use self::latency::LatencySummary;
+use self::tally::Tally;
+pub use self::tally::{CAUSES, Counts, Outcome};
+pub use self::visits::silence_planned_panics;
+use crate::accounts::{self, STARTING_CENTS};
+use crate::checks::{Audits, Evidence, PoolState};
+use crate::faults::Tracking;
+use crate::run::Options;
 
-/// How long clients have to finish a visit when the doors close; those who are still there
-/// then are aborted.
-const LAST_ORDERS: Duration = Duration::from_secs(10);
-/// How long the pool has to clean up after the last of them.
+/// How long clients have to finish their visit at the end; then they are aborted.
+const LAST_VISITS: Duration = Duration::from_secs(10);
+/// How long the pool has to clean up after the last client.
 const CLEAN_UP: Duration = Duration::from_secs(10);
 /// How long locking every account may take.
 const LOCKING: Duration = Duration::from_secs(10);
-/// The shortest time between two audits, and the longest part of the time that they take.
+/// The shortest time between two audits, and the largest share of the time that they take.
 const AUDIT_EVERY: Duration = Duration::from_millis(250);
 const AUDIT_SHARE: u32 = 10;
 
-/// A shift under way.
+/// Clients and auditor at work. Dropped, they are aborted.
 #[derive(Debug)]
-pub(crate) struct Shift {
-    desk: Arc<Desk>,
+pub(crate) struct Workload {
+    monitor: Arc<Monitor>,
     clients: JoinSet<()>,
     auditor: JoinSet<()>,
 }
 
-/// Where the numbers of a shift come together.
+/// The figures of a run.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    town: Arc<Town>,
-    /// The auditor's own handle: what it sees is what has been committed.
-    office: Db,
+pub struct Monitor {
+    shared: Arc<Shared>,
+    /// A separate handle: it sees what is committed.
+    observer: Db,
     audits: Mutex<Audits>,
     started: Instant,
-    /// What was on all accounts together at the beginning.
+    /// The sum of all balances at the start.
     before: i64,
     /// How many connections the clients may have.
     max: usize,
-    /// What goes wrong at the moment.
-    trouble: Mutex<&'static str>,
+    /// The name of the fault that lasts now.
+    fault: Mutex<&'static str>,
 }
 
-/// The shift at one moment.
+/// The figures of a run at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) elapsed: Duration,
-    pub(crate) status: Status,
-    pub(crate) counts: Counts,
-    pub(crate) waits: WaitTimes,
-    pub(crate) audits: Audits,
-    pub(crate) before: i64,
-    /// What goes wrong at the moment, if anything does.
-    pub(crate) trouble: &'static str,
+pub struct Snapshot {
+    /// The time since the start.
+    pub elapsed: Duration,
+    /// The pool.
+    pub status: Status,
+    /// The visits that have ended.
+    pub counts: Counts,
+    /// How long clients waited until their transaction was open.
+    pub waits: LatencySummary,
+    /// What the auditor found so far.
+    pub audits: Audits,
+    /// The sum of all balances at the start, in cents.
+    pub before: i64,
+    /// The name of the fault that lasts now; empty if there is none.
+    pub fault: &'static str,
 }
 
-/// A shift that is over.
+/// A workload that has ended.
 #[derive(Debug)]
-pub(crate) struct Closed {
-    /// For how long the clients were at work, the last one included.
+pub(crate) struct Stopped {
+    /// How long the clients worked, the last one included.
     pub(crate) worked: Duration,
-    pub(crate) waits: WaitTimes,
-    /// The last thing that went wrong though nobody had planned it.
+    pub(crate) waits: LatencySummary,
+    /// The last unplanned error.
     pub(crate) complaint: Option<String>,
     pub(crate) evidence: Evidence,
 }
 
-impl Shift {
-    /// Opens the doors to so many clients. Needs Tokio, and the tables.
-    pub(crate) fn open(db: Db, office: Db, options: &Options, trial: Option<Trial>) -> Self {
+impl Workload {
+    /// Starts the clients. Needs Tokio, and the tables.
+    pub(crate) fn start(
+        db: Db,
+        observer: Db,
+        options: &Options,
+        tracking: Option<Tracking>,
+    ) -> Self {
         let Options {
             accounts,
             tasks,
@@ -89,65 +105,64 @@ impl Shift {
             max,
             ..
         } = *options;
-        let desk = Arc::new(Desk {
-            town: Arc::new(Town {
+        let monitor = Arc::new(Monitor {
+            shared: Arc::new(Shared {
                 db,
                 tally: Arc::new(Tally::default()),
                 accounts,
-                closing: AtomicBool::new(false),
+                stopping: AtomicBool::new(false),
                 gate: RwLock::default(),
-                trial,
+                tracking,
             }),
-            office,
+            observer,
             audits: Mutex::default(),
             started: Instant::now(),
             before: i64::try_from(accounts).unwrap_or(i64::MAX) * STARTING_CENTS,
             max,
-            trouble: Mutex::default(),
+            fault: Mutex::default(),
         });
         let mut auditor = JoinSet::new();
-        auditor.spawn(audit_again_and_again(Arc::clone(&desk)));
-        Shift {
-            clients: clients::send_out(&desk.town, tasks, seed),
+        auditor.spawn(audit_repeatedly(Arc::clone(&monitor)));
+        Workload {
+            clients: clients::start(&monitor.shared, tasks, seed),
             auditor,
-            desk,
+            monitor,
         }
     }
 
-    pub(crate) fn desk(&self) -> Arc<Desk> {
-        Arc::clone(&self.desk)
+    pub(crate) fn monitor(&self) -> Arc<Monitor> {
+        Arc::clone(&self.monitor)
     }
 
-    /// Closes the doors: lets the clients finish, waits until the pool is at rest, and
-    /// collects the evidence.
+    /// Lets the clients finish, waits until the pool is at rest, and collects the evidence.
     ///
     /// # Errors
     ///
-    /// The books cannot be read.
-    pub(crate) async fn close(mut self) -> cenote::Result<Closed> {
-        let town = &self.desk.town;
-        town.closing.store(true, Relaxed);
-        if timeout(LAST_ORDERS, all_ended(&mut self.clients))
+    /// The accounts cannot be read.
+    pub(crate) async fn stop(mut self) -> cenote::Result<Stopped> {
+        let shared = &self.monitor.shared;
+        shared.stopping.store(true, Relaxed);
+        if timeout(LAST_VISITS, all_ended(&mut self.clients))
             .await
             .is_err()
         {
             self.clients.shutdown().await;
         }
-        let worked = self.desk.started.elapsed();
+        let worked = self.monitor.started.elapsed();
         self.auditor.shutdown().await;
-        let pool = self.desk.pool_at_rest().await;
-        let still_locked = self.desk.still_locked().await;
-        let books = bank::audit(&self.desk.office).await?;
-        Ok(Closed {
+        let pool = self.monitor.pool_at_rest().await;
+        let still_locked = self.monitor.still_locked().await;
+        let books = accounts::audit(&self.monitor.observer).await?;
+        Ok(Stopped {
             worked,
-            waits: town.tally.waits(),
-            complaint: town.tally.complaint(),
+            waits: shared.tally.waits(),
+            complaint: shared.tally.complaint(),
             evidence: Evidence {
-                before: self.desk.before,
-                accounts: town.accounts,
+                before: self.monitor.before,
+                accounts: shared.accounts,
                 books,
-                counts: town.tally.counts(),
-                audits: self.desk.audits().clone(),
+                counts: shared.tally.counts(),
+                audits: self.monitor.audits().clone(),
                 still_locked,
                 pool,
             },
@@ -155,33 +170,34 @@ impl Shift {
     }
 }
 
-impl Desk {
+impl Monitor {
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// Returns the figures as they are now.
+    pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             elapsed: self.started.elapsed(),
-            status: self.town.db.status(),
-            counts: self.town.tally.counts(),
-            waits: self.town.tally.waits(),
+            status: self.shared.db.status(),
+            counts: self.shared.tally.counts(),
+            waits: self.shared.tally.waits(),
             audits: self.audits().clone(),
             before: self.before,
-            trouble: *self.trouble(),
+            fault: *self.fault(),
         }
     }
 
     pub(crate) fn db(&self) -> &Db {
-        &self.town.db
+        &self.shared.db
     }
 
-    pub(crate) fn office(&self) -> &Db {
-        &self.office
+    pub(crate) fn observer(&self) -> &Db {
+        &self.observer
     }
 
-    pub(crate) fn trial(&self) -> Option<&Trial> {
-        self.town.trial.as_ref()
+    pub(crate) fn tracking(&self) -> Option<&Tracking> {
+        self.shared.tracking.as_ref()
     }
 
     pub(crate) fn before(&self) -> i64 {
@@ -192,33 +208,33 @@ impl Desk {
         self.max
     }
 
-    /// How many visits have ended with a commit.
+    /// Returns how many visits have ended with a commit.
     pub(crate) fn committed(&self) -> u64 {
-        self.town.tally.counts().of(Outcome::Committed)
+        self.shared.tally.counts().of(Outcome::Committed)
     }
 
-    /// How long those took.
-    pub(crate) fn served(&self) -> WaitTimes {
-        self.town.tally.served()
+    /// Returns how long the visits took that ended with a commit.
+    pub(crate) fn served(&self) -> LatencySummary {
+        self.shared.tally.served()
     }
 
-    /// Waits until all visits have ended. No other begins while this is held.
+    /// Waits until all visits have ended. No other begins while the guard lives.
     ///
     /// # Cancel safety
     ///
     /// Dropped, visits begin again.
-    pub(crate) async fn all_outside(&self) -> RwLockWriteGuard<'_, ()> {
-        self.town.gate.write().await
+    pub(crate) async fn pause_visits(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shared.gate.write().await
     }
 
-    /// Tells those who watch what goes wrong at the moment.
-    pub(crate) fn tell(&self, trouble: &'static str) {
-        *self.trouble() = trouble;
+    /// Sets the name of the fault that lasts now.
+    pub(crate) fn set_fault(&self, fault: &'static str) {
+        *self.fault() = fault;
     }
 
-    fn trouble(&self) -> MutexGuard<'_, &'static str> {
+    fn fault(&self) -> MutexGuard<'_, &'static str> {
         // Nothing that can panic runs under this lock.
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn audits(&self) -> MutexGuard<'_, Audits> {
@@ -226,10 +242,9 @@ impl Desk {
         self.audits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool as it is when nothing is being cleaned up any more, or when that has
-    /// taken too long.
+    /// Waits until the pool is at rest, or for too long, and returns its state.
     pub(crate) async fn pool_at_rest(&self) -> PoolState {
-        let db = &self.town.db;
+        let db = &self.shared.db;
         let look = || {
             let counters = db.pool().map(|pool| pool.counters());
             PoolState::new(&db.status(), &counters.unwrap_or_default())
@@ -240,13 +255,13 @@ impl Desk {
                 again.tick().await;
             }
         };
-        // If it does not come to rest, the numbers say so.
+        // If it does not come to rest, the state says so.
         let _ = timeout(CLEAN_UP, rest).await;
         look()
     }
 
     async fn still_locked(&self) -> Option<String> {
-        match timeout(LOCKING, bank::lock_all(&self.office)).await {
+        match timeout(LOCKING, accounts::lock_all(&self.observer)).await {
             Ok(locked) => locked.err().map(|error| error.to_string()),
             Err(_) => Some(format!("no answer after {LOCKING:?}")),
         }
@@ -258,23 +273,23 @@ async fn all_ended(tasks: &mut JoinSet<()>) {
         if let Err(error) = ended
             && let Ok(panic) = error.try_into_panic()
         {
-            // A client never panics, only its visits do.
+            // Visits panic by plan, clients do not.
             std::panic::resume_unwind(panic);
         }
     }
 }
 
-/// Reads the books while the clients are at work.
-async fn audit_again_and_again(desk: Arc<Desk>) {
+/// Verifies the total while the clients work.
+async fn audit_repeatedly(monitor: Arc<Monitor>) {
     let mut tick = interval(AUDIT_EVERY);
     loop {
         tick.tick().await;
         let asked = Instant::now();
-        // One that fails says nothing about the money; the one at the end has to succeed.
-        if let Ok(books) = bank::audit(&desk.office).await {
-            let mut audits = desk.audits();
+        // An audit that fails says nothing about the money; the one at the end must succeed.
+        if let Ok(books) = accounts::audit(&monitor.observer).await {
+            let mut audits = monitor.audits();
             audits.done += 1;
-            if books.sum != desk.before {
+            if books.sum != monitor.before {
                 audits.wrong.get_or_insert(books.sum);
             }
         }

@@ -35,7 +35,7 @@ const OF_THE_POOL: [&str; 5] = [
     "exhaust_pool",
     "open_breaker",
     "resize",
-    "recycle",
+    "replace_all",
     "lock_all",
 ];
 

@@ -1,5 +1,6 @@
-//! The actor: one fault after the other, each healed, and now and then a quiet moment.
+//! The injector: one fault after the other, each healed, and inspections at quiet moments.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,66 +11,72 @@ use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 
-use super::fault::{Deck, Fault};
-use super::inspect::Inspector;
-use super::report::{ChaosReport, Log};
-use super::stage::Stage;
-use crate::shift::Desk;
+use super::fault::{Fault, Schedule};
+use super::inspector::Inspector;
+use super::report::{ChaosReport, FaultLog};
+use super::testbed::Testbed;
+use crate::workload::Monitor;
 
-/// How long all is well between two faults.
-const CALM: (u64, u64) = (20, 150);
+/// The time between two faults, in milliseconds.
+const PAUSE: (u64, u64) = (20, 150);
 /// How long a fault lasts, in milliseconds.
 const BRIEF: (u64, u64) = (20, 300);
-/// The same for those that take the server's answers away: some are longer than statements and
-/// connects are waited for.
+/// The same for faults without answers from the server: some exceed the timeouts of statements
+/// and connects.
 const SILENT: (u64, u64) = (100, 2_000);
-/// How many faults there are between two quiet moments.
-const BETWEEN: u32 = 6;
-/// So many commits after a fault show that all is well again,
+/// The number of faults between two inspections.
+const FAULTS_PER_INSPECTION: u32 = 6;
+/// So many commits after a fault count as recovery,
 const RECOVERED: u64 = 20;
-/// and that has to be within this time.
+/// and must come within this time.
 const RECOVERY: Duration = Duration::from_secs(20);
-/// How long the clients may take to finish what they do.
-const QUIET: Duration = Duration::from_secs(30);
-/// How long it is tried to take all connections of a pool that is to be exhausted.
-const GRAB: Duration = Duration::from_secs(2);
+/// How long the clients may take to finish their visits.
+const LAST_VISITS: Duration = Duration::from_secs(30);
+/// How long exhausting the pool may take.
+const EXHAUSTING: Duration = Duration::from_secs(2);
 
-/// An actor at work. Dropped, the server that it has started ends, and the network is gone.
-pub(crate) struct Actor {
+/// Injects faults. Dropped, the server that it started ends, and so does the proxy.
+pub(crate) struct Injector {
     stop: watch::Sender<bool>,
     state: State,
 }
 
 enum State {
-    AtWork(Pin<Box<dyn Future<Output = Work>>>),
-    Done(Box<Work>),
+    AtWork(Pin<Box<dyn Future<Output = Injection>>>),
+    Done(Box<Injection>),
 }
 
-impl Actor {
-    /// Prepares to work on a shift, by a plan that follows from the seed.
-    pub(crate) fn new(stage: Stage, desk: Arc<Desk>, seed: u64) -> Self {
+impl fmt::Debug for Injector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Injector").finish_non_exhaustive()
+    }
+}
+
+impl Injector {
+    /// Prepares to inject faults, in an order that follows from the seed.
+    pub(crate) fn new(testbed: Testbed, monitor: Arc<Monitor>, seed: u64) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let alone = stage.server.is_some();
-        let work = Work {
-            inspector: Inspector::new(Arc::clone(&desk), stage.dialect, alone),
-            deck: Deck::new(stage.faults()),
-            log: Log::new(&stage),
+        let alone = testbed.server.is_some();
+        let injection = Injection {
+            inspector: Inspector::new(Arc::clone(&monitor), testbed.dialect, alone),
+            schedule: Schedule::new(testbed.faults()),
+            log: FaultLog::new(&testbed),
             rng: Rng::with_seed(seed),
-            stage,
-            desk,
+            testbed,
+            monitor,
             stopped,
         };
-        Actor {
+        Injector {
             stop,
-            state: State::AtWork(Box::pin(work.perform())),
+            state: State::AtWork(Box::pin(injection.run())),
         }
     }
 
-    /// Works until it is told to stop, or something is found that should not be. Needs Tokio.
+    /// Injects faults until [`end`](Injector::end), or until something is wrong. Needs Tokio.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it rests, and can be called again.
+    /// Dropped, it pauses; a later call continues.
     pub(crate) async fn work(&mut self) {
         if let State::AtWork(work) = &mut self.state {
             let done = work.as_mut().await;
@@ -77,83 +84,83 @@ impl Actor {
         }
     }
 
-    /// Heals what it has done, and is finished.
-    pub(crate) async fn end(mut self) -> Work {
+    /// Heals the last fault.
+    pub(crate) async fn end(mut self) -> Injection {
         self.stop.send_replace(true);
         self.work().await;
         match self.state {
             State::Done(work) => *work,
-            State::AtWork(_) => unreachable!("it has just been done"),
+            State::AtWork(_) => unreachable!("work() leaves it done"),
         }
     }
 }
 
-/// What the actor has in its hands; and after it, all that is left to do.
+/// The state of an injector.
 #[derive(Debug)]
-pub(crate) struct Work {
-    stage: Stage,
-    desk: Arc<Desk>,
+pub(crate) struct Injection {
+    testbed: Testbed,
+    monitor: Arc<Monitor>,
     inspector: Inspector,
-    deck: Deck,
+    schedule: Schedule,
     rng: Rng,
     stopped: watch::Receiver<bool>,
-    log: Log,
+    log: FaultLog,
 }
 
-impl Work {
+impl Injection {
     /// # Cancel safety
     ///
-    /// Dropped, the server ends and the network is gone.
-    async fn perform(mut self) -> Self {
-        let mut since_quiet = 0;
-        // Not before the bank has got going.
+    /// Dropped, the server and the proxy end.
+    async fn run(mut self) -> Self {
+        let mut since_inspection = 0;
+        // The workload must have started.
         self.wait_for_commits().await;
-        // What is wrong is not made worse: it is to be looked into.
-        while !self.log.is_wrong()
-            && self.calm(CALM).await
-            && let Some(fault) = self.deck.draw(&mut self.rng)
+        // Stops at the first contradiction, so that its cause can be found.
+        while !self.log.has_errors()
+            && self.wait(PAUSE).await
+            && let Some(fault) = self.schedule.next(&mut self.rng)
         {
-            self.suffer(fault).await;
-            // Bad weather is nothing to wait for: something else may well happen in it.
+            self.inject(fault).await;
+            // Other faults may happen while the network is bad.
             let mut last = fault;
-            if fault.is_weather()
+            if fault.is_lasting()
                 && self.rng.bool()
-                && let Some(another) = self.deck.draw(&mut self.rng)
+                && let Some(another) = self.schedule.next(&mut self.rng)
             {
-                self.suffer(another).await;
+                self.inject(another).await;
                 last = another;
             }
             self.heal().await;
-            self.desk.tell("");
+            self.monitor.set_fault("");
             self.recover(last).await;
-            since_quiet += 1;
-            if since_quiet == BETWEEN {
-                since_quiet = 0;
-                self.be_quiet().await;
+            since_inspection += 1;
+            if since_inspection == FAULTS_PER_INSPECTION {
+                since_inspection = 0;
+                self.inspect().await;
             }
         }
         self
     }
 
-    /// The last look, when all clients are gone, and what is to be told; and the stage, whose server
-    /// may still be needed.
-    pub(crate) async fn report(mut self) -> (ChaosReport, Stage) {
-        for (name, wrong) in self.inspector.look_at_all().await {
+    /// Inspects once more, after the clients have ended. Returns the testbed as well, because the
+    /// caller may need its server.
+    pub(crate) async fn report(mut self) -> (ChaosReport, Testbed) {
+        for (name, wrong) in self.inspector.inspect_all().await {
             self.log.wrong(name, format!("at the end: {wrong}"));
         }
-        (self.log.report(&self.desk), self.stage)
+        (self.log.report(&self.monitor), self.testbed)
     }
 
     fn db(&self) -> &Db {
-        self.desk.db()
+        self.monitor.db()
     }
 
     fn time(&mut self, (least, most): (u64, u64)) -> Duration {
         Duration::from_millis(self.rng.u64(least..=most))
     }
 
-    /// Lets some time pass; `false` if it is all over.
-    async fn calm(&mut self, range: (u64, u64)) -> bool {
+    /// Waits for a random time; `false` if the run is over.
+    async fn wait(&mut self, range: (u64, u64)) -> bool {
         let until = Instant::now() + self.time(range);
         tokio::select! {
             () = sleep_until(until) => {}
@@ -162,24 +169,28 @@ impl Work {
         !*self.stopped.borrow()
     }
 
-    async fn suffer(&mut self, fault: Fault) {
-        self.desk.tell(fault.name());
+    async fn inject(&mut self, fault: Fault) {
+        self.monitor.set_fault(fault.name());
         self.log.count(fault);
-        if let Err(error) = self.inflict(fault).await
-            && !is_own_doing(&error)
+        if let Err(error) = self.apply(fault).await
+            && !is_own_fault(&error)
         {
             let text = format!("{}: {error}", fault.name());
-            self.log.wrong("actor", text);
+            self.log.wrong("faults", text);
         }
     }
 
-    async fn inflict(&mut self, fault: Fault) -> Result<()> {
+    async fn apply(&mut self, fault: Fault) -> Result<()> {
         match fault {
             Fault::KillBackends => {
-                // At least the first, and any of the others.
+                // The first, and any of the others.
                 let picks = self.rng.u64(..) | 1;
                 let picked = |at: usize| picks >> (at % 64) & 1 == 1;
-                let killed = self.stage.dialect.kill(self.desk.office(), picked).await;
+                let killed = self
+                    .testbed
+                    .dialect
+                    .kill(self.monitor.observer(), picked)
+                    .await;
                 self.log.killed(killed?);
             }
             Fault::Cut => self.network(Proxy::cut),
@@ -189,7 +200,7 @@ impl Work {
                     direction: self.direction(),
                     bytes: self.rng.u64(..8_000),
                 });
-                self.weather(Weather {
+                self.degrade_network(Weather {
                     cut_after,
                     ..Weather::fair()
                 })
@@ -201,18 +212,18 @@ impl Work {
                     jitter: self.time((1, 20)),
                     ..Weather::fair()
                 };
-                self.weather(weather).await;
+                self.degrade_network(weather).await;
             }
             Fault::Throttle => {
                 let bandwidth = Some(self.rng.u64(5_000..200_000));
-                self.weather(Weather {
+                self.degrade_network(Weather {
                     bandwidth,
                     ..Weather::fair()
                 })
                 .await;
             }
             Fault::SingleBytes => {
-                self.weather(Weather {
+                self.degrade_network(Weather {
                     slice: Some(1),
                     ..Weather::fair()
                 })
@@ -226,7 +237,7 @@ impl Work {
                         ..Weather::fair()
                     });
                 });
-                self.calm(SILENT).await;
+                self.wait(SILENT).await;
             }
             Fault::Mute | Fault::Refuse => {
                 let doors = match fault {
@@ -237,37 +248,37 @@ impl Work {
                     proxy.doors(doors);
                     proxy.reset();
                 });
-                self.calm(SILENT).await;
+                self.wait(SILENT).await;
             }
             Fault::Restart | Fault::Crash => {
-                if let Some(server) = &mut self.stage.server {
+                if let Some(server) = &mut self.testbed.server {
                     match fault {
                         Fault::Crash => server.crash().await,
                         _ => server.stop().await,
                     }
                 }
-                self.calm(BRIEF).await;
+                self.wait(BRIEF).await;
             }
             Fault::Freeze => {
-                if let Some(server) = &self.stage.server {
+                if let Some(server) = &self.testbed.server {
                     server.freeze();
                 }
-                self.calm(SILENT).await;
+                self.wait(SILENT).await;
             }
             Fault::ExhaustPool => self.exhaust().await,
             Fault::OpenBreaker => {
                 self.pool(cenote::pool::Pool::deactivate);
-                self.calm(BRIEF).await;
+                self.wait(BRIEF).await;
                 self.pool(cenote::pool::Pool::recover);
-                self.calm(BRIEF).await;
+                self.wait(BRIEF).await;
             }
             Fault::Resize => {
-                let max = self.desk.max();
+                let max = self.monitor.max();
                 let other = self.rng.usize(1..=2 * max);
                 self.resize(other)?;
-                self.calm(BRIEF).await;
+                self.wait(BRIEF).await;
             }
-            Fault::Recycle => self.db().replace_all(),
+            Fault::ReplaceAll => self.db().replace_all(),
             Fault::LockAll => self.lock_all().await?,
         }
         Ok(())
@@ -281,14 +292,14 @@ impl Work {
     }
 
     fn network(&self, order: impl FnOnce(&Proxy)) {
-        if let Some(proxy) = &self.stage.proxy {
+        if let Some(proxy) = &self.testbed.proxy {
             order(proxy);
         }
     }
 
-    async fn weather(&mut self, weather: Weather) {
+    async fn degrade_network(&mut self, weather: Weather) {
         self.network(|proxy| proxy.set(weather));
-        self.calm(BRIEF).await;
+        self.wait(BRIEF).await;
     }
 
     fn pool(&self, order: impl FnOnce(&cenote::pool::Pool<cenote::Connections>)) {
@@ -304,55 +315,55 @@ impl Work {
         })
     }
 
-    /// Takes every connection there is, and sits on them.
+    /// Takes every connection and holds it for a while.
     async fn exhaust(&mut self) {
-        let until = Instant::now() + GRAB;
+        let until = Instant::now() + EXHAUSTING;
         let mut held = Vec::new();
-        for _ in 0..self.desk.max() {
+        for _ in 0..self.monitor.max() {
             if let Ok(Ok(connection)) = timeout_at(until, self.db().connection()).await {
                 held.push(connection);
             }
         }
-        self.calm(BRIEF).await;
+        self.wait(BRIEF).await;
     }
 
-    /// Holds every account for a while, in a transaction that comes to nothing.
+    /// Locks every account for a while, in a transaction that rolls back.
     async fn lock_all(&mut self) -> Result<()> {
-        let office = self.desk.office().clone();
-        let mut connection = office.connection().await?;
+        let observer = self.monitor.observer().clone();
+        let mut connection = observer.connection().await?;
         let transaction = connection.begin().await?;
         transaction
             .exec("UPDATE cenote_bank_account SET moves = moves", ())
             .await?;
-        self.calm(BRIEF).await;
+        self.wait(BRIEF).await;
         transaction.rollback().await
     }
 
-    /// Makes all well again that a fault has left.
+    /// Undoes what faults have left.
     async fn heal(&mut self) {
         self.network(Proxy::heal);
-        if let Some(server) = &mut self.stage.server {
+        if let Some(server) = &mut self.testbed.server {
             server.thaw();
             if !server.is_running()
-                && let Err(error) = server.start_again()
+                && let Err(error) = server.restart()
             {
                 self.log
-                    .wrong("actor", format!("it cannot start the server: {error}"));
+                    .wrong("faults", format!("the server cannot start: {error}"));
             }
         }
         self.pool(cenote::pool::Pool::activate);
-        if let Err(error) = self.resize(self.desk.max()) {
-            self.log.wrong("actor", error.to_string());
+        if let Err(error) = self.resize(self.monitor.max()) {
+            self.log.wrong("faults", error.to_string());
         }
-        let office = self.desk.office().clone();
-        if self.stage.server.is_some()
-            && let Err(failure) = self.stage.is_there(&office).await
+        let observer = self.monitor.observer().clone();
+        if self.testbed.server.is_some()
+            && let Err(error) = self.testbed.wait_until_ready(&observer).await
         {
-            self.log.wrong("actor", failure.to_string());
+            self.log.wrong("faults", error.to_string());
         }
     }
 
-    /// Waits until there are commits again, and notes how long that took.
+    /// Waits for commits, and records how long that took.
     async fn recover(&mut self, fault: Fault) {
         let begun = Instant::now();
         if self.wait_for_commits().await {
@@ -360,49 +371,48 @@ impl Work {
         }
     }
 
-    /// Waits for some commits; `false` if there are none, or it is all over.
+    /// Waits for some commits; `false` if none came, or the run is over.
     async fn wait_for_commits(&mut self) -> bool {
-        let before = self.desk.committed();
-        let desk = Arc::clone(&self.desk);
-        let mut looks = interval(Duration::from_millis(2));
+        let before = self.monitor.committed();
+        let monitor = Arc::clone(&self.monitor);
+        let mut ticks = interval(Duration::from_millis(2));
         let commits = async move {
-            while desk.committed() < before + RECOVERED {
-                looks.tick().await;
+            while monitor.committed() < before + RECOVERED {
+                ticks.tick().await;
             }
         };
-        let come = tokio::select! {
-            come = timeout(RECOVERY, commits) => come.is_ok(),
-            // What is over need not go on.
+        let recovered = tokio::select! {
+            done = timeout(RECOVERY, commits) => done.is_ok(),
             _ = self.stopped.wait_for(|stopped| *stopped) => return false,
         };
-        if !come {
+        if !recovered {
             let text = format!("no {RECOVERED} commits in {RECOVERY:?}, though all is well");
             self.log.wrong("recovery", text);
         }
-        come
+        recovered
     }
 
-    /// Waits until nobody is at work, and looks at everything.
-    async fn be_quiet(&mut self) {
-        self.desk.tell("quiet");
-        let desk = Arc::clone(&self.desk);
-        match timeout(QUIET, desk.all_outside()).await {
-            Ok(_nobody_inside) => {
-                for (name, wrong) in self.inspector.look().await {
+    /// Pauses the clients and inspects everything.
+    async fn inspect(&mut self) {
+        self.monitor.set_fault("quiet");
+        let monitor = Arc::clone(&self.monitor);
+        match timeout(LAST_VISITS, monitor.pause_visits()).await {
+            Ok(_paused) => {
+                for (name, wrong) in self.inspector.inspect().await {
                     self.log.wrong(name, wrong);
                 }
                 self.log.quiet();
             }
             Err(_) => {
-                let text = format!("clients are still at work after {QUIET:?}");
+                let text = format!("clients are still at work after {LAST_VISITS:?}");
                 self.log.wrong("clients", text);
             }
         }
-        self.desk.tell("");
+        self.monitor.set_fault("");
     }
 }
 
-/// The actor's own calls suffer from what it does, and may lose against those of the clients.
-fn is_own_doing(error: &Error) -> bool {
+/// Whether a fault also hit the injector's own call, or a client won a conflict with it.
+fn is_own_fault(error: &Error) -> bool {
     error.is_retryable() || error.is_connection_lost()
 }
