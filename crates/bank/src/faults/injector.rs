@@ -32,6 +32,8 @@ const RECOVERED: u64 = 20;
 const RECOVERY: Duration = Duration::from_secs(20);
 /// How long the clients may take to finish their visits.
 const LAST_VISITS: Duration = Duration::from_secs(30);
+/// How long locking all accounts may take.
+const LOCKING: Duration = Duration::from_secs(2);
 /// How long exhausting the pool may take.
 const EXHAUSTING: Duration = Duration::from_secs(2);
 
@@ -332,10 +334,13 @@ impl Injection {
         let observer = self.monitor.observer().clone();
         let mut connection = observer.connection().await?;
         let transaction = connection.begin().await?;
-        transaction
-            .exec("UPDATE cenote_bank_account SET moves = moves", ())
-            .await?;
-        self.wait(BRIEF).await;
+        let lock = transaction.exec("UPDATE cenote_bank_account SET moves = moves", ());
+        // The server may keep a lock of a client that it cannot reach, until the network heals.
+        // Dropped, the statement is cancelled, and the transaction rolls back.
+        if let Ok(locked) = timeout(LOCKING, lock).await {
+            locked?;
+            self.wait(BRIEF).await;
+        }
         transaction.rollback().await
     }
 
