@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
 #
 # Every check of this repository, in its fast form. Needs Rust; on Debian and
-# Ubuntu it installs the servers and tools it lacks, elsewhere it says which ones.
+# Ubuntu it installs the servers and tools it lacks, elsewhere it names them.
 #
-#     ci/test.sh
+#     ci/test.sh             every part
+#     ci/test.sh core        one part, or several
+#     ci/test.sh --help      the parts
+#
+# A new part is a function `part_NAME` below and its line in `parts`. On two cores `core` must
+# stay under 15 minutes, every other part under 10, and all together under 45.
 #
 # Left out of the fast run, because they take long:
 #
-#   longer loom models     LOOM_MAX_PREEMPTIONS=3 ci/test.sh
-#   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh
-#   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh
-#   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh
+#   longer loom models     LOOM_MAX_PREEMPTIONS=3 ci/test.sh loom
+#   longer property tests  CENOTE_PROPERTY_CASES=100000 ci/test.sh core
+#   longer stress tests    CENOTE_STRESS_SECONDS=30 ci/test.sh core
+#   longer chaos and load  CENOTE_CHAOS_SECONDS=60 CENOTE_LOAD_SECONDS=60 ci/test.sh core
 #   the C API's races      CENOTE_TSAN=1 crates/capi/test.sh
 #
 # Nothing outlives the run: servers listen on loopback, on ports of their own,
@@ -24,6 +29,75 @@ set -euo pipefail
 set -m
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# ---- the parts ---------------------------------------------------------------
+
+# In the order in which they run: a name, and what it checks.
+readonly parts=(
+    "core    format, clippy, tests, documentation, public interface, instructions of a checkout"
+    "matrix  other configurations: without features, each driver alone, the oldest Rust"
+    "loom    models of the pool's core in every order of its steps"
+    "capi    the C API: installed, compiled and run as C programs, under valgrind"
+)
+
+part_core() {
+    need_servers
+    need perl=perl-base valgrind=valgrind
+    step "format" cargo fmt --all --check
+    step "words" check_pool_words
+    step "dependencies" ci/deny.sh
+    step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
+    step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
+    start_redis
+    step "example: redis" run_redis_example
+    step "documentation" check_docs
+    step "public interface" ci/public-api.sh
+    step "instructions a checkout" bench/instructions.sh --check
+    step "package" cargo package -p cenote-pool --allow-dirty --no-verify
+}
+
+part_matrix() {
+    need_odbc
+    step "pool without features" cargo clippy -p cenote-pool --no-default-features -- -D warnings
+    step "database layer without drivers" cargo clippy -p cenote --no-default-features -- -D warnings
+    step "each driver alone" check_drivers_alone
+    # With --workspace the features are those of `core`, so that nothing is built again.
+    step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
+        cargo test --workspace --all-features --test conformance --test regressions --test cancel \
+        --test sqlite_suite --test sqlite_cancel --test sqlite_transactions
+    step "oldest Rust" check_oldest_rust
+}
+
+part_loom() {
+    step "loom models" check_loom
+}
+
+part_capi() {
+    need g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev valgrind=valgrind
+    step "C API" crates/capi/test.sh
+}
+
+# ---- arguments ---------------------------------------------------------------
+
+wanted=()
+for argument in "$@"; do
+    case "$argument" in
+    -h | --help)
+        echo "Usage: ci/test.sh [PART ...]"
+        echo "Without a part it runs all of them:"
+        printf '    %s\n' "${parts[@]}"
+        exit 0
+        ;;
+    esac
+    if ! declare -F "part_$argument" >/dev/null; then
+        echo "ci/test.sh: there is no part '$argument'; the parts are:" "${parts[@]%% *}" >&2
+        exit 2
+    fi
+    wanted+=("$argument")
+done
+((${#wanted[@]})) || wanted=("${parts[@]%% *}")
+
+# ---- running steps -----------------------------------------------------------
 
 export CARGO_BUILD_JOBS="${CARGO_BUILD_JOBS:-2}"
 # One run compiles everything once: what would speed up the next is only disk space.
@@ -77,7 +151,7 @@ stop_everything() {
     remove_start_guard
     rm -rf "$scratch"
     if ((status == 0)); then
-        printf '\n== [%4d s] all checks passed\n' "$SECONDS"
+        printf '\n== [%4d s] passed: %s\n' "$SECONDS" "${wanted[*]}"
         echo "Left out: longer loom models (LOOM_MAX_PREEMPTIONS=3), property tests" \
             "(CENOTE_PROPERTY_CASES=100000), stress (CENOTE_STRESS_SECONDS=30), chaos (CENOTE_CHAOS_SECONDS=60)" \
             "and load (CENOTE_LOAD_SECONDS=60); set these and run ci/test.sh." \
@@ -158,6 +232,21 @@ need() {
     done
 }
 
+# The servers of the tests. Debian has dblink in PostgreSQL's own package, others apart.
+need_servers() {
+    need redis-server=redis-server initdb=postgresql "postgresql/*/lib/dblink.so=postgresql-contrib" \
+        pgbouncer=pgbouncer mariadbd=mariadb-server openssl=openssl
+    need_odbc
+    # A path and not an address: the tests kill their servers and start them again.
+    CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
+    export CENOTE_TEST_REDIS_SERVER
+}
+
+need_odbc() {
+    need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql \
+        odbc/libmaodbc.so=odbc-mariadb
+}
+
 # Starts a Redis on a free port and sets `redis_port`. Ports are drawn from below
 # the range that outgoing connections get theirs from.
 start_redis() {
@@ -192,6 +281,31 @@ check_drivers_alone() {
     done
 }
 
+# The `rust-version` of Cargo.toml is a promise. Its compiler is downloaded where rustup can.
+check_oldest_rust() {
+    local version
+    version="$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)"
+    [[ -n "$version" ]] || die "Cargo.toml has no rust-version"
+    if ! command -v rustup >/dev/null; then
+        echo "SKIPPED: there is no rustup to install Rust $version"
+        return
+    fi
+    if ! rustup run "$version" rustc --version 2>/dev/null &&
+        ! timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update; then
+        echo "SKIPPED: rustup cannot install Rust $version here"
+        return
+    fi
+    # A target directory of its own, or the next build would begin from nothing. Dependencies of
+    # tests may need a newer compiler: the promise is about the libraries and the command.
+    CARGO_TARGET_DIR="$target/oldest-rust" rustup run "$version" \
+        cargo check --locked --workspace --all-features
+}
+
+run_redis_example() {
+    cargo build --workspace --all-features --example redis
+    "$target/debug/examples/redis" "redis://127.0.0.1:$redis_port"
+}
+
 # The pool serves any kind of resource: it must not know of databases.
 check_pool_words() {
     if grep -rniwE 'sql|transactions?|statements?' crates/pool/src; then
@@ -215,31 +329,7 @@ check_loom() {
 # ---- the run ---------------------------------------------------------------
 
 command -v cargo >/dev/null || die "not found: cargo. Please install Rust first."
-need redis-server=redis-server valgrind=valgrind initdb=postgresql pgbouncer=pgbouncer mariadbd=mariadb-server \
-    openssl=openssl
-need libodbc.so=unixodbc-dev odbc/libsqlite3odbc.so=libsqliteodbc odbc/psqlodbcw.so=odbc-postgresql odbc/libmaodbc.so=odbc-mariadb
-need gcc=gcc g++=g++ pkg-config=pkg-config nm=binutils libsqlite3.so=libsqlite3-dev
-# A path and not an address: the tests kill their servers and start them again.
-CENOTE_TEST_REDIS_SERVER="$(command -v redis-server)"
-export CENOTE_TEST_REDIS_SERVER
-
-step "format" cargo fmt --all --check
-step "words" check_pool_words
-step "dependencies" ci/deny.sh
-step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
-step "pool without features" cargo clippy -p cenote-pool --no-default-features -- -D warnings
-step "database layer without drivers" cargo clippy -p cenote --no-default-features -- -D warnings
-step "each driver alone" check_drivers_alone
-step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
-step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
-    cargo test -p cenote --all-features --test conformance --test regressions --test cancel \
-    --test sqlite_suite --test sqlite_cancel --test sqlite_transactions
-start_redis
-step "example: redis" cargo run -q -p cenote-pool --example redis -- "redis://127.0.0.1:$redis_port"
-step "documentation" check_docs
-if [[ -e crates/pool/tests/loom.rs ]]; then
-    step "loom models" check_loom
-fi
-step "C API" crates/capi/test.sh
-step "instructions a checkout" bench/instructions.sh --check
-step "package" cargo package -p cenote-pool --allow-dirty --no-verify
+need gcc=gcc libc.so=libc6-dev git=git
+for part in "${wanted[@]}"; do
+    "part_$part"
+done

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use cenote::Secret;
+use cenote_bank::{Chaos, Database, FAULTS, Fault};
 use lexopt::prelude::*;
 
-use crate::chaos::{FAULTS, Fault};
 use crate::failure::Failure;
-use crate::guess;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -92,8 +91,8 @@ const FLAGS: [&str; 13] = [
     "force", "help", "version",
 ];
 
-/// How long chaos reigns by default.
-const CHAOS: Duration = Duration::from_secs(60);
+/// The default length of a run with faults.
+const CHAOS_LENGTH: Duration = Duration::from_secs(60);
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -103,37 +102,11 @@ pub(crate) enum Command {
     Version,
 }
 
-/// How to run the bank.
+/// What to run, and how to show it.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    pub(crate) database: Database,
-    pub(crate) tasks: usize,
-    pub(crate) max: usize,
-    pub(crate) length: Duration,
-    pub(crate) accounts: usize,
-    pub(crate) seed: u64,
-    /// Things go wrong on purpose.
-    pub(crate) chaos: bool,
-    /// The command that becomes the server, for chaos.
-    pub(crate) server: Option<String>,
-    /// The only faults there are to be, for chaos; all, if it is empty.
-    pub(crate) only: Vec<Fault>,
+    pub(crate) bank: cenote_bank::Options,
     pub(crate) json: bool,
-    pub(crate) keep: bool,
-    pub(crate) force: bool,
-}
-
-/// Where to run it.
-#[derive(Clone, Debug)]
-pub(crate) enum Database {
-    /// On a file that is gone afterwards.
-    Temporary,
-    /// On a database of the user's.
-    Theirs {
-        dsn: Secret,
-        user: Option<String>,
-        password: Option<Secret>,
-    },
 }
 
 /// Reads the arguments, without the program's name, and what they leave to the environment.
@@ -141,21 +114,9 @@ pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Command, Failure> {
-    let mut options = Options {
-        database: Database::Temporary,
-        tasks: 300,
-        max: 5,
-        length: Duration::from_secs(5),
-        accounts: 100,
-        // Short enough to be typed again.
-        seed: u64::from(fastrand::u32(..)),
-        chaos: false,
-        server: None,
-        only: Vec::new(),
-        json: false,
-        keep: false,
-        force: false,
-    };
+    let mut options = cenote_bank::Options::default();
+    let mut chaos = Chaos::default();
+    let mut json = false;
     let mut run = false;
     let mut dsn = None;
     let mut first = true;
@@ -164,18 +125,19 @@ pub(crate) fn parse(
         match arg {
             Value(word) if first && word == "run" => run = true,
             Value(word) if first && word == "chaos" => {
-                (run, options.chaos) = (true, true);
-                options.length = CHAOS;
+                run = true;
+                options.chaos = Some(Chaos::default());
+                options.length = CHAOS_LENGTH;
             }
-            Long("only") => options.only = faults(&mut parser)?,
-            Long("server") => options.server = Some(text(&mut parser, "--server")?),
+            Long("only") => chaos.only = faults(&mut parser)?,
+            Long("server") => chaos.server = Some(text(&mut parser, "--server")?),
             Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
             Long("tasks") => options.tasks = number(&mut parser, "--tasks", 1, 100_000)?,
             Long("max") => options.max = number(&mut parser, "--max", 1, 10_000)?,
             Long("seconds") => options.length = seconds(&mut parser)?,
             Long("accounts") => options.accounts = number(&mut parser, "--accounts", 2, 100_000)?,
             Long("seed") => options.seed = seed(&mut parser)?,
-            Long("json") => options.json = true,
+            Long("json") => json = true,
             Long("keep") => options.keep = true,
             Long("force") => options.force = true,
             Short('h') | Long("help") => return Ok(Command::Help),
@@ -186,7 +148,7 @@ pub(crate) fn parse(
         }
         first = false;
     }
-    if !options.chaos && (options.server.is_some() || !options.only.is_empty()) {
+    if options.chaos.is_none() && (chaos.server.is_some() || !chaos.only.is_empty()) {
         let what = "--server and --only are for cenote chaos";
         return Err(Failure::usage(what));
     }
@@ -204,14 +166,20 @@ pub(crate) fn parse(
             user: variable("CENOTE_USER")?,
             password: variable("CENOTE_PASSWORD")?.map(Secret::from),
         };
-    } else if options.server.is_some() {
+    } else if chaos.server.is_some() {
         return Err(needs_dsn("--server"));
     } else if options.keep {
         return Err(needs_dsn("--keep"));
     } else if options.force {
         return Err(needs_dsn("--force"));
     }
-    Ok(Command::Run(options))
+    if let Some(of_this_run) = &mut options.chaos {
+        *of_this_run = chaos;
+    }
+    Ok(Command::Run(Options {
+        bank: options,
+        json,
+    }))
 }
 
 fn wrong(error: lexopt::Error) -> Failure {
@@ -225,7 +193,7 @@ fn needs_dsn(flag: &str) -> Failure {
 }
 
 fn unknown_flag(name: &str) -> Failure {
-    let guess = match guess::nearest(name, &FLAGS) {
+    let guess = match nearest(name, &FLAGS) {
         Some(near) => format!(", did you mean --{near}?"),
         None => String::new(),
     };
@@ -304,6 +272,30 @@ fn seed(parser: &mut lexopt::Parser) -> Result<u64, Failure> {
     })
 }
 
+/// Returns the candidate that the fewest changes make of the text, if these are at most two and
+/// fewer than it has letters.
+fn nearest<'c>(text: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    let with_distance = candidates.iter().map(|name| (distance(text, name), *name));
+    let (changes, name) = with_distance.min_by_key(|(changes, _)| *changes)?;
+    (changes <= 2 && changes < name.chars().count()).then_some(name)
+}
+
+/// Returns how many letters to add, remove or replace to make one of the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (at, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,32 +317,35 @@ mod tests {
     }
 
     fn dsn(options: &Options) -> Option<&str> {
-        match &options.database {
+        match &options.bank.database {
             Database::Temporary => None,
             Database::Theirs { dsn, .. } => Some(dsn.expose()),
         }
     }
 
     #[test]
-    fn every_option_has_a_default_and_can_be_set_in_both_spellings() {
+    fn every_option_has_a_default_and_two_spellings() {
         let defaults = options("", &[]);
-        assert_eq!((defaults.tasks, defaults.max), (300, 5));
-        assert_eq!(defaults.length, Duration::from_secs(5));
-        assert_eq!(defaults.accounts, 100);
-        assert!(!defaults.json && !defaults.keep && !defaults.force);
         assert_eq!(dsn(&defaults), None);
+        let (bank, json) = (defaults.bank, defaults.json);
+        assert_eq!((bank.tasks, bank.max), (300, 5));
+        assert_eq!(bank.length, Duration::from_secs(5));
+        assert_eq!(bank.accounts, 100);
+        assert!(!json && !bank.keep && !bank.force);
 
         let line = "run --tasks 5 --max=2 --seconds 0.5 --accounts=7 --seed 9 --json --keep \
                     --force --dsn=sqlite:x.db";
         let set = options(line, &[]);
-        assert_eq!((set.tasks, set.max, set.accounts, set.seed), (5, 2, 7, 9));
-        assert_eq!(set.length, Duration::from_millis(500));
-        assert!(set.json && set.keep && set.force);
         assert_eq!(dsn(&set), Some("sqlite:x.db"));
+        let (bank, json) = (set.bank, set.json);
+        let numbers = (bank.tasks, bank.max, bank.accounts, bank.seed);
+        assert_eq!(numbers, (5, 2, 7, 9));
+        assert_eq!(bank.length, Duration::from_millis(500));
+        assert!(json && bank.keep && bank.force);
     }
 
     #[test]
-    fn the_environment_names_the_database_only_where_run_asks_for_one() {
+    fn the_environment_names_the_database_for_run_only() {
         let variables = [
             ("CENOTE_DSN", "sqlite:theirs.db"),
             ("DATABASE_URL", "sqlite:production.db"),
@@ -364,11 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn the_password_comes_from_the_environment_and_is_not_shown() {
+    fn the_password_of_the_environment_is_not_shown() {
         let variables = [("CENOTE_USER", "app"), ("CENOTE_PASSWORD", "hush")];
         let read = options("run --dsn sqlite:x.db", &variables);
         assert!(!format!("{read:?}").contains("hush"));
-        let Database::Theirs { user, password, .. } = read.database else {
+        let Database::Theirs { user, password, .. } = read.bank.database else {
             panic!("--dsn was given");
         };
         assert_eq!(user.as_deref(), Some("app"));
@@ -377,16 +372,16 @@ mod tests {
 
     #[test]
     fn chaos_lasts_longer_and_may_have_a_server_of_its_own() {
-        let chaos = options("chaos --server ci/own --dsn pgsql:host=localhost", &[]);
-        assert!(chaos.chaos);
-        assert_eq!(chaos.length, CHAOS);
+        let run = options("chaos --server ci/own --dsn pgsql:host=localhost", &[]);
+        assert_eq!(run.bank.length, CHAOS_LENGTH);
+        let chaos = run.bank.chaos.unwrap();
         assert_eq!(chaos.server.as_deref(), Some("ci/own"));
         let short = options("chaos --seconds 1", &[("CENOTE_DSN", "sqlite:x.db")]);
-        assert_eq!(short.length, Duration::from_secs(1));
+        assert_eq!(short.bank.length, Duration::from_secs(1));
         assert_eq!(dsn(&short), Some("sqlite:x.db"));
-        assert!(!options("run", &[]).chaos);
+        assert!(options("run", &[]).bank.chaos.is_none());
         let some = options("chaos --only crash,cut", &[]);
-        assert_eq!(some.only, [Fault::Crash, Fault::Cut]);
+        assert_eq!(some.bank.chaos.unwrap().only, [Fault::Crash, Fault::Cut]);
     }
 
     #[test]
@@ -438,5 +433,22 @@ mod tests {
         for line in HELP.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
+    }
+
+    #[test]
+    fn distances_count_letters() {
+        assert_eq!(distance("tasks", "tasks"), 0);
+        assert_eq!(distance("task", "tasks"), 1);
+        assert_eq!(distance("tsaks", "tasks"), 2);
+        assert_eq!(distance("", "max"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn only_what_is_near_is_guessed() {
+        let flags = ["tasks", "max", "json"];
+        assert_eq!(nearest("jsn", &flags), Some("json"));
+        assert_eq!(nearest("", &["ab"]), None);
+        assert_eq!(nearest("something", &flags), None);
     }
 }

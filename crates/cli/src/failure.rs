@@ -1,7 +1,9 @@
-//! Why the command could not do what it was asked, in one line, and with which code it ends.
+//! Why the command failed, in one line, and its exit code.
 
 use std::fmt;
 use std::io;
+
+use cenote_bank::Error;
 
 /// A failure: a line for standard error, and the exit code.
 #[derive(Debug)]
@@ -46,9 +48,13 @@ impl Failure {
     }
 }
 
-impl From<cenote::Error> for Failure {
-    fn from(error: cenote::Error) -> Self {
-        Failure::database(error)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(text) => Failure::usage(text),
+            Error::Database(text) => Failure::database(text),
+            error => Failure::other(error),
+        }
     }
 }
 

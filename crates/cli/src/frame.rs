@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cenote::pool::Status;
+use cenote_bank::figures::{grouped, millis, money, per_second};
+use cenote_bank::{CAUSES, Outcome, Snapshot};
 
-use crate::figures::{grouped, millis, money, per_second};
 use crate::paint::Paint;
 use crate::screen::Size;
-use crate::shift::Snapshot;
 use crate::summary::{described, row};
-use crate::tally::{CAUSES, Outcome};
 
 /// The widest bar.
 const WIDEST: usize = 30;
@@ -136,9 +135,9 @@ pub(crate) fn lines(
     lines.push((Need::Gap, String::new()));
     lines.push((Need::Heart, sum(now, paint)));
     let hint = stopping.unwrap_or("Ctrl-C stops, checks and tells");
-    let hint = match now.trouble {
+    let hint = match now.fault {
         "" => hint.to_owned(),
-        trouble => format!("{trouble}; {hint}"),
+        fault => format!("{fault}; {hint}"),
     };
     let hint = hint.as_str();
     lines.push((Need::Gap, paint.dim(hint)));
@@ -258,9 +257,7 @@ pub(crate) fn sum(now: &Snapshot, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Audits;
-    use crate::tally::Counts;
-    use crate::waits::WaitTimes;
+    use cenote_bank::{Audits, Counts, LatencySummary};
 
     async fn snapshot(max: usize) -> Snapshot {
         let dsn = "sqlite:file:frame?mode=memory&cache=shared";
@@ -269,10 +266,10 @@ mod tests {
             elapsed: Duration::from_millis(1_500),
             status: db.status(),
             counts: Counts::default(),
-            waits: WaitTimes::default(),
+            waits: LatencySummary::default(),
             audits: Audits::default(),
             before: 10_000_000,
-            trouble: "",
+            fault: "",
         }
     }
 

@@ -1,29 +1,14 @@
 //! The `cenote` command: a bank that hundreds of misbehaving tasks use at once.
 
 mod args;
-mod bank;
-mod chaos;
-mod check;
-mod clients;
 mod failure;
-mod figures;
 mod frame;
-mod guess;
-mod impatience;
-mod ledger;
 mod paint;
-mod panics;
 mod run;
-mod scratch;
 mod screen;
-mod shift;
 mod signals;
-mod source;
 mod summary;
-mod tables;
-mod tally;
 mod view;
-mod waits;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -53,7 +38,7 @@ fn say(text: &str) -> Result<ExitCode, Failure> {
 }
 
 fn run(options: &Options) -> Result<ExitCode, Failure> {
-    panics::hush_planned();
+    cenote_bank::silence_planned_panics();
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|error| Failure::other(format!("it cannot start: {error}")))?;
     let mut view = View::new(options);

@@ -1,17 +1,17 @@
-//! What is seen while it runs, and at the end: a few lines redrawn in place on a terminal,
-//! one line a second anywhere else, and the summary.
+//! The output while it runs and at the end: a few lines redrawn in place on a terminal, one
+//! line a second elsewhere, then the summary.
 
 use std::io::{self, IsTerminal, Stdout, Write};
 use std::time::Duration;
 
+use cenote_bank::figures::{counted, grouped};
+use cenote_bank::{Outcome, Snapshot, Summary};
+
 use crate::args::Options;
-use crate::figures::{counted, grouped};
 use crate::frame::{self, Heading, History};
 use crate::paint::Paint;
 use crate::screen::{Screen, Size};
-use crate::shift::Snapshot;
-use crate::summary::Summary;
-use crate::tally::Outcome;
+use crate::summary;
 
 /// How often the live view is drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ enum Mode {
     Deaf,
 }
 
-/// Shows a shift on standard output.
+/// Shows a run on standard output.
 #[derive(Debug)]
 pub(crate) struct View {
     mode: Mode,
@@ -55,12 +55,12 @@ impl View {
             heading: Heading {
                 title: format!(
                     "{} on {}",
-                    counted(options.tasks, "task"),
-                    counted(options.max, "connection")
+                    counted(options.bank.tasks, "task"),
+                    counted(options.bank.max, "connection")
                 ),
                 database: String::new(),
-                tasks: options.tasks,
-                length: options.length,
+                tasks: options.bank.tasks,
+                length: options.bank.length,
             },
             history: History::new(),
             stopping: None,
@@ -69,7 +69,7 @@ impl View {
     }
 
     /// How often to draw.
-    pub(crate) fn pace(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         match self.mode {
             Mode::Plain => LINE,
             _ => FRAME,
@@ -121,13 +121,13 @@ impl View {
             None if audits.done == 0 => "unaudited",
             None => "money ok",
         };
-        let trouble = match now.trouble {
+        let fault = match now.fault {
             "" => String::new(),
-            trouble => format!("  {trouble}"),
+            fault => format!("  {fault}"),
         };
         format!(
             "{:5.1} s {:>6} commits/s {:>7} commits {:>6} rollbacks {:>4} waiting  \
-             {audit}{trouble}\n",
+             {audit}{fault}\n",
             now.elapsed.as_secs_f64(),
             grouped(self.history.rate(1)),
             grouped(now.counts.of(Outcome::Committed)),
@@ -148,10 +148,10 @@ impl View {
     /// It is over.
     pub(crate) fn end(&mut self, summary: &Summary) {
         match &mut self.mode {
-            Mode::Json => self.write(&summary.json()),
-            Mode::Plain => self.write(&format!("\n{}", summary.text(Paint::none()))),
+            Mode::Json => self.write(&summary::json(summary)),
+            Mode::Plain => self.write(&format!("\n{}", summary::text(summary, Paint::none()))),
             Mode::Live(screen, paint) => {
-                let text = summary.text(*paint);
+                let text = summary::text(summary, *paint);
                 let written = screen.erase().and_then(|()| screen.write(&text));
                 self.note(written);
             }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use cenote::Db;
+use cenote::{Db, Kind};
 use tempfile::TempDir;
 
 /// A folder for one test. The command finds its temporary files in there, too.
@@ -175,4 +175,18 @@ pub(crate) fn with_db<T>(dsn: &str, work: impl AsyncFnOnce(Db) -> cenote::Result
         work(db).await
     });
     done.unwrap()
+}
+
+/// Executes a statement from this process while the command works on the same rows, and returns
+/// the number of rows.
+#[cfg(unix)]
+pub(crate) fn exec_elsewhere(dsn: &str, sql: &str) -> u64 {
+    with_db(dsn, async |db| {
+        loop {
+            match db.exec(sql, ()).await {
+                Err(error) if error.kind() == Kind::Database && error.is_retryable() => {}
+                done => return Ok(done?.rows_affected),
+            }
+        }
+    })
 }

@@ -1,4 +1,4 @@
-//! What the actor did, what became of it, and what was found.
+//! What the injector did, how long recovery took, and what the inspector found.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::fault::Fault;
-use super::stage::Stage;
-use crate::check::Finding;
+use super::testbed::Testbed;
+use crate::checks::Finding;
 use crate::figures::{counted, grouped, millis};
 use crate::ledger::Fates;
-use crate::shift::Desk;
-use crate::summary::{WaitMillis, rounded, row};
+use crate::summary::{self, Millis};
+use crate::workload::Monitor;
 
-/// What is written down while it goes on.
+/// Records faults, recoveries and contradictions during a run.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct FaultLog {
     began: Instant,
     faults: BTreeMap<Fault, Recoveries>,
     last: Option<Fault>,
@@ -27,7 +27,7 @@ pub(crate) struct Log {
     has_server: bool,
 }
 
-/// How often there was a fault, and how long it took until all was well.
+/// How often there was a fault, and how long recovery took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recoveries {
     count: u64,
@@ -36,43 +36,55 @@ struct Recoveries {
     longest: Duration,
 }
 
-/// All that is told of the chaos. Its fields are the JSON that `--help` describes.
+/// What happened in a run with faults. Its fields are the JSON that `cenote --help` describes.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ChaosReport {
-    pub(crate) faults: Vec<FaultReport>,
-    pub(crate) sessions_killed: usize,
-    pub(crate) left_out: Vec<String>,
-    pub(crate) quiet_moments: u64,
-    pub(crate) transfers: Fates,
-    pub(crate) looks: u64,
-    pub(crate) marks: u64,
+#[non_exhaustive]
+pub struct ChaosReport {
+    /// The faults, by kind.
+    pub faults: Vec<FaultReport>,
+    /// How many sessions the faults killed.
+    pub sessions_killed: usize,
+    /// Which faults could not be injected, and why.
+    pub left_out: Vec<String>,
+    /// How many inspections there were, without the last.
+    pub quiet_moments: u64,
+    /// The transfers, by their state.
+    pub transfers: Fates,
+    /// How often clients looked for the marks of others.
+    pub looks: u64,
+    /// How many marks clients set.
+    pub marks: u64,
     /// How long visits took that ended with a commit.
-    pub(crate) visit_ms: WaitMillis,
+    pub visit_ms: Millis,
     #[serde(skip)]
     pub(crate) findings: Vec<Finding>,
 }
 
 /// One kind of fault.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct FaultReport {
-    pub(crate) kind: Fault,
-    pub(crate) count: u64,
-    /// From the end of the fault to twenty more commits.
-    pub(crate) recovery_mean_ms: f64,
-    pub(crate) recovery_max_ms: f64,
+#[non_exhaustive]
+pub struct FaultReport {
+    /// The kind.
+    pub kind: Fault,
+    /// How often it was injected.
+    pub count: u64,
+    /// The mean time from the end of the fault to twenty more commits.
+    pub recovery_mean_ms: f64,
+    /// The longest such time.
+    pub recovery_max_ms: f64,
 }
 
-impl Log {
-    pub(crate) fn new(stage: &Stage) -> Self {
-        Log {
+impl FaultLog {
+    pub(crate) fn new(testbed: &Testbed) -> Self {
+        FaultLog {
             began: Instant::now(),
             faults: BTreeMap::new(),
             last: None,
             killed: 0,
             quiet: 0,
-            left_out: stage.left_out.clone(),
+            left_out: testbed.left_out.clone(),
             wrong: Vec::new(),
-            has_server: stage.dialect.has_server(),
+            has_server: testbed.dialect.has_server(),
         }
     }
 
@@ -96,12 +108,12 @@ impl Log {
         self.quiet += 1;
     }
 
-    /// Whether something is not as it should be.
-    pub(crate) fn is_wrong(&self) -> bool {
+    /// Whether something was wrong.
+    pub(crate) fn has_errors(&self) -> bool {
         !self.wrong.is_empty()
     }
 
-    /// Something is not as it should be.
+    /// Records what a check found wrong.
     pub(crate) fn wrong(&mut self, check: &'static str, what: String) {
         let at = self.began.elapsed().as_secs_f64();
         let after = self.last.map_or("the beginning", Fault::name);
@@ -109,11 +121,13 @@ impl Log {
             .push((check, format!("{what} (at {at:.1} s, after {after})")));
     }
 
-    pub(crate) fn report(mut self, desk: &Desk) -> ChaosReport {
-        let trial = desk.trial();
-        let (looks, marks) = trial.map_or((0, 0), |trial| trial.sessions.counts());
-        let transfers = trial.map(|trial| trial.ledger.fates()).unwrap_or_default();
-        if let Some(seen) = trial.and_then(|trial| trial.sessions.wrong()) {
+    pub(crate) fn report(mut self, monitor: &Monitor) -> ChaosReport {
+        let tracking = monitor.tracking();
+        let (looks, marks) = tracking.map_or((0, 0), |tracking| tracking.sessions.counts());
+        let transfers = tracking
+            .map(|tracking| tracking.ledger.fates())
+            .unwrap_or_default();
+        if let Some(seen) = tracking.and_then(|tracking| tracking.sessions.wrong()) {
             self.wrong("sessions", seen);
         }
         let faults = self.faults.iter();
@@ -126,7 +140,7 @@ impl Log {
             transfers,
             looks,
             marks,
-            visit_ms: WaitMillis::new(desk.served()),
+            visit_ms: Millis::new(monitor.served()),
         }
     }
 
@@ -171,8 +185,8 @@ impl Log {
             findings.push(self.finding("server", none.to_owned()));
             findings.push(self.finding("statements", kept.to_owned()));
         }
-        // Said only where something was wrong: at the end there are checks of their own for them.
-        let also = ["pool", "money", "actor"].map(|name| self.finding(name, String::new()));
+        // Only where something was wrong: a run has checks of its own for these.
+        let also = ["pool", "money", "faults"].map(|name| self.finding(name, String::new()));
         findings.extend(also.into_iter().filter(|finding| !finding.ok));
         findings
     }
@@ -197,36 +211,12 @@ impl Log {
 
 impl Recoveries {
     fn report(&self, kind: Fault) -> FaultReport {
-        let millis = |time: Duration| rounded(time.as_secs_f64() * 1_000.0);
         FaultReport {
             kind,
             count: self.count,
-            recovery_mean_ms: millis(self.total / self.recovered.max(1)),
-            recovery_max_ms: millis(self.longest),
+            recovery_mean_ms: summary::millis(self.total / self.recovered.max(1)),
+            recovery_max_ms: summary::millis(self.longest),
         }
-    }
-}
-
-impl ChaosReport {
-    /// The lines for people.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let total = self.faults.iter().map(|fault| fault.count).sum();
-        lines.push(row("faults", total, "and how long until commits went on"));
-        for fault in &self.faults {
-            lines.push(format!(
-                "  {:<19} {:>3}  {:.0} ms mean, {:.0} ms longest",
-                fault.kind.name(),
-                fault.count,
-                fault.recovery_mean_ms,
-                fault.recovery_max_ms
-            ));
-        }
-        for left_out in &self.left_out {
-            lines.push(format!("left out     {left_out}"));
-        }
-        lines.push(format!("visits       {}", self.visit_ms));
-        lines
     }
 }
 
@@ -234,8 +224,8 @@ impl ChaosReport {
 mod tests {
     use super::*;
 
-    fn log() -> Log {
-        Log {
+    fn log() -> FaultLog {
+        FaultLog {
             began: Instant::now(),
             faults: BTreeMap::new(),
             last: None,
@@ -247,14 +237,14 @@ mod tests {
         }
     }
 
-    fn broken(log: &Log) -> Vec<&'static str> {
+    fn broken(log: &FaultLog) -> Vec<&'static str> {
         let findings = log.findings(Fates::default(), 0, 0);
         let broken = findings.iter().filter(|finding| !finding.ok);
         broken.map(|finding| finding.name).collect()
     }
 
     #[tokio::test]
-    async fn whatever_was_wrong_is_a_finding_that_failed_and_says_after_which_fault() {
+    async fn a_contradiction_fails_its_check_and_names_the_fault() {
         assert_eq!(broken(&log()), [""; 0]);
         for check in [
             "ledger",
@@ -265,7 +255,7 @@ mod tests {
             "statements",
             "pool",
             "money",
-            "actor",
+            "faults",
         ] {
             let mut log = log();
             log.count(Fault::Freeze);
@@ -281,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recoveries_are_told_by_kind() {
+    async fn recoveries_are_reported_by_kind() {
         let mut log = log();
         for took in [10, 30] {
             log.count(Fault::Cut);

@@ -1,4 +1,4 @@
-//! What the actor plays with: the server's process and the network, as far as they are in its hands.
+//! What the injector can break: the server's process and the network.
 
 use std::time::Duration;
 
@@ -11,47 +11,47 @@ use super::dialect::{Dialect, SESSIONS};
 use super::fault::{FAULTS, Fault, Needs};
 use super::network;
 use super::server::Server;
-use crate::args::Options;
-use crate::failure::Failure;
-use crate::source::Source;
+use crate::database::Source;
+use crate::run::{Chaos, Error};
 
-/// How long a server may take to be there.
+/// How long a server may take to start.
 const STARTING: Duration = Duration::from_secs(30);
 /// How many prepared statements each connection keeps: fewer than there are texts.
 pub(crate) const STATEMENTS: usize = 16;
 
-/// The stage.
+/// Server and network of a run with faults.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Testbed {
     pub(crate) dialect: Dialect,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) server: Option<Server>,
-    /// Which faults cannot be made, and why.
+    /// Which faults cannot be injected, and why.
     pub(crate) left_out: Vec<String>,
-    /// No others, unless it is empty.
+    /// The only faults to inject; empty for all.
     only: Vec<Fault>,
     dsn: Dsn,
 }
 
-impl Stage {
-    /// Starts the server, if a command for that is given, and puts the proxy in front of it.
-    pub(crate) async fn set(source: &Source, options: &Options) -> Result<Self, Failure> {
-        let command = options.server.as_deref();
+impl Testbed {
+    /// Starts the server, if there is a command, and a proxy in front of it.
+    pub(crate) async fn start(source: &Source, chaos: &Chaos, seed: u64) -> Result<Self, Error> {
+        let command = chaos.server.as_deref();
         let config = source.config();
         let dsn = config.parse_dsn()?;
         let dialect = Dialect::of(dsn.driver()).ok_or_else(|| {
             let driver = dsn.driver();
-            Failure::usage(format!("chaos does not know its way around {driver}"))
+            Error::Usage(format!("chaos does not know its way around {driver}"))
         })?;
         if command.is_some() && !dialect.has_server() {
-            return Err(Failure::usage("--server is given, and SQLite has none"));
+            let why = "--server is given, and SQLite has none";
+            return Err(Error::Usage(why.to_owned()));
         }
         let mut left_out = Vec::new();
         let server = command.map(|command| {
             Server::start(command, dialect)
-                .map_err(|error| Failure::other(format!("the server cannot be started: {error}")))
+                .map_err(|error| Error::Other(format!("the server cannot be started: {error}")))
         });
-        let proxy = network::in_between(config, &dsn, dialect, options.seed).await;
+        let proxy = network::start_proxy(config, &dsn, dialect, seed).await;
         if dialect.has_server() {
             if let Err(why) = &proxy {
                 left_out.push(format!("faults of the network: {why}"));
@@ -63,25 +63,22 @@ impl Stage {
         } else {
             left_out.push("faults of network and server: SQLite has neither".to_owned());
         }
-        let stage = Stage {
+        let testbed = Testbed {
             dialect,
             proxy: proxy.ok(),
             server: server.transpose()?,
             left_out,
-            only: options.only.clone(),
+            only: chaos.only.clone(),
             dsn,
         };
-        if stage.faults().is_empty() {
-            let why = stage.left_out.join("; ");
-            return Err(Failure::usage(format!(
-                "--only leaves nothing to do: {why}"
-            )));
+        if testbed.faults().is_empty() {
+            let why = testbed.left_out.join("; ");
+            return Err(Error::Usage(format!("--only leaves nothing to do: {why}")));
         }
-        Ok(stage)
+        Ok(testbed)
     }
 
-    /// The handle that the clients share. Its limits are short, so that much happens in a short
-    /// time.
+    /// Opens the handle that the clients share. Its timeouts are short, so that much happens.
     pub(crate) async fn open(&self, source: &Source, max: usize) -> cenote::Result<Db> {
         let mut config = source.config().clone();
         config.max = max;
@@ -103,16 +100,15 @@ impl Stage {
         Builder::from_config(config).open().await
     }
 
-    /// The handle that looks at everything from outside, on a way of its own to the server; it is
-    /// there when the server is.
-    pub(crate) async fn open_office(&mut self, source: &Source) -> Result<Db, Failure> {
+    /// Waits for the server and opens the observer's handle, which bypasses the proxy.
+    pub(crate) async fn open_observer(&mut self, source: &Source) -> Result<Db, Error> {
         let mut config = source.config().clone();
         config.max = 1;
         config.connect_timeout = Duration::from_secs(2);
-        self.name(&mut config, "cenote-office");
-        let office = Builder::from_config(config).open().await?;
-        self.is_there(&office).await?;
-        Ok(office)
+        self.name(&mut config, "cenote-observer");
+        let observer = Builder::from_config(config).open().await?;
+        self.wait_until_ready(&observer).await?;
+        Ok(observer)
     }
 
     fn name(&self, config: &mut DbConfig, name: &str) {
@@ -122,12 +118,12 @@ impl Stage {
     }
 
     /// Waits until the server answers.
-    pub(crate) async fn is_there(&mut self, office: &Db) -> Result<(), Failure> {
+    pub(crate) async fn wait_until_ready(&mut self, observer: &Db) -> Result<(), Error> {
         let begun = Instant::now();
         let mut looks = interval(Duration::from_millis(20));
         loop {
             looks.tick().await;
-            let Err(error) = office.ping().await else {
+            let Err(error) = observer.ping().await else {
                 return Ok(());
             };
             let Some(server) = &mut self.server else {
@@ -135,17 +131,16 @@ impl Stage {
             };
             if !server.is_running() {
                 let why = "the command of --server has ended; run it by hand to see why";
-                return Err(Failure::database(why));
+                return Err(Error::Database(why.to_owned()));
             }
             if begun.elapsed() > STARTING {
-                return Err(Failure::database(format!(
-                    "the server does not answer: {error}"
-                )));
+                let why = format!("the server does not answer: {error}");
+                return Err(Error::Database(why));
             }
         }
     }
 
-    /// All faults that can be made here.
+    /// Returns the faults that can be injected here.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let can = |fault: &Fault| match fault.needs() {
             Needs::Nothing => true,

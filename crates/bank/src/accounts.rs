@@ -1,8 +1,7 @@
-//! The bank: plain functions over a [`Db`], in SQL that every database understands.
+//! Accounts: plain functions over a [`Db`], in SQL that every database understands.
 //!
-//! None of them knows anything of transactions or connections. Whoever calls them decides:
-//! inside `db.transaction(…)`, or after `db.begin()`, they run in that transaction without
-//! being told.
+//! None of them mentions a transaction or a connection. Called inside `db.transaction(…)`, or
+//! after `db.begin()`, they run in that transaction.
 
 use std::fmt;
 
@@ -10,15 +9,15 @@ use cenote::{Db, Error, Isolation, Result, TransactionOptions};
 
 use crate::ledger;
 
-/// What every account begins with.
-pub(crate) const STARTING_CENTS: i64 = 100_000;
+/// The opening balance of every account.
+pub const STARTING_CENTS: i64 = 100_000;
 
-/// Why the bank says no, though the database would not.
+/// Why a transfer is refused, though the database would accept it.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// There is less on the account than was asked for.
+pub enum Refusal {
+    /// The balance is too low.
     NotEnough,
-    /// The client thought better of it.
+    /// The client changed its mind.
     ChangedMind,
 }
 
@@ -33,19 +32,26 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// One order: so much from this account to that one.
+/// An order to transfer money.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
-    /// Under which it is written down, if it is.
-    pub(crate) number: Option<i64>,
-    pub(crate) from: i64,
-    pub(crate) to: i64,
-    pub(crate) cents: i64,
+pub struct Order {
+    /// Its number in the ledger, if there is one.
+    pub number: Option<i64>,
+    /// The account that pays.
+    pub from: i64,
+    /// The account that is paid.
+    pub to: i64,
+    /// The amount.
+    pub cents: i64,
 }
 
-/// Moves money: two statements, or three, which only a transaction around them makes one.
-pub(crate) async fn transfer(db: &Db, order: Order) -> Result<()> {
-    // The lower account first, so that two orders that cross do not wait for each other.
+/// Transfers money by two or three statements, which only a transaction makes one.
+///
+/// # Errors
+///
+/// [`Refusal::NotEnough`], and those of the database.
+pub async fn transfer(db: &Db, order: Order) -> Result<()> {
+    // The lower account first, so that opposite transfers do not deadlock.
     if order.from < order.to {
         withdraw(db, order.from, order.cents).await?;
         deposit(db, order.to, order.cents).await?;
@@ -56,8 +62,12 @@ pub(crate) async fn transfer(db: &Db, order: Order) -> Result<()> {
     write_down(db, order).await
 }
 
-/// The second half of a transfer whose money has been withdrawn.
-pub(crate) async fn complete(db: &Db, order: Order) -> Result<()> {
+/// Completes a transfer whose money has been withdrawn.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn complete(db: &Db, order: Order) -> Result<()> {
     deposit(db, order.to, order.cents).await?;
     write_down(db, order).await
 }
@@ -69,8 +79,12 @@ async fn write_down(db: &Db, order: Order) -> Result<()> {
     }
 }
 
-/// Takes money from an account that has enough.
-pub(crate) async fn withdraw(db: &Db, account: i64, cents: i64) -> Result<()> {
+/// Withdraws money from an account.
+///
+/// # Errors
+///
+/// [`Refusal::NotEnough`], and those of the database.
+pub async fn withdraw(db: &Db, account: i64, cents: i64) -> Result<()> {
     let sql = "UPDATE cenote_bank_account SET balance = balance - ?, moves = moves + 1 \
                WHERE id = ? AND balance >= ?";
     let done = db.exec(sql, (cents, account, cents)).await?;
@@ -80,34 +94,47 @@ pub(crate) async fn withdraw(db: &Db, account: i64, cents: i64) -> Result<()> {
     }
 }
 
-/// Puts money on an account.
-pub(crate) async fn deposit(db: &Db, account: i64, cents: i64) -> Result<()> {
+/// Deposits money on an account.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn deposit(db: &Db, account: i64, cents: i64) -> Result<()> {
     let sql = "UPDATE cenote_bank_account SET balance = balance + ?, moves = moves + 1 \
                WHERE id = ?";
     db.exec(sql, (cents, account)).await?;
     Ok(())
 }
 
-/// What is on an account.
-pub(crate) async fn balance(db: &Db, account: i64) -> Result<i64> {
+/// Returns the balance of an account.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn balance(db: &Db, account: i64) -> Result<i64> {
     let sql = "SELECT balance FROM cenote_bank_account WHERE id = ?";
     db.query_as_one(sql, (account,)).await
 }
 
-/// The books of the bank at one moment.
+/// Totals over all accounts at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Books {
-    pub(crate) accounts: usize,
-    /// What is on all accounts together, in cents.
-    pub(crate) sum: i64,
-    /// What is on the poorest account.
-    pub(crate) lowest: i64,
-    /// Withdrawals and deposits that were committed. A transfer is two of them.
-    pub(crate) moves: i64,
+pub struct Books {
+    /// The number of accounts.
+    pub accounts: usize,
+    /// The sum of all balances, in cents.
+    pub sum: i64,
+    /// The lowest balance.
+    pub lowest: i64,
+    /// Committed withdrawals and deposits; a transfer is two of them.
+    pub moves: i64,
 }
 
-/// Reads the books, all accounts as of the same moment.
-pub(crate) async fn audit(db: &Db) -> Result<Books> {
+/// Reads the totals in one snapshot.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn audit(db: &Db) -> Result<Books> {
     // Added up here: databases do not agree on the type of a SUM.
     let sql = "SELECT balance, moves FROM cenote_bank_account";
     let snapshot = TransactionOptions::new()
@@ -128,9 +155,13 @@ pub(crate) async fn audit(db: &Db) -> Result<Books> {
     })
 }
 
-/// Locks every account and lets go again. It cannot be done while any other transaction
-/// has touched one and is still open.
-pub(crate) async fn lock_all(db: &Db) -> Result<()> {
+/// Locks every account and unlocks it again. Waits while another open transaction has
+/// changed one.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn lock_all(db: &Db) -> Result<()> {
     db.transaction(async || {
         let sql = "UPDATE cenote_bank_account SET moves = moves";
         db.exec(sql, ()).await?;

@@ -1,4 +1,4 @@
-//! The server's process: started by the actor, so that it can be ended, frozen and started again.
+//! The server's process, which the injector starts, kills, freezes and restarts.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -8,10 +8,10 @@ use tokio::time::{interval, timeout};
 
 use super::dialect::Dialect;
 
-/// How long a server may take to end in order.
+/// How long an orderly shutdown may take.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// A server of the run's own. It ends with this.
+/// A server of the run's own. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     command: String,
@@ -20,66 +20,65 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it: a command for the shell that runs in the foreground as long as the server
-    /// does, and becomes the server by `exec`.
+    /// Starts it by a shell command that becomes the server, in the foreground.
     pub(crate) fn start(command: &str, dialect: Dialect) -> io::Result<Self> {
         let mut server = Server {
             command: command.to_owned(),
             dialect,
             process: None,
         };
-        server.start_again()?;
+        server.restart()?;
         Ok(server)
     }
 
-    /// Starts it where it was, on the same data.
-    pub(crate) fn start_again(&mut self) -> io::Result<()> {
+    /// Starts it again, on the same data.
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
         let mut command = Command::new("sh");
         command
             .args(["-c", &format!("exec {}", self.command)])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // Ctrl-C is for us alone: the books are read after it.
+        // Ctrl-C must not reach the server: the checks need it.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         self.process = Some(command.spawn()?);
         Ok(())
     }
 
-    /// Whether its process is there.
+    /// Whether its process runs.
     pub(crate) fn is_running(&mut self) -> bool {
         let process = self.process.as_mut();
         process.is_some_and(|process| matches!(process.try_wait(), Ok(None)))
     }
 
-    /// It ends in order, but waits for no client.
+    /// Shuts it down in order, without waiting for its clients.
     pub(crate) async fn stop(&mut self) {
         let Some(main) = self.main() else { return };
-        let politely = match self.dialect {
-            // Its "fast" shutdown.
+        let signal = match self.dialect {
+            // PostgreSQL's fast shutdown.
             Dialect::Postgres => "INT",
             _ => "TERM",
         };
-        send(politely, &[main]);
+        send(signal, &[main]);
         if timeout(ENDING, self.ended()).await.is_err() {
             self.crash().await;
         }
     }
 
-    /// All of its processes are killed at once.
+    /// Kills all of its processes at once.
     pub(crate) async fn crash(&mut self) {
         send("KILL", &self.all());
-        // What is killed ends.
+        // A killed process ends.
         let _ = timeout(ENDING, self.ended()).await;
     }
 
-    /// Nothing of it runs any more, though all stays connected.
+    /// Stops all of its processes; connections stay open.
     pub(crate) fn freeze(&self) {
         send("STOP", &self.all());
     }
 
-    /// It goes on as if nothing had been.
+    /// Continues after a freeze.
     pub(crate) fn thaw(&self) {
         send("CONT", &self.all());
     }
@@ -96,7 +95,7 @@ impl Server {
         self.process.as_ref().map(Child::id)
     }
 
-    /// The main process first, then its children, where the system tells of them.
+    /// The main process first, then its children, where the system lists them.
     fn all(&self) -> Vec<u32> {
         let Some(main) = self.main() else {
             return Vec::new();
@@ -115,20 +114,20 @@ impl Drop for Server {
         let all = self.all();
         if let Some(mut process) = self.process.take() {
             send("KILL", &all);
-            // It has been killed: this does not take long.
+            // Killed: this does not take long.
             let _ = process.wait();
         }
     }
 }
 
-/// One that is gone already gets no signal, and needs none.
+/// Sends a signal to those that still run.
 fn send(signal: &str, processes: &[u32]) {
     if processes.is_empty() {
         return;
     }
     let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
     let kill = format!("kill -{signal} {} 2>/dev/null", processes.join(" "));
-    // The shell has a `kill` of its own, wherever there is a shell.
+    // Every shell has a `kill` of its own.
     let _ = Command::new("sh").args(["-c", &kill]).status();
 }
 
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_frozen_with_its_children_and_killed_with_them() {
+    async fn children_are_frozen_and_killed_with_their_server() {
         // A main process with a child, as a server has.
         let command = "sh -c 'sleep 600 & wait'";
         let mut server = Server::start(command, Dialect::Postgres).unwrap();
@@ -181,7 +180,7 @@ mod tests {
         for process in &all {
             until(*process, &["gone", "Z"]).await;
         }
-        server.start_again().unwrap();
+        server.restart().unwrap();
         assert!(server.is_running());
         let again = server.main().unwrap();
         drop(server);

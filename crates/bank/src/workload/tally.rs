@@ -1,4 +1,4 @@
-//! What became of the clients' visits, counted.
+//! Counts the clients' visits by how they ended.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,35 +6,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cenote::{Error, Kind, Result};
 use tokio::time::Instant;
 
-use crate::bank::Order;
+use super::latency::{Latencies, LatencySummary};
+use crate::accounts::Order;
 use crate::ledger::{Fate, Ledger};
-use crate::waits::{WaitTimes, Waits};
 
 /// How a visit can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The database said that it committed.
+pub enum Outcome {
+    /// The database acknowledged the commit.
     Committed,
-    /// Rolled back: the transaction gave an error of its own.
+    /// Rolled back: the client refused.
     Error,
-    /// Rolled back: it panicked.
+    /// Rolled back: the client panicked.
     Panic,
-    /// Rolled back: it was cancelled while its transaction was open.
+    /// Rolled back: the client was cancelled while its transaction was open.
     Cancel,
-    /// Rolled back: it ended, or dropped its transaction, without a commit.
+    /// Rolled back: the client did not commit.
     Forgotten,
-    /// Rolled back: the database refused something.
+    /// Rolled back: the database refused a statement.
     Database,
     /// Cancelled before its transaction had begun.
     GaveUp,
-    /// No connection was to be had in time.
+    /// There was no connection in time.
     Unserved,
-    /// Cancelled in the middle of a commit: only the books can tell.
+    /// Cancelled during the commit: only the database knows the outcome.
     Unknown,
 }
 
 /// The causes of rollbacks.
-pub(crate) const CAUSES: [Outcome; 5] = [
+pub const CAUSES: [Outcome; 5] = [
     Outcome::Error,
     Outcome::Panic,
     Outcome::Cancel,
@@ -44,36 +44,38 @@ pub(crate) const CAUSES: [Outcome; 5] = [
 
 const OUTCOMES: usize = Outcome::Unknown as usize + 1;
 
-/// Counts visits by their ends. Relaxed throughout: every number stands for itself.
+/// Counts visits by their outcome. Relaxed throughout: the numbers are independent.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     visits: [AtomicU64; OUTCOMES],
     transfers: AtomicU64,
     unknown_transfers: AtomicU64,
     savepoints: AtomicU64,
-    waits: Waits,
-    served: Waits,
+    waits: Latencies,
+    served: Latencies,
     complaint: Mutex<Option<String>>,
 }
 
-/// The numbers of a [`Tally`] at one moment.
+/// Visits by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     visits: [u64; OUTCOMES],
-    /// Transfers in transactions that were committed.
-    pub(crate) transfers: u64,
-    /// Transfers in transactions of which nobody knows.
-    pub(crate) unknown_transfers: u64,
+    /// Transfers in committed transactions.
+    pub transfers: u64,
+    /// Transfers in transactions whose outcome is unknown.
+    pub unknown_transfers: u64,
     /// Savepoints that were rolled back alone.
-    pub(crate) savepoints: u64,
+    pub savepoints: u64,
 }
 
 impl Counts {
-    pub(crate) fn of(&self, outcome: Outcome) -> u64 {
+    /// Returns how many visits ended so.
+    pub fn of(&self, outcome: Outcome) -> u64 {
         self.visits[outcome as usize]
     }
 
-    pub(crate) fn rolled_back(&self) -> u64 {
+    /// Returns how many transactions were rolled back.
+    pub fn rolled_back(&self) -> u64 {
         CAUSES.iter().map(|cause| self.of(*cause)).sum()
     }
 }
@@ -88,18 +90,18 @@ impl Tally {
         }
     }
 
-    /// How long clients waited until their transaction was open: for a connection, and for their
-    /// turn to write where only one can at a time.
-    pub(crate) fn waits(&self) -> WaitTimes {
-        self.waits.times()
+    /// How long clients waited until their transaction was open: for a connection, and for the
+    /// permit to write on a database with one writer.
+    pub(crate) fn waits(&self) -> LatencySummary {
+        self.waits.summary()
     }
 
-    /// How long visits took that ended with a commit, from the door to the door.
-    pub(crate) fn served(&self) -> WaitTimes {
-        self.served.times()
+    /// How long visits took that ended with a commit.
+    pub(crate) fn served(&self) -> LatencySummary {
+        self.served.summary()
     }
 
-    /// What the database, or the pool, last complained of though nobody had planned it.
+    /// The last unplanned error.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.complaint
             .lock()
@@ -120,36 +122,36 @@ impl Tally {
     }
 }
 
-/// Nothing has begun yet.
+/// The transaction has not begun.
 const WAITING: u8 = 0;
 /// The transaction is open.
 const INSIDE: u8 = 1;
-/// The commit is on its way.
+/// The client has sent the commit, or is about to.
 const COMMITTING: u8 = 2;
-/// It has been counted.
+/// The visit has been counted.
 const COUNTED: u8 = 3;
 
-/// One visit, counted once: by its result, or by where it was when it was dropped.
+/// A visit, counted once: by its result, or by its phase when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     tally: Arc<Tally>,
-    came: Instant,
-    stage: AtomicU8,
+    started: Instant,
+    phase: AtomicU8,
     transfers: AtomicU64,
-    memory: Option<Memory>,
+    entries: Option<LedgerEntries>,
 }
 
-/// The orders of a visit that are written down.
+/// The orders of a visit that are in the ledger.
 #[derive(Debug)]
-struct Memory {
+struct LedgerEntries {
     ledger: Arc<Ledger>,
-    /// All that it may make.
+    /// All orders that the visit may carry out.
     entered: Vec<i64>,
-    /// Those that are made in the transaction that is open.
+    /// Those that the open transaction has carried out.
     made: Mutex<Vec<i64>>,
 }
 
-impl Memory {
+impl LedgerEntries {
     fn made(&self) -> MutexGuard<'_, Vec<i64>> {
         // Nothing that can panic runs under this lock.
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
@@ -172,24 +174,20 @@ impl Attempt {
     pub(crate) fn new(tally: &Arc<Tally>) -> Self {
         Attempt {
             tally: Arc::clone(tally),
-            came: Instant::now(),
-            stage: AtomicU8::new(WAITING),
+            started: Instant::now(),
+            phase: AtomicU8::new(WAITING),
             transfers: AtomicU64::new(0),
-            memory: None,
+            entries: None,
         }
     }
 
-    /// One whose orders are written down: each gets its number.
-    pub(crate) fn remembered(
-        tally: &Arc<Tally>,
-        ledger: &Arc<Ledger>,
-        orders: &mut [Order],
-    ) -> Self {
+    /// A visit whose orders are in the ledger: each gets its number.
+    pub(crate) fn tracked(tally: &Arc<Tally>, ledger: &Arc<Ledger>, orders: &mut [Order]) -> Self {
         for order in &mut *orders {
             ledger.enter(order);
         }
         let mut attempt = Attempt::new(tally);
-        attempt.memory = Some(Memory {
+        attempt.entries = Some(LedgerEntries {
             ledger: Arc::clone(ledger),
             entered: orders.iter().filter_map(|order| order.number).collect(),
             made: Mutex::default(),
@@ -197,36 +195,36 @@ impl Attempt {
         attempt
     }
 
-    /// The transaction is open; perhaps not for the first time, if it is repeated.
+    /// The transaction is open; not for the first time, if it is retried.
     pub(crate) fn begun(&self) {
         self.transfers.store(0, Relaxed);
-        if let Some(memory) = &self.memory {
-            memory.made().clear();
+        if let Some(entries) = &self.entries {
+            entries.made().clear();
         }
-        if self.stage.swap(INSIDE, Relaxed) == WAITING {
-            self.tally.waits.record(self.came.elapsed());
+        if self.phase.swap(INSIDE, Relaxed) == WAITING {
+            self.tally.waits.record(self.started.elapsed());
         }
     }
 
-    /// One more transfer has been made in it.
+    /// The transaction has carried out a transfer.
     pub(crate) fn moved(&self, order: Order) {
         self.transfers.fetch_add(1, Relaxed);
-        if let Some(memory) = &self.memory {
-            memory.made().extend(order.number);
+        if let Some(entries) = &self.entries {
+            entries.made().extend(order.number);
         }
     }
 
-    /// A savepoint in it was rolled back alone.
+    /// A savepoint was rolled back alone.
     pub(crate) fn undid_savepoint(&self) {
         self.tally.savepoints.fetch_add(1, Relaxed);
     }
 
-    /// All is done, and the commit is next.
+    /// The commit is next.
     pub(crate) fn committing(&self) {
-        self.stage.store(COMMITTING, Relaxed);
+        self.phase.store(COMMITTING, Relaxed);
     }
 
-    /// It has ended with this result.
+    /// The visit has ended with this result.
     pub(crate) fn ended(&self, result: &Result<()>) {
         let outcome = match result {
             Ok(()) => Outcome::Committed,
@@ -235,14 +233,14 @@ impl Attempt {
         self.count(outcome);
     }
 
-    /// It has ended well, but nobody committed.
+    /// The visit has ended without a commit.
     pub(crate) fn forgot(&self) {
         self.count(Outcome::Forgotten);
     }
 
-    /// It was dropped half-way.
+    /// The visit was dropped.
     pub(crate) fn dropped(&self) {
-        self.count(match self.stage.load(Relaxed) {
+        self.count(match self.phase.load(Relaxed) {
             WAITING => Outcome::GaveUp,
             INSIDE => Outcome::Cancel,
             _ => Outcome::Unknown,
@@ -252,27 +250,27 @@ impl Attempt {
     fn outcome_of(&self, error: &Error) -> Outcome {
         match error.kind() {
             Kind::Other => return Outcome::Error,
-            // A call in it was cancelled, so it could not be committed.
+            // A call was cancelled, so the transaction could not commit.
             Kind::Doomed => return Outcome::Cancel,
             _ => self.tally.complain(error),
         }
         match error.kind() {
             Kind::OutcomeUnknown => Outcome::Unknown,
-            _ if self.stage.load(Relaxed) != WAITING => Outcome::Database,
+            _ if self.phase.load(Relaxed) != WAITING => Outcome::Database,
             Kind::Database => Outcome::Database,
             _ => Outcome::Unserved,
         }
     }
 
     fn count(&self, outcome: Outcome) {
-        if self.stage.swap(COUNTED, Relaxed) == COUNTED {
+        if self.phase.swap(COUNTED, Relaxed) == COUNTED {
             return;
         }
-        if let Some(memory) = &self.memory {
-            memory.close(outcome);
+        if let Some(entries) = &self.entries {
+            entries.close(outcome);
         }
         if outcome == Outcome::Committed {
-            self.tally.served.record(self.came.elapsed());
+            self.tally.served.record(self.started.elapsed());
         }
         let transfers = self.transfers.load(Relaxed);
         match outcome {
@@ -286,7 +284,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.stage.load(Relaxed) == COUNTED {
+        if self.phase.load(Relaxed) == COUNTED {
             return;
         }
         if std::thread::panicking() {
@@ -300,7 +298,7 @@ impl Drop for Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bank::Refusal;
+    use crate::accounts::Refusal;
 
     const ORDER: Order = Order {
         number: None,
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_is_counted_by_where_it_was_when_it_was_dropped() {
+    fn a_dropped_visit_is_counted_by_its_phase() {
         let waiting = after(drop);
         assert_eq!(waiting.of(Outcome::GaveUp), 1);
         assert_eq!(waiting.rolled_back(), 0);
@@ -346,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_from_a_cancel() {
+    fn a_panic_is_not_counted_as_a_cancel() {
         let tally = Arc::new(Tally::default());
         let attempt = Attempt::new(&tally);
         let panicked = std::thread::spawn(move || {
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_begun_again_has_moved_nothing_yet() {
+    fn a_retried_transaction_starts_with_no_transfers() {
         let counts = after(|attempt| {
             attempt.begun();
             attempt.moved(ORDER);
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart_by_whose_they_are() {
+    fn errors_are_counted_by_their_origin() {
         let ended = |begun: bool, error: Error| {
             after(move |attempt| {
                 if begun {
@@ -395,16 +393,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_visit_has_written_down_has_its_fate() {
+    fn the_ledger_gets_the_fate_of_every_order() {
         let fate_of_two = |visit: fn(Attempt, [Order; 2])| {
             let (tally, ledger) = (Arc::new(Tally::default()), Arc::new(Ledger::default()));
             let mut orders = [ORDER; 2];
-            let attempt = Attempt::remembered(&tally, &ledger, &mut orders);
+            let attempt = Attempt::tracked(&tally, &ledger, &mut orders);
             visit(attempt, orders);
             let fates = ledger.fates();
             (fates.acknowledged, fates.rolled_back, fates.unknown)
         };
-        // The second one was undone by a savepoint, or never made.
+        // A savepoint undid the second one, or it was never carried out.
         let committed = fate_of_two(|attempt, [first, _]| {
             attempt.begun();
             attempt.moved(first);
@@ -434,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_planned_is_a_complaint() {
+    fn only_unplanned_errors_are_complaints() {
         let tally = Arc::new(Tally::default());
         Attempt::new(&tally).ended(&Err(Error::other(Refusal::ChangedMind)));
         assert_eq!(tally.complaint(), None);

@@ -1,4 +1,4 @@
-//! Marks that clients leave in their sessions, and that nobody else may ever see.
+//! Marks that clients leave in their sessions, and that no other client may see.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -7,19 +7,19 @@ use cenote::{Db, Result};
 
 use super::dialect::Dialect;
 
-/// Sets marks and looks for those of others. Relaxed throughout: every number stands for itself.
+/// Sets marks and looks for those of others. Relaxed throughout: the numbers are independent.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionMarks {
     dialect: Dialect,
     looks: AtomicU64,
     marks: AtomicU64,
-    /// What was first seen that should not have been.
+    /// The first mark that was seen and should not have been, or was lost.
     wrong: Mutex<Option<String>>,
 }
 
-impl Sessions {
+impl SessionMarks {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Sessions {
+        SessionMarks {
             dialect,
             looks: AtomicU64::new(0),
             marks: AtomicU64::new(0),
@@ -30,11 +30,11 @@ impl Sessions {
     async fn seen(&self, db: &Db) -> Result<Option<String>> {
         let seen: Option<String> = db.query_as_one(self.dialect.look(), ()).await?;
         self.looks.fetch_add(1, Relaxed);
-        // PostgreSQL gives an empty text for a mark that was reset.
+        // PostgreSQL returns an empty text for a mark that was reset.
         Ok(seen.filter(|mark| !mark.is_empty()))
     }
 
-    /// Looks at a session that nobody has marked.
+    /// Looks for the mark of another client in a session without one.
     pub(crate) async fn look(&self, db: &Db) -> Result<()> {
         if let Some(mark) = self.seen(db).await? {
             self.note(format!("a client saw the mark of transfer {mark}"));
@@ -42,14 +42,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Leaves a mark.
+    /// Marks the session.
     pub(crate) async fn mark(&self, db: &Db, number: i64) -> Result<()> {
         db.exec(&self.dialect.mark(number), ()).await?;
         self.marks.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Looks for a mark that was left before, in the same coroutine.
+    /// Verifies that the session has the mark that this coroutine set.
     pub(crate) async fn expect_own(&self, db: &Db, number: i64) -> Result<()> {
         let seen = self.seen(db).await?;
         if seen.as_deref() != Some(number.to_string().as_str()) {
@@ -63,12 +63,12 @@ impl Sessions {
         wrong.get_or_insert(what);
     }
 
-    /// How often was looked, and how many marks were left.
+    /// Returns how many looks and how many marks there were.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.looks.load(Relaxed), self.marks.load(Relaxed))
     }
 
-    /// What was seen that should not have been.
+    /// Returns the first contradiction.
     pub(crate) fn wrong(&self) -> Option<String> {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         wrong.clone()
@@ -80,10 +80,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_mark_that_is_not_ones_own_is_noted() {
+    async fn the_mark_of_another_client_is_noted() {
         let dsn = "sqlite:file:sessions?mode=memory&cache=shared";
         let db = Db::open(dsn).await.unwrap();
-        let sessions = Sessions::new(Dialect::Sqlite);
+        let sessions = SessionMarks::new(Dialect::Sqlite);
         cenote::scope(async {
             sessions.look(&db).await.unwrap();
             sessions.mark(&db, 17).await.unwrap();
@@ -97,7 +97,7 @@ mod tests {
         assert!(seen.contains("the mark of transfer 17"), "{seen}");
         assert_eq!(sessions.counts(), (3, 1));
 
-        let next = Sessions::new(Dialect::Sqlite);
+        let next = SessionMarks::new(Dialect::Sqlite);
         cenote::scope(next.look(&db)).await.unwrap();
         assert_eq!(next.wrong(), None, "it went with its coroutine");
         cenote::scope(next.expect_own(&db, 17)).await.unwrap();

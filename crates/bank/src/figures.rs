@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// With commas: 12,345.
-pub(crate) fn grouped(number: u64) -> String {
+/// Formats a number with commas: 12,345.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -15,26 +15,26 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// With a noun: 1 task, 300 tasks.
-pub(crate) fn counted(number: usize, noun: &str) -> String {
+/// Formats a number with a noun: 1 task, 300 tasks.
+pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(number as u64))
 }
 
-/// Cents as money: 1,234.50.
-pub(crate) fn money(cents: i64) -> String {
+/// Formats cents as money: 1,234.50.
+pub fn money(cents: i64) -> String {
     let sign = if cents < 0 { "-" } else { "" };
     let cents = cents.unsigned_abs();
     format!("{sign}{}.{:02}", grouped(cents / 100), cents % 100)
 }
 
-/// In milliseconds, to a tenth: 12.3 ms.
-pub(crate) fn millis(time: Duration) -> String {
+/// Formats a time in milliseconds: 12.3 ms.
+pub fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
 
-/// So many in this time, a second.
-pub(crate) fn per_second(count: u64, time: Duration) -> u64 {
+/// Returns the rate per second of `count` events in this time.
+pub fn per_second(count: u64, time: Duration) -> u64 {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     count.saturating_mul(1_000) / millis
 }

@@ -1,4 +1,4 @@
-//! The network between the bank and its server: a proxy, if the DSN lets one in.
+//! The network between the clients and their server: a proxy, where the DSN allows one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,11 +9,11 @@ use cenote_testkit::proxy::{Address, Proxy};
 
 use super::dialect::Dialect;
 
-/// Where no proxy can be put in between, why not.
+/// Why there can be no proxy.
 pub(crate) type WhyNot = String;
 
-/// Puts a proxy in front of the server that a configuration names.
-pub(crate) async fn in_between(
+/// Starts a proxy in front of the server that a configuration names.
+pub(crate) async fn start_proxy(
     config: &DbConfig,
     dsn: &Dsn,
     dialect: Dialect,
@@ -25,7 +25,7 @@ pub(crate) async fn in_between(
     proxy.map_err(|error| format!("no proxy can listen: {error}"))
 }
 
-/// The same configuration by way of the proxy.
+/// Changes a configuration to connect through the proxy.
 pub(crate) fn reroute(config: &mut DbConfig, dsn: &Dsn, dialect: Dialect, proxy: &Proxy) {
     let Some(port) = proxy.address().port() else {
         return;
@@ -36,7 +36,7 @@ pub(crate) fn reroute(config: &mut DbConfig, dsn: &Dsn, dialect: Dialect, proxy:
         .option("host")
         .is_none_or(|host| host.starts_with(['/', '@']));
     match dialect {
-        // The name stays what the certificate is for.
+        // The host name stays: the certificate is for it.
         Dialect::Postgres if !by_socket => options.set("hostaddr", "127.0.0.1"),
         _ => options.set("host", "127.0.0.1"),
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_server_is_found_in_every_form_of_a_dsn_or_the_reason_is_told() {
+    async fn the_server_is_found_in_every_dsn_or_the_reason_is_given() {
         for (dsn, address) in [
             ("pgsql:host=127.0.0.1;port=7000", "127.0.0.1:7000"),
             ("postgres://app@127.0.0.1/shop", "127.0.0.1:5432"),
@@ -110,7 +110,7 @@ mod tests {
     async fn a_rerouted_configuration_names_the_proxy() {
         let mut config = DbConfig::new("pgsql:host=/run/pg;port=7000;dbname=shop");
         let dsn = config.parse_dsn().unwrap();
-        let proxy = in_between(&config, &dsn, Dialect::Postgres, 1).await;
+        let proxy = start_proxy(&config, &dsn, Dialect::Postgres, 1).await;
         let proxy = proxy.unwrap();
         reroute(&mut config, &dsn, Dialect::Postgres, &proxy);
         let port = proxy.address().port().unwrap().to_string();

@@ -1,35 +1,35 @@
-//! The bank's tables: made before a run, taken away after it, and never over those of others.
+//! The tables: created before a run, dropped after it, and never in place of foreign ones.
 
 use cenote::{Db, Error, Kind, Result, Violation};
 
-use crate::bank::STARTING_CENTS;
+use crate::accounts::STARTING_CENTS;
 
 const ACCOUNTS: &str = "cenote_bank_account";
 const LEDGER: &str = "cenote_bank_ledger";
-/// Says whose the accounts are, and whether somebody is at work on them.
+/// Says that the tables are ours, and whether a run uses them.
 const MARK: &str = "cenote_bank_run";
 
 /// What stands in [`MARK`].
 const RUNNING: &str = "running";
 const DONE: &str = "done";
 
-/// What was found where the tables are to be.
+/// What a database holds before a run.
 enum Found {
     Nothing,
     /// Kept by a run that has ended.
     Kept,
-    /// Of a run that has not ended, or was killed.
+    /// Used by a run that has not ended, or was killed.
     Running,
-    /// Not made by this command.
+    /// Not created by this crate.
     Foreign,
 }
 
-/// Makes the tables anew, with so many accounts.
+/// Creates the tables and the accounts.
 ///
 /// # Errors
 ///
-/// What the database says; [`Kind::Other`] if there are tables of these names already that must
-/// not be dropped, unless it is forced to.
+/// Those of the database; [`Kind::Other`] if there are tables of these names that only `force`
+/// may drop.
 pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> {
     match find(db).await? {
         Found::Nothing => {}
@@ -67,7 +67,7 @@ pub(crate) async fn create(db: &Db, accounts: usize, force: bool) -> Result<()> 
     Ok(())
 }
 
-/// Makes the table that transfers are written down in.
+/// Creates the ledger of transfers.
 pub(crate) async fn create_ledger(db: &Db) -> Result<()> {
     db.exec(
         "CREATE TABLE cenote_bank_ledger (number BIGINT NOT NULL PRIMARY KEY, \
@@ -108,7 +108,7 @@ async fn is_there(db: &Db, sql: &str) -> Result<bool> {
     Ok(if_there(db.query(sql, ()).await)?.is_some())
 }
 
-/// `None` if what it was about does not exist.
+/// Returns `None` if the table does not exist.
 fn if_there<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -117,16 +117,16 @@ fn if_there<T>(result: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Says that the run is over, for tables that stay.
+/// Marks tables that stay as those of a run that has ended.
 pub(crate) async fn keep(db: &Db) -> Result<()> {
     db.exec("UPDATE cenote_bank_run SET state = ?", (DONE,))
         .await?;
     Ok(())
 }
 
-/// Takes the tables away.
+/// Drops the tables.
 pub(crate) async fn drop_all(db: &Db) -> Result<()> {
-    // The mark goes last: while it is there, what is left is known to be ours.
+    // The mark goes last: while it exists, the others are known to be ours.
     for sql in [
         "DROP TABLE cenote_bank_ledger",
         "DROP TABLE cenote_bank_account",

@@ -1,37 +1,39 @@
-//! The check at the end: is every cent there, and every connection?
+//! The checks at the end of a run: every cent and every connection is there.
 
 use cenote::pool::{Counters, Status};
 use serde::Serialize;
 
-use crate::bank::Books;
+use crate::accounts::Books;
 use crate::figures::{grouped, money};
-use crate::tally::Counts;
+use crate::workload::Counts;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    /// What it is about, in a word.
-    pub(crate) name: &'static str,
-    pub(crate) ok: bool,
-    /// What was found.
-    pub(crate) says: String,
+pub struct Finding {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it passed.
+    pub ok: bool,
+    /// What it found.
+    pub says: String,
 }
 
-/// The pool when all tasks had ended.
+/// Counters and sizes of the pool; its fields are those of `Counters` and `Status`.
+#[allow(missing_docs, reason = "documented there")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct PoolState {
-    pub(crate) acquired: u64,
-    pub(crate) waited: u64,
-    pub(crate) timed_out: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) created: u64,
-    pub(crate) create_failed: u64,
-    pub(crate) destroyed: u64,
-    pub(crate) total: usize,
-    pub(crate) idle: usize,
-    pub(crate) active: usize,
-    pub(crate) creating: usize,
-    pub(crate) waiting: usize,
+pub struct PoolState {
+    pub acquired: u64,
+    pub waited: u64,
+    pub timed_out: u64,
+    pub cancelled: u64,
+    pub created: u64,
+    pub create_failed: u64,
+    pub destroyed: u64,
+    pub total: usize,
+    pub idle: usize,
+    pub active: usize,
+    pub creating: usize,
+    pub waiting: usize,
 }
 
 impl PoolState {
@@ -52,39 +54,45 @@ impl PoolState {
         }
     }
 
-    /// Nobody holds, makes or waits for a connection.
+    /// Whether nobody holds, opens or waits for a connection.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.active == 0 && self.creating == 0 && self.waiting == 0
     }
+
+    /// Whether it is at rest and no connection is missing.
+    pub(crate) fn is_whole(&self) -> bool {
+        let accounted = self.created == self.destroyed + self.total as u64;
+        self.is_at_rest() && self.total == self.idle && accounted
+    }
 }
 
-/// What the audits found while the tasks were at work.
+/// What the audits found while the clients worked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Audits {
-    /// How many there were.
-    pub(crate) done: u64,
-    /// The first sum that was not right.
-    pub(crate) wrong: Option<i64>,
+pub struct Audits {
+    /// The number of audits.
+    pub done: u64,
+    /// The first wrong sum.
+    pub wrong: Option<i64>,
 }
 
-/// All that can be known when the tasks have ended.
+/// What the checks examine.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
-    /// What was on all accounts together at the beginning, in cents.
+    /// The sum of all balances at the start, in cents.
     pub(crate) before: i64,
-    /// How many accounts there were.
+    /// The number of accounts at the start.
     pub(crate) accounts: usize,
-    /// The books now, read from outside of the pool.
+    /// The totals now, read by the observer.
     pub(crate) books: Books,
     pub(crate) counts: Counts,
     pub(crate) audits: Audits,
-    /// Why not all accounts could be locked, if so.
+    /// Why the observer could not lock all accounts, if so.
     pub(crate) still_locked: Option<String>,
     pub(crate) pool: PoolState,
 }
 
 impl Evidence {
-    /// Looks at everything.
+    /// Runs every check.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         vec![
             self.money(),
@@ -126,7 +134,7 @@ impl Evidence {
         }
     }
 
-    /// What the tasks were told and what the database holds are the same.
+    /// The clients' counts and the database agree.
     fn books(&self) -> Finding {
         let Counts {
             transfers,
@@ -134,7 +142,7 @@ impl Evidence {
             ..
         } = self.counts;
         let moves = u64::try_from(self.books.moves).unwrap_or(0);
-        // What is there beyond what was reported can only be of those that nobody knows of.
+        // Only transfers whose outcome is unknown may be there beyond those reported.
         let beyond = (moves / 2).checked_sub(transfers);
         let ok = moves.is_multiple_of(2) && beyond.is_some_and(|n| n <= unknown_transfers);
         let (moves, transfers) = (grouped(moves), grouped(transfers));
@@ -183,8 +191,7 @@ impl Evidence {
 
     fn pool(&self) -> Finding {
         let pool = &self.pool;
-        let accounted = pool.created == pool.destroyed + pool.total as u64;
-        let ok = pool.is_at_rest() && pool.total == pool.idle && accounted;
+        let ok = pool.is_whole();
         let PoolState {
             idle,
             active,
@@ -246,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The names of what is not in order.
+    /// The names of the failed checks.
     fn broken(change: impl FnOnce(&mut Evidence)) -> Vec<&'static str> {
         let mut evidence = sound();
         change(&mut evidence);
@@ -256,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_well_nothing_is_found() {
+    fn sound_evidence_passes_every_check() {
         assert_eq!(broken(|_| {}), [""; 0]);
     }
 
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_was_lost_and_one_that_nobody_made_are_found() {
+    fn lost_and_invented_commits_are_found() {
         assert_eq!(broken(|evidence| evidence.books.moves = 12), [""; 0]);
         assert_eq!(broken(|evidence| evidence.books.moves = 10), ["books"]);
         assert_eq!(broken(|evidence| evidence.books.moves = 18), ["books"]);
@@ -290,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_sum_while_it_ran_is_found() {
+    fn a_wrong_sum_during_the_run_is_found() {
         let audit = |evidence: &mut Evidence| evidence.audits.wrong = Some(9_999_999);
         assert_eq!(broken(audit), ["audits"]);
     }

@@ -1,4 +1,4 @@
-//! What the clients remember of every transfer, and whether the database remembers the same.
+//! What the clients know of every transfer, compared with what the database holds.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,47 +6,49 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cenote::{Db, Result};
 use serde::Serialize;
 
-use crate::bank::{Order, STARTING_CENTS};
+use crate::accounts::{Order, STARTING_CENTS};
 
-/// How many contradictions are told; of the rest, how many there are.
-const TOLD: usize = 5;
+/// How many contradictions a comparison lists; it counts the others.
+const LISTED: usize = 5;
 
-/// What became of a transfer, as far as its client knows.
+/// The state of a transfer, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is under way.
+pub enum Fate {
+    /// It has not ended.
     Open,
-    /// The database said that it is committed.
+    /// The database acknowledged its commit.
     Acknowledged,
-    /// It is over, and was not committed.
+    /// It ended without a commit.
     RolledBack,
-    /// Its commit was on its way when nobody could, or would, wait for the answer any more.
+    /// Its client sent the commit, but got no answer or did not wait for it.
     Unknown,
-    /// It was unknown, and has been found.
+    /// It was unknown, and a comparison found it.
     Found,
-    /// It was unknown, and is not there.
+    /// It was unknown, and a comparison did not find it.
     Missing,
 }
 
-/// A transfer as it stands in the database: its number, from where, to where, how much.
-pub(crate) type Written = (i64, i64, i64, i64);
+/// A transfer in the database: number, payer, payee, cents.
+pub type Written = (i64, i64, i64, i64);
 
-/// The memory of all clients together.
+/// What all clients know of their transfers.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     /// The transfer with the number 1 comes first.
     entries: Mutex<Vec<(Order, Fate)>>,
 }
 
-/// How many transfers came to what.
+/// Transfers by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Fates {
-    pub(crate) acknowledged: u64,
-    pub(crate) rolled_back: u64,
-    /// Of which nobody was told: all of them.
-    pub(crate) unknown: u64,
+pub struct Fates {
+    /// Those that the database acknowledged.
+    pub acknowledged: u64,
+    /// Those that ended without a commit.
+    pub rolled_back: u64,
+    /// Those whose commit got no answer, committed or not.
+    pub unknown: u64,
     /// Those of the unknown ones that were committed.
-    pub(crate) unknown_committed: u64,
+    pub unknown_committed: u64,
 }
 
 impl Ledger {
@@ -55,16 +57,16 @@ impl Ledger {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an order its number.
-    pub(crate) fn enter(&self, order: &mut Order) {
+    /// Adds an order, and gives it its number.
+    pub fn enter(&self, order: &mut Order) {
         let mut entries = self.entries();
         let number = entries.len() + 1;
         order.number = i64::try_from(number).ok();
         entries.push((*order, Fate::Open));
     }
 
-    /// Notes what became of one.
-    pub(crate) fn close(&self, number: i64, fate: Fate) {
+    /// Records how a transfer ended.
+    pub fn close(&self, number: i64, fate: Fate) {
         let mut entries = self.entries();
         let entry = usize::try_from(number - 1).map(|at| entries.get_mut(at));
         if let Ok(Some((_, of))) = entry {
@@ -72,12 +74,13 @@ impl Ledger {
         }
     }
 
-    /// How many transfers have been begun.
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the number of transfers.
+    pub fn count(&self) -> usize {
         self.entries().len()
     }
 
-    pub(crate) fn fates(&self) -> Fates {
+    /// Counts the transfers by their state.
+    pub fn fates(&self) -> Fates {
         let mut fates = Fates::default();
         for (_, fate) in &*self.entries() {
             match fate {
@@ -94,10 +97,10 @@ impl Ledger {
         fates
     }
 
-    /// Compares what is remembered of the transfers after the first so many with what is written of
-    /// them, and tells every contradiction. All of them have to be over: an unknown one is what it
-    /// is found to be, and has to stay so.
-    pub(crate) fn compare(&self, after: usize, written: &[Written]) -> Vec<String> {
+    /// Compares the transfers after the first `after` with those in the database, and returns the
+    /// contradictions. Every transfer must have ended. The first comparison decides whether an
+    /// unknown one was committed; later ones must find the same.
+    pub fn compare(&self, after: usize, written: &[Written]) -> Vec<String> {
         let mut written: BTreeMap<i64, &Written> = written.iter().map(|row| (row.0, row)).collect();
         let mut wrong = Vec::new();
         for (number, (order, fate)) in (1_i64..).zip(self.entries().iter_mut()).skip(after) {
@@ -133,12 +136,12 @@ impl Ledger {
             .keys()
             .map(|number| format!("transfer {number} is nobody's"));
         wrong.extend(nobodys);
-        abridged(wrong)
+        abridge(wrong)
     }
 }
 
-/// Whether every account holds what the transfers come to, one by one.
-pub(crate) fn balances_agree(written: &[Written], balances: &[(i64, i64)]) -> Vec<String> {
+/// Compares the balance of every account with the sum of its transfers; returns the contradictions.
+pub fn balances_agree(written: &[Written], balances: &[(i64, i64)]) -> Vec<String> {
     let mut expected: BTreeMap<i64, i64> = balances
         .iter()
         .map(|(id, _)| (*id, STARTING_CENTS))
@@ -152,34 +155,46 @@ pub(crate) fn balances_agree(written: &[Written], balances: &[(i64, i64)]) -> Ve
         (expected != *balance)
             .then(|| format!("account {id} has {balance}, its transfers come to {expected}"))
     });
-    abridged(wrong.collect())
+    abridge(wrong.collect())
 }
 
-fn abridged(mut texts: Vec<String>) -> Vec<String> {
-    if let Some(more) = texts.len().checked_sub(TOLD + 1) {
-        texts.truncate(TOLD);
+fn abridge(mut texts: Vec<String>) -> Vec<String> {
+    if let Some(more) = texts.len().checked_sub(LISTED + 1) {
+        texts.truncate(LISTED);
         texts.push(format!("and {} more", more + 1));
     }
     texts
 }
 
-/// Writes a transfer down, in the transaction that makes it.
-pub(crate) async fn write(db: &Db, number: i64, order: Order) -> Result<()> {
+/// Inserts a transfer, in the transaction that makes it.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn write(db: &Db, number: i64, order: Order) -> Result<()> {
     let sql = "INSERT INTO cenote_bank_ledger (number, payer, payee, cents) VALUES (?, ?, ?, ?)";
     db.exec(sql, (number, order.from, order.to, order.cents))
         .await?;
     Ok(())
 }
 
-/// What is written of the transfers after the first so many.
-pub(crate) async fn read(db: &Db, after: usize) -> Result<Vec<Written>> {
+/// Reads the transfers after the first `after`.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn read(db: &Db, after: usize) -> Result<Vec<Written>> {
     let sql = "SELECT number, payer, payee, cents FROM cenote_bank_ledger WHERE number > ?";
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     db.query_as(sql, (after,)).await
 }
 
-/// What is on each account.
-pub(crate) async fn read_balances(db: &Db) -> Result<Vec<(i64, i64)>> {
+/// Reads the number and the balance of every account.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn read_balances(db: &Db) -> Result<Vec<(i64, i64)>> {
     db.query_as("SELECT id, balance FROM cenote_bank_account", ())
         .await
 }
@@ -211,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_there_what_was_rolled_back_is_not_and_the_unknown_are_either() {
+    fn unknown_transfers_may_be_there_or_not_but_stay_so() {
         for written in [&[1][..], &[1, 3]] {
             let ledger = ledger();
             assert_eq!(ledger.compare(0, &rows(written)), [""; 0]);
@@ -248,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_compared_before_can_be_left_out() {
+    fn compared_transfers_can_be_left_out() {
         let ledger = ledger();
         assert_eq!(ledger.compare(1, &rows(&[3])), [""; 0]);
-        assert_eq!(ledger.len(), 3);
+        assert_eq!(ledger.count(), 3);
     }
 
     #[test]
-    fn an_account_that_holds_other_than_its_transfers_is_found() {
+    fn a_balance_that_differs_from_its_transfers_is_found() {
         let books = |first: i64| [(1, STARTING_CENTS - first), (2, STARTING_CENTS + 2)];
         assert_eq!(balances_agree(&rows(&[1, 2]), &books(2)), [""; 0]);
         let wrong = balances_agree(&rows(&[1, 2]), &books(3));
@@ -263,11 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn of_many_contradictions_a_few_are_told() {
+    fn of_many_contradictions_a_few_are_listed() {
         let ledger = ledger();
         let many: Vec<i64> = (10..30).collect();
         let said = ledger.compare(0, &rows(&many));
-        assert_eq!(said.len(), TOLD + 1);
-        assert_eq!(said[TOLD], "and 16 more");
+        assert_eq!(said.len(), LISTED + 1);
+        assert_eq!(said[LISTED], "and 16 more");
     }
 }

@@ -1,4 +1,4 @@
-//! How long clients waited until their transaction was open.
+//! Histograms of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -7,26 +7,28 @@ use std::time::Duration;
 const SUB: u32 = 3;
 const BUCKETS: usize = 64 << SUB;
 
-/// A distribution of waits. Relaxed throughout: every number stands for itself.
+/// A histogram of durations. Relaxed throughout: the numbers are independent.
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct Latencies {
     buckets: [AtomicU64; BUCKETS],
     micros: AtomicU64,
     longest: AtomicU64,
 }
 
-/// What can be said of the waits so far.
+/// Mean, percentile and maximum of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WaitTimes {
-    pub(crate) mean: Duration,
-    /// 99 of 100 waited no longer than this, an eighth more or less.
-    pub(crate) p99: Duration,
-    pub(crate) max: Duration,
+pub struct LatencySummary {
+    /// The mean.
+    pub mean: Duration,
+    /// The 99th percentile, at most an eighth too long.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
 }
 
-impl Default for Waits {
+impl Default for Latencies {
     fn default() -> Self {
-        Waits {
+        Latencies {
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
             micros: AtomicU64::new(0),
             longest: AtomicU64::new(0),
@@ -34,19 +36,19 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
-    pub(crate) fn record(&self, waited: Duration) {
-        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+impl Latencies {
+    pub(crate) fn record(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.buckets[bucket(micros)].fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
         self.longest.fetch_max(micros, Relaxed);
     }
 
-    pub(crate) fn times(&self) -> WaitTimes {
+    pub(crate) fn summary(&self) -> LatencySummary {
         let buckets: Vec<u64> = self.buckets.iter().map(|n| n.load(Relaxed)).collect();
         let count: u64 = buckets.iter().sum();
         if count == 0 {
-            return WaitTimes::default();
+            return LatencySummary::default();
         }
         let rank = (count * 99).div_ceil(100);
         let mut seen = 0;
@@ -56,7 +58,7 @@ impl Waits {
         });
         let longest = self.longest.load(Relaxed);
         let p99 = at.map_or(longest, |at| end_of(at).min(longest));
-        WaitTimes {
+        LatencySummary {
             mean: Duration::from_micros(self.micros.load(Relaxed) / count),
             p99: Duration::from_micros(p99),
             max: Duration::from_micros(longest),
@@ -74,7 +76,7 @@ fn bucket(micros: u64) -> usize {
     (((shift + 1) as usize) << SUB) + within
 }
 
-/// The longest wait that belongs to this bucket.
+/// The longest duration that belongs to this bucket.
 fn end_of(bucket: usize) -> u64 {
     let small = 1usize << SUB;
     if bucket < small {
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_wait_is_within_an_eighth_of_its_buckets_end() {
+    fn a_duration_is_within_an_eighth_of_its_buckets_end() {
         for shift in 0..63 {
             for offset in [0_u64, 1, 5] {
                 let micros = (1_u64 << shift) + offset.min((1 << shift) - 1);
@@ -109,12 +111,12 @@ mod tests {
 
     #[test]
     fn mean_and_longest_are_exact_and_the_99th_is_near() {
-        let waits = Waits::default();
-        assert_eq!(waits.times(), WaitTimes::default());
+        let histogram = Latencies::default();
+        assert_eq!(histogram.summary(), LatencySummary::default());
         for millis in 1..=100 {
-            waits.record(Duration::from_millis(millis));
+            histogram.record(Duration::from_millis(millis));
         }
-        let times = waits.times();
+        let times = histogram.summary();
         assert_eq!(times.mean, Duration::from_micros(50_500));
         assert_eq!(times.max, Duration::from_millis(100));
         assert!(times.p99 >= Duration::from_millis(99) && times.p99 <= times.max);

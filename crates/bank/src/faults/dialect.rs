@@ -1,8 +1,8 @@
-//! What the actor and the inspector say to each kind of database.
+//! The SQL of faults and inspections for each kind of database.
 
 use cenote::{Connection, Db, Result};
 
-/// How the sessions of the bank are called on a server that knows names.
+/// The application name of the clients' sessions on PostgreSQL.
 pub(crate) const SESSIONS: &str = "cenote-chaos";
 
 /// A kind of database.
@@ -13,17 +13,17 @@ pub(crate) enum Dialect {
     MySql,
 }
 
-/// What a server says of the sessions of the bank.
+/// The clients' sessions, as the server reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backends {
-    /// All that there are.
+    /// All of them.
     pub(crate) total: i64,
-    /// Those that do something, or have a transaction open.
+    /// Those that run a statement or have a transaction open.
     pub(crate) busy: i64,
 }
 
 impl Dialect {
-    /// By the name of its driver; `None` for one that is not known here.
+    /// Returns the dialect of a driver; `None` if faults do not support it.
     pub(crate) fn of(driver: &str) -> Option<Self> {
         match driver {
             "sqlite" => Some(Dialect::Sqlite),
@@ -33,12 +33,12 @@ impl Dialect {
         }
     }
 
-    /// Whether there is a server, with sessions that can be ended.
+    /// Whether there is a server, whose sessions can be killed.
     pub(crate) fn has_server(self) -> bool {
         self != Dialect::Sqlite
     }
 
-    /// The mark of this session, if somebody has set one.
+    /// Returns the SQL that reads the mark of this session.
     pub(crate) fn look(self) -> &'static str {
         match self {
             Dialect::Sqlite => {
@@ -49,7 +49,7 @@ impl Dialect {
         }
     }
 
-    /// Sets the mark of this session.
+    /// Returns the SQL that sets the mark of this session.
     pub(crate) fn mark(self, number: i64) -> String {
         match self {
             Dialect::Sqlite => format!("CREATE TEMP TABLE cenote_marker_{number} (n INTEGER)"),
@@ -58,64 +58,66 @@ impl Dialect {
         }
     }
 
-    /// The sessions of the bank, but not the office's.
-    async fn sessions(self, office: &Db) -> Result<Vec<i64>> {
+    /// Returns the ids of the clients' sessions.
+    async fn sessions(self, observer: &Db) -> Result<Vec<i64>> {
         match self {
             Dialect::Sqlite => Ok(Vec::new()),
             Dialect::Postgres => {
                 let sql = "SELECT pid::int8 FROM pg_stat_activity WHERE application_name = ? \
                            AND datname = current_database() ORDER BY backend_start, pid";
-                office.query_as(sql, (SESSIONS,)).await
+                observer.query_as(sql, (SESSIONS,)).await
             }
             Dialect::MySql => {
                 let sql = "SELECT id FROM information_schema.processlist \
                            WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id";
-                office.query_as(sql, ()).await
+                observer.query_as(sql, ()).await
             }
         }
     }
 
-    /// Ends some sessions of the bank, those at these places, and says how many.
-    pub(crate) async fn kill(self, office: &Db, picks: impl Fn(usize) -> bool) -> Result<usize> {
-        let sessions = self.sessions(office).await?;
+    /// Kills the clients' sessions whose index is picked, and returns how many.
+    pub(crate) async fn kill(self, observer: &Db, picks: impl Fn(usize) -> bool) -> Result<usize> {
+        let sessions = self.sessions(observer).await?;
         let picked = sessions.iter().enumerate().filter(|(at, _)| picks(*at));
         let mut killed = 0;
         for (_, session) in picked {
             let done = match self {
                 Dialect::Postgres => {
                     let sql = "SELECT pg_terminate_backend(?::int4)";
-                    office.query(sql, (*session,)).await.map(drop)
+                    observer.query(sql, (*session,)).await.map(drop)
                 }
-                _ => office.exec(&format!("KILL {session}"), ()).await.map(drop),
+                _ => observer
+                    .exec(&format!("KILL {session}"), ())
+                    .await
+                    .map(drop),
             };
-            // It may have gone by itself meanwhile.
+            // The session may have ended meanwhile.
             killed += usize::from(done.is_ok());
         }
         Ok(killed)
     }
 
-    /// What the server says of the sessions of the bank.
-    pub(crate) async fn backends(self, office: &Db) -> Result<Backends> {
+    /// Returns the number of the clients' sessions.
+    pub(crate) async fn backends(self, observer: &Db) -> Result<Backends> {
         let (total, busy) = match self {
             Dialect::Sqlite => (0, 0),
             Dialect::Postgres => {
                 let sql = "SELECT count(*), count(*) FILTER (WHERE state <> 'idle') \
                            FROM pg_stat_activity WHERE application_name = ? \
                            AND datname = current_database()";
-                office.query_as_one(sql, (SESSIONS,)).await?
+                observer.query_as_one(sql, (SESSIONS,)).await?
             }
             Dialect::MySql => {
-                let total = self.sessions(office).await?.len();
+                let total = self.sessions(observer).await?.len();
                 let sql = "SELECT COUNT(*) FROM information_schema.innodb_trx";
-                let busy = office.query_as_one(sql, ()).await?;
+                let busy = observer.query_as_one(sql, ()).await?;
                 (i64::try_from(total).unwrap_or(i64::MAX), busy)
             }
         };
         Ok(Backends { total, busy })
     }
 
-    /// How many prepared statements the server keeps for this connection; `None` where it does not
-    /// tell.
+    /// Returns how many prepared statements the server keeps for this connection, if it reports that.
     pub(crate) async fn prepared(self, connection: &Connection) -> Result<Option<i64>> {
         match self {
             Dialect::Postgres => {
@@ -126,14 +128,14 @@ impl Dialect {
         }
     }
 
-    /// How many prepared statements the server keeps for everybody; `None` where it does not tell.
-    pub(crate) async fn prepared_by_all(self, office: &Db) -> Result<Option<i64>> {
+    /// Returns how many prepared statements the server keeps in all, if it reports that.
+    pub(crate) async fn prepared_by_all(self, observer: &Db) -> Result<Option<i64>> {
         match self {
             Dialect::MySql => {
                 let sql = "SELECT CAST(variable_value AS SIGNED) FROM \
                            information_schema.global_status \
                            WHERE variable_name = 'PREPARED_STMT_COUNT'";
-                office.query_as_opt(sql, ()).await
+                observer.query_as_opt(sql, ()).await
             }
             Dialect::Sqlite | Dialect::Postgres => Ok(None),
         }

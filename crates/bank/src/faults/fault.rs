@@ -1,45 +1,64 @@
-//! What can go wrong.
+//! The kinds of faults, and the order in which they come.
 
 use fastrand::Rng;
 use serde::{Serialize, Serializer};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
+pub enum Fault {
+    /// The server kills sessions.
     KillBackends,
+    /// The network closes every connection.
     Cut,
+    /// The network resets every connection.
     Reset,
+    /// The network closes each connection after some bytes.
     CutAtByte,
+    /// The network is slow.
     Delay,
+    /// The network has little bandwidth.
     Throttle,
+    /// The network delivers single bytes.
     SingleBytes,
+    /// The network loses everything in one direction.
     BlackHole,
+    /// New connections get no answer.
     Mute,
+    /// New connections are refused.
     Refuse,
+    /// The server restarts in order.
     Restart,
+    /// The server is killed and starts again.
     Crash,
+    /// The server's processes are stopped for a while.
     Freeze,
+    /// Somebody takes every connection.
     ExhaustPool,
+    /// The pool's breaker opens.
     OpenBreaker,
+    /// The pool gets another size.
     Resize,
-    Recycle,
+    /// `Db::replace_all`.
+    ReplaceAll,
+    /// Somebody locks every account.
     LockAll,
 }
 
-/// What a fault can only be made with.
+/// What the injector needs for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(super) enum Needs {
     /// A `Db`.
     Nothing,
-    /// A server whose sessions can be ended.
+    /// A server whose sessions can be killed.
     Sessions,
-    /// A network between the bank and its server.
+    /// A proxy in front of the server.
     Network,
     /// The server's process.
     Process,
 }
 
-pub(crate) const FAULTS: [Fault; 18] = [
+/// Every kind of fault.
+pub const FAULTS: [Fault; 18] = [
     Fault::KillBackends,
     Fault::Cut,
     Fault::Reset,
@@ -56,13 +75,13 @@ pub(crate) const FAULTS: [Fault; 18] = [
     Fault::ExhaustPool,
     Fault::OpenBreaker,
     Fault::Resize,
-    Fault::Recycle,
+    Fault::ReplaceAll,
     Fault::LockAll,
 ];
 
 impl Fault {
-    /// What it is called by programs.
-    pub(crate) fn key(self) -> &'static str {
+    /// Returns its name on the command line and in JSON.
+    pub fn key(self) -> &'static str {
         match self {
             Fault::KillBackends => "kill_backends",
             Fault::Cut => "cut",
@@ -80,13 +99,13 @@ impl Fault {
             Fault::ExhaustPool => "exhaust_pool",
             Fault::OpenBreaker => "open_breaker",
             Fault::Resize => "resize",
-            Fault::Recycle => "recycle",
+            Fault::ReplaceAll => "replace_all",
             Fault::LockAll => "lock_all",
         }
     }
 
-    /// What it is called by people.
-    pub(crate) fn name(self) -> &'static str {
+    /// Returns its name for people.
+    pub fn name(self) -> &'static str {
         match self {
             Fault::KillBackends => "sessions killed",
             Fault::Cut => "network cut",
@@ -104,12 +123,12 @@ impl Fault {
             Fault::ExhaustPool => "pool exhausted",
             Fault::OpenBreaker => "breaker opened",
             Fault::Resize => "pool resized",
-            Fault::Recycle => "pool recycled",
+            Fault::ReplaceAll => "pool replaced",
             Fault::LockAll => "all accounts locked",
         }
     }
 
-    pub(crate) fn needs(self) -> Needs {
+    pub(super) fn needs(self) -> Needs {
         match self {
             Fault::KillBackends => Needs::Sessions,
             Fault::Cut
@@ -125,21 +144,13 @@ impl Fault {
             Fault::ExhaustPool
             | Fault::OpenBreaker
             | Fault::Resize
-            | Fault::Recycle
+            | Fault::ReplaceAll
             | Fault::LockAll => Needs::Nothing,
         }
     }
-}
 
-impl Serialize for Fault {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.key())
-    }
-}
-
-impl Fault {
-    /// It lasts until it is healed, and stops nobody but the clients.
-    pub(crate) fn is_weather(self) -> bool {
+    /// Whether other faults can be injected while it lasts: only the clients notice it.
+    pub(crate) fn is_lasting(self) -> bool {
         matches!(
             self,
             Fault::CutAtByte
@@ -151,23 +162,29 @@ impl Fault {
     }
 }
 
-/// Faults in an order that follows from a seed: every kind once, then every kind once more.
+impl Serialize for Fault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.key())
+    }
+}
+
+/// Faults in a random order: every kind once, then every kind once more.
 #[derive(Debug)]
-pub(crate) struct Deck {
+pub(super) struct Schedule {
     kinds: Vec<Fault>,
     left: Vec<Fault>,
 }
 
-impl Deck {
-    pub(crate) fn new(kinds: Vec<Fault>) -> Self {
-        Deck {
+impl Schedule {
+    pub(super) fn new(kinds: Vec<Fault>) -> Self {
+        Schedule {
             kinds,
             left: Vec::new(),
         }
     }
 
-    /// The next one.
-    pub(crate) fn draw(&mut self, rng: &mut Rng) -> Option<Fault> {
+    /// Returns the next fault.
+    pub(super) fn next(&mut self, rng: &mut Rng) -> Option<Fault> {
         if self.left.is_empty() {
             self.left.clone_from(&self.kinds);
             rng.shuffle(&mut self.left);
@@ -181,11 +198,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_comes_up_once_in_a_round_in_an_order_that_follows_from_the_seed() {
+    fn every_round_has_every_kind_in_an_order_by_the_seed() {
         let rounds = |seed| {
             let mut rng = Rng::with_seed(seed);
-            let mut deck = Deck::new(FAULTS.to_vec());
-            let draws = std::iter::repeat_with(|| deck.draw(&mut rng).unwrap());
+            let mut schedule = Schedule::new(FAULTS.to_vec());
+            let draws = std::iter::repeat_with(|| schedule.next(&mut rng).unwrap());
             draws.take(2 * FAULTS.len()).collect::<Vec<_>>()
         };
         assert_eq!(rounds(3), rounds(3));

@@ -1,0 +1,140 @@
+//! The database of a run: the user's, or a temporary file.
+
+use cenote::driver::Dsn;
+use cenote::{Builder, Db, DbConfig, Secret};
+use tempfile::TempDir;
+
+use crate::run::Error;
+
+/// Which database to use.
+#[derive(Clone, Debug)]
+pub enum Database {
+    /// A SQLite file that is removed afterwards.
+    Temporary,
+    /// A database of the user's.
+    Theirs {
+        /// Its DSN.
+        dsn: Secret,
+        /// The user; wins over the one in the DSN.
+        user: Option<String>,
+        /// The password; wins over the one in the DSN.
+        password: Option<Secret>,
+    },
+}
+
+/// Opens handles to a database.
+#[derive(Debug)]
+pub(crate) struct Source {
+    config: DbConfig,
+    shown: String,
+    folder: Option<TempDir>,
+}
+
+impl Source {
+    /// Reads the DSN, or creates a folder for the temporary file. Opens nothing.
+    pub(crate) fn new(database: &Database) -> Result<Self, Error> {
+        match database {
+            Database::Temporary => Source::temporary(),
+            Database::Theirs {
+                dsn,
+                user,
+                password,
+            } => {
+                let mut config = DbConfig::new(dsn.clone());
+                config.user.clone_from(user);
+                config.password.clone_from(password);
+                Ok(Source {
+                    shown: Dsn::parse(dsn.expose())?.to_string(),
+                    config,
+                    folder: None,
+                })
+            }
+        }
+    }
+
+    fn temporary() -> Result<Self, Error> {
+        let cannot = |why: &str| Error::Other(format!("no temporary file can be made: {why}"));
+        let folder = tempfile::Builder::new().prefix("cenote-").tempdir();
+        let folder = folder.map_err(|error| cannot(&error.to_string()))?;
+        let file = folder.path().join("bank.db");
+        let path = file
+            .to_str()
+            .ok_or_else(|| cannot("the name of its folder is not valid UTF-8"))?;
+        // These mean something in a URL.
+        let path = path
+            .replace('%', "%25")
+            .replace('?', "%3f")
+            .replace('#', "%23");
+        Ok(Source {
+            config: DbConfig::new(format!("sqlite://{path}")),
+            shown: "a temporary SQLite file".to_owned(),
+            folder: Some(folder),
+        })
+    }
+
+    /// Opens a handle with at most `max` connections.
+    pub(crate) async fn open(&self, max: usize) -> cenote::Result<Db> {
+        let mut config = self.config.clone();
+        config.max = max;
+        Builder::from_config(config).open().await
+    }
+
+    /// The configuration of every handle, except for its size.
+    pub(crate) fn config(&self) -> &DbConfig {
+        &self.config
+    }
+
+    /// The name of the database, without a password.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Keeps a temporary file, and returns where the tables are.
+    pub(crate) fn keep(&mut self) -> String {
+        match &mut self.folder {
+            None => self.shown.clone(),
+            Some(folder) => {
+                folder.disable_cleanup(true);
+                folder.path().join("bank.db").display().to_string()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_shown_without_its_password() {
+        let theirs = |dsn: &str| {
+            Source::new(&Database::Theirs {
+                dsn: Secret::from(dsn),
+                user: None,
+                password: None,
+            })
+        };
+        let source = theirs("postgres://app:hush@localhost/shop").unwrap();
+        assert_eq!(source.shown(), "postgres://app:***@localhost/shop");
+        assert!(!format!("{source:?}").contains("hush"));
+        let error = theirs("no driver, but hush").unwrap_err();
+        assert!(!error.to_string().contains("hush"), "{error}");
+        assert!(matches!(error, Error::Database(_)), "{error:?}");
+    }
+
+    #[test]
+    fn a_temporary_file_is_removed_unless_it_is_kept() {
+        let source = Source::new(&Database::Temporary).unwrap();
+        let folder = source.folder.as_ref().unwrap().path().to_owned();
+        assert!(folder.exists());
+        drop(source);
+        assert!(!folder.exists());
+
+        let mut kept = Source::new(&Database::Temporary).unwrap();
+        let folder = kept.folder.as_ref().unwrap().path().to_owned();
+        assert_eq!(kept.keep(), folder.join("bank.db").display().to_string());
+        drop(kept);
+        assert!(folder.exists());
+        std::fs::remove_dir(folder).unwrap();
+    }
+}
