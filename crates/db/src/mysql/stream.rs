@@ -105,8 +105,8 @@ impl MysqlConnection {
         match &mut self.stream {
             Some(stream) if started.is_ok() => {
                 stream.is_watched = is_watched;
-                let plan = crate::sql::plan(self.facts.dialect, request.sql);
-                stream.is_pure = plan.is_ok_and(|plan| plan.class.pure_read);
+                let class = crate::sql::class(self.facts.dialect, request.sql);
+                stream.is_pure = class.pure_read;
             }
             _ if is_watched => self.hear_witness().await?,
             _ => {}

@@ -7,37 +7,7 @@ use super::handle::Stmt;
 use super::session::{Order, Session, check_count};
 use super::transaction::may_commit;
 use crate::Result;
-use crate::sql::{self, Class, Dialect};
-
-/// Whether a text calls the function with which PostgreSQL changes a setting, for the transaction perhaps.
-pub(super) fn sets_by_function(sql: &str) -> bool {
-    is_in(sql.as_bytes(), b"set_config")
-}
-
-/// Whether PostgreSQL may read a moment in a literal of this text that is another one each time, such as `'now'`. It does so when the
-/// statement is prepared.
-pub(super) fn is_volatile(sql: &str) -> bool {
-    let sql = sql.as_bytes();
-    let has_literal = sql.iter().any(|byte| matches!(byte, b'\'' | b'$'));
-    if !has_literal {
-        return false;
-    }
-    // Where there are escapes, any word can hide behind them.
-    let has_escapes = sql.contains(&b'\\') || is_in(sql, b"u&'");
-    let says_now = || {
-        let mut words = sql.windows(4);
-        let is_no_call = |word: &[u8]| word[..3].eq_ignore_ascii_case(b"now") && word[3] != b'(';
-        words.any(is_no_call)
-    };
-    let days: [&[u8]; 3] = [b"today", b"tomorrow", b"yesterday"];
-    has_escapes || says_now() || days.into_iter().any(|day| is_in(sql, day))
-}
-
-/// Whether a word, in whatever case, is part of a text.
-pub(super) fn is_in(sql: &[u8], word: &[u8]) -> bool {
-    sql.windows(word.len())
-        .any(|part| part.eq_ignore_ascii_case(word))
-}
+use crate::sql::{self, Class, Dialect, class, contains_any};
 
 /// The statements of a connection that were used last, by their text.
 #[derive(Debug)]
@@ -86,8 +56,8 @@ impl Session {
     pub(super) fn may_unsettle(&self, sql: &str, class: &Class) -> bool {
         class.touches_session
             || class.contains_transaction_control
-            || sets_by_function(sql)
-            || may_commit(self.dialect(), sql)
+            || contains_any(sql, &["set_config"])
+            || may_commit(self.dialect(), sql, class)
     }
 
     /// What was set since may be taken back: by the end of a transaction, or on the way back to a savepoint.
@@ -175,40 +145,17 @@ impl Session {
     }
 
     pub(super) fn keep_text(&mut self, sql: &str, statement: Stmt) {
-        let is_volatile = || self.can.vendor == Vendor::Postgres && is_volatile(sql);
+        // PostgreSQL resolves `'now'` when it prepares. In a string with a backslash any word can hide.
+        let is_volatile = || {
+            self.can.vendor == Vendor::Postgres
+                && (sql.contains('\\') || class(self.dialect(), sql).resolved.is_volatile)
+        };
         let given_up = match self.unsettles || is_volatile() {
             true => Some(statement),
             false => self.kept.put(sql, statement),
         };
         if let Some(given_up) = given_up {
             self.discard(given_up);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_literal_that_means_another_moment_each_time_is_found() {
-        for sql in [
-            "INSERT INTO t VALUES ('now')",
-            "SELECT ' NOW '::timestamptz",
-            "SELECT $$Today$$::date",
-            r"SELECT E'\156ow'::timestamptz",
-            r"SELECT U&'\006eow'::timestamptz",
-            "SELECT date 'yesterday'",
-        ] {
-            assert!(is_volatile(sql), "{sql}");
-        }
-        for sql in [
-            "SELECT now()",
-            "SELECT now(), 'a'",
-            "SELECT known FROM t WHERE a = ?",
-            "SELECT date '2020-01-01'",
-        ] {
-            assert!(!is_volatile(sql), "{sql}");
         }
     }
 }

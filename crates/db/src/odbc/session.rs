@@ -168,7 +168,7 @@ impl Session {
     /// do to it.
     fn check(&mut self, sql: &str) -> Result<Class> {
         self.changed = false;
-        let class = sql::scan(self.config.dialect, sql)?.class;
+        let class = sql::plan(self.config.dialect, sql)?.class;
         self.transaction.check(&class)?;
         self.check_reading()?;
         let in_ours = self.transaction.is_open()
@@ -186,7 +186,7 @@ impl Session {
         }
         let seen = match std::ptr::eq(self.dialect(), self.config.dialect) {
             true => None,
-            false => sql::scan(self.dialect(), sql).ok().map(|seen| seen.class),
+            false => Some(sql::class(self.dialect(), sql)),
         };
         if let Some(seen) = &seen {
             self.look_behind_quotes(seen, &class)?;

@@ -172,7 +172,5 @@ pub(super) fn may_change_reading(sql: &str) -> bool {
         "execute",
         "call",
     ];
-    NAMES
-        .iter()
-        .any(|name| super::kept::is_in(sql.as_bytes(), name.as_bytes()))
+    crate::sql::contains_any(sql, &NAMES)
 }

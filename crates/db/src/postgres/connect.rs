@@ -28,9 +28,11 @@ impl PostgresTemplate {
     }
 }
 
+/// How PostgreSQL reads SQL. There is one, so that a text is scanned once.
+pub(super) static DIALECT: Dialect = Dialect::POSTGRES;
+
 impl Template for PostgresTemplate {
     fn dialect(&self) -> &'static Dialect {
-        static DIALECT: Dialect = Dialect::POSTGRES;
         &DIALECT
     }
 

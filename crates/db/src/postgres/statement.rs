@@ -7,6 +7,7 @@ use postgres_types::Type;
 
 use super::frontend::bind_head;
 use super::types::Layout;
+use crate::sql::Keyword;
 
 /// A statement that the server has prepared.
 #[derive(Debug)]
@@ -50,60 +51,22 @@ fn result_formats(layout: &Layout) -> Vec<u8> {
     formats
 }
 
-/// Whether the server plans it, so that keeping it pays. All else may mean something else each time: a
+/// Whether the server plans a text that begins so: then keeping it pays. All else may mean something else each time: a
 /// FETCH and an EXECUTE have the rows of whatever goes by that name when they are run.
-pub(super) fn can_be_kept(sql: &str) -> bool {
-    const PLANNED: [&str; 8] = [
-        "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "TABLE", "WITH",
-    ];
-    let rest = behind_comments(sql);
-    let word = first_word(sql);
-    rest.starts_with('(') || PLANNED.iter().any(|it| word.eq_ignore_ascii_case(it))
-}
-
-/// The first word of SQL.
-pub(super) fn first_word(sql: &str) -> &str {
-    let rest = behind_comments(sql);
-    let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
-    &rest[..end.unwrap_or(rest.len())]
-}
-
-/// SQL without the spaces, comments and semicolons before its first statement.
-fn behind_comments(sql: &str) -> &str {
-    let is_blank = |letter: char| letter.is_whitespace() || letter == ';';
-    let mut rest = sql.trim_start_matches(is_blank);
-    loop {
-        let behind = if rest.starts_with("--") {
-            rest.split_once(['\n', '\r'])
-                .map_or("", |(_, behind)| behind)
-        } else if rest.starts_with("/*") {
-            behind_comment(rest)
-        } else {
-            return rest;
-        };
-        rest = behind.trim_start_matches(is_blank);
-    }
-}
-
-/// What follows a comment, in which there may be others.
-fn behind_comment(sql: &str) -> &str {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(pair) = sql.as_bytes().get(at..at + 2) {
-        match pair {
-            b"/*" => depth += 1,
-            b"*/" => depth -= 1,
-            _ => {
-                at += 1;
-                continue;
-            }
-        }
-        at += 2;
-        if depth == 0 {
-            return sql.get(at..).unwrap_or("");
-        }
-    }
-    ""
+pub(super) fn is_planned(verb: Option<Keyword>) -> bool {
+    matches!(
+        verb,
+        Some(
+            Keyword::Select
+                | Keyword::Insert
+                | Keyword::Update
+                | Keyword::Delete
+                | Keyword::Merge
+                | Keyword::Values
+                | Keyword::Table
+                | Keyword::With
+        )
+    )
 }
 
 /// The statements that a connection keeps, at most so many. The one that was not used for longest
@@ -223,6 +186,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::{Dialect, classify};
 
     fn statement(sql: &str) -> Arc<Statement> {
         let name = format!("c{sql}");
@@ -275,7 +239,7 @@ mod tests {
             "",
             "/*/",
         ] {
-            assert!(!can_be_kept(sql), "{sql}");
+            assert!(!is_planned(classify(&Dialect::POSTGRES, sql).verb), "{sql}");
         }
         for sql in [
             "SELECT 1",
@@ -285,7 +249,7 @@ mod tests {
             "Insert INTO t VALUES (1)",
             "VALUES(1)",
         ] {
-            assert!(can_be_kept(sql), "{sql}");
+            assert!(is_planned(classify(&Dialect::POSTGRES, sql).verb), "{sql}");
         }
     }
 }

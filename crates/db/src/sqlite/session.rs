@@ -21,6 +21,7 @@ use super::reset::Origin;
 use super::statement::{Runnable, check_count, is_nothing, literal};
 use super::types::{columns_of, push_row};
 use crate::driver::{Prepared, Reset};
+use crate::sql::Class;
 use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
@@ -83,6 +84,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) sql: String,
+    pub(super) class: Class,
     pub(super) params: Vec<SqlValue>,
     pub(super) script: bool,
     pub(super) cache: bool,
@@ -181,8 +183,8 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
-        if !insert::is_plain(sql) {
+    pub(super) fn prepare(&self, sql: &str, class: &Class) -> Result<Prepared> {
+        if !insert::is_plain(class) {
             // A pragma may take effect when it is compiled.
             self.is_plain.set(false);
         }
@@ -204,7 +206,7 @@ impl Session {
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
         self.note_run(&statement);
-        self.before_run(&statement, &order.sql)?;
+        self.before_run(&statement, &order.sql, &order.class)?;
         // What writes is brought to its end whether or not its rows are wanted: only then is it
         // certain that it was done.
         let writes = !statement.readonly();
