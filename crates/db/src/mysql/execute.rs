@@ -101,7 +101,7 @@ impl MysqlConnection {
     async fn execute_as_it_is(&mut self, request: Request<'_>) -> Result<Outcome> {
         let kept = match request.script {
             true => None,
-            false => self.cache.get(request.sql),
+            false => self.cache.get(request.sql).cloned(),
         };
         match kept {
             Some(statement) => self.exchange(request, statement, Keep::Known).await,
@@ -217,8 +217,9 @@ impl MysqlConnection {
             }
             if let Some(now) = &gathered.layout
                 && !Arc::ptr_eq(now, &statement.layout)
+                && let Some(kept) = self.cache.get(request.sql)
             {
-                self.cache.set_layout(request.sql, now);
+                kept.layout = Arc::clone(now);
             }
             let outcome = self.outcome(was.writes, &mut gathered)?;
             if outcome.warnings > 0 {
@@ -307,7 +308,7 @@ impl MysqlConnection {
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
         self.check_reading().await?;
         let keeps = self.cache.is_on();
-        let statement = match self.cache.get(sql) {
+        let statement = match self.cache.get(sql).cloned() {
             Some(statement) => statement,
             None => {
                 self.check_size(sql.len(), 0)?;

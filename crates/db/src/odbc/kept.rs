@@ -9,47 +9,6 @@ use super::transaction::may_commit;
 use crate::Result;
 use crate::sql::{self, Class, Dialect, class, contains_any};
 
-/// The statements of a connection that were used last, by their text.
-#[derive(Debug)]
-pub(super) struct Kept {
-    room: usize,
-    /// The one that was used last is at the end.
-    statements: Vec<(String, Stmt)>,
-}
-
-impl Kept {
-    pub(super) fn new(room: usize) -> Self {
-        Kept {
-            room,
-            statements: Vec::new(),
-        }
-    }
-
-    /// Takes one out, to be used. One that fails is not put back.
-    pub(super) fn take(&mut self, sql: &str) -> Option<Stmt> {
-        let mut found = self.statements.iter();
-        let at = found.rposition(|(text, _)| text == sql)?;
-        Some(self.statements.remove(at).1)
-    }
-
-    /// Keeps a statement. Gives the one that is not kept for it.
-    pub(super) fn put(&mut self, sql: &str, statement: Stmt) -> Option<Stmt> {
-        if self.room == 0 {
-            return Some(statement);
-        }
-        let is_full = self.statements.len() >= self.room;
-        let oldest = is_full.then(|| self.statements.remove(0).1);
-        self.statements.push((sql.to_owned(), statement));
-        oldest
-    }
-
-    /// All of them, which are not kept any more.
-    pub(super) fn take_all(&mut self) -> Vec<Stmt> {
-        let all = std::mem::take(&mut self.statements);
-        all.into_iter().map(|(_, statement)| statement).collect()
-    }
-}
-
 impl Session {
     /// Whether a text may change what statements that stay prepared mean. They go on with the settings, the schema and the
     /// tables that they were prepared with; what PostgreSQL sets for a transaction counts as well.
@@ -85,7 +44,8 @@ impl Session {
 
     /// A statement that has been prepared, and whether it was before.
     pub(super) fn prepared(&mut self, sql: &str) -> Result<(Stmt, bool)> {
-        match self.kept.take(sql) {
+        // Taken out while it is used: one that fails is not put back.
+        match self.kept.remove(sql) {
             Some(statement) => Ok((statement, true)),
             None => Ok((self.prepare_anew(sql)?, false)),
         }
@@ -150,12 +110,14 @@ impl Session {
             self.can.vendor == Vendor::Postgres
                 && (sql.contains('\\') || class(self.dialect(), sql).resolved.is_volatile)
         };
-        let given_up = match self.unsettles || is_volatile() {
-            true => Some(statement),
-            false => self.kept.put(sql, statement),
-        };
-        if let Some(given_up) = given_up {
-            self.discard(given_up);
+        if !self.kept.is_on() || self.unsettles || is_volatile() {
+            return self.discard(statement);
+        }
+        if let Some(oldest) = self.kept.make_room() {
+            self.discard(oldest);
+        }
+        if let Some(replaced) = self.kept.insert(sql, statement) {
+            self.discard(replaced);
         }
     }
 }

@@ -10,10 +10,10 @@ use super::config::Config;
 use super::control::Control;
 use super::error::{self, Vendor};
 use super::handle::{Bound, Cancel, Dbc, Next, OdbcError, Stmt};
-use super::kept::Kept;
 use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
+use crate::driver::cache::StatementCache;
 use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::worker;
@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 #[derive(Debug)]
 pub(super) struct Session {
     /// Dropped before the connection, which needs them to be gone.
-    pub(super) kept: Kept,
+    pub(super) kept: StatementCache<Stmt>,
     /// Statements that are not used again, and are not freed before the connection is: see [`discard`](Session::discard).
     pub(super) retired: Vec<Stmt>,
     /// What cancels a statement, if it cannot be that itself.
@@ -109,7 +109,7 @@ impl Session {
             _ => statement_cache,
         };
         let mut session = Session {
-            kept: Kept::new(statement_cache),
+            kept: StatementCache::new(statement_cache),
             retired: Vec::new(),
             bell: None,
             can,
