@@ -8,7 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
-use super::hosts;
+use super::net::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::answer::{Answer, Next};
 use super::cancel::Cancel;
 use super::connect::Types;
-use super::hosts::Peer;
-use super::inbox::Frame;
+use super::error;
 use super::kept::{Change, Kept};
-use super::message::{self, Reader, Report, Tag};
+use super::net::hosts::Peer;
 use super::param;
+use super::protocol::answer::{Answer, Next};
+use super::protocol::frontend;
+use super::protocol::inbox::Frame;
+use super::protocol::message::{self, Reader, Report, Tag};
 use super::session::{Misread, Session, Told};
 use super::startup::{self, CancelKey, Started};
 use super::stream::Stream;
 use super::wire::Wire;
-use super::{error, frontend};
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
     Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,

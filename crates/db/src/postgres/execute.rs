@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 use postgres_types::{Oid, Type};
 
-use super::answer::Answer;
 use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
-use super::frontend::{
-    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
-};
 use super::kept::Change;
 use super::param::{bind, need_types};
+use super::protocol::answer::Answer;
+use super::protocol::frontend::{
+    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
+};
 use super::statement::{ALL_TEXT, Statement, is_planned};
 use super::transaction::check_committed;
 use super::types::Layout;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
-use super::answer::{Answer, Next};
-use super::inbox::{Inbox, NoMessage};
-use super::message::{self, Reader, Report, Tag};
+use super::protocol::answer::{Answer, Next};
+use super::protocol::inbox::{Inbox, NoMessage};
+use super::protocol::message::{self, Reader, Report, Tag};
 use super::startup;
 use super::types::Layout;
 use crate::driver::{Batch, Status};

@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use super::message::Tag;
+use super::protocol::message::Tag;
 use super::statement::Statement;
 use crate::driver::Status;
 use crate::driver::cache::StatementCache;

@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 
 use super::config::{ChannelBinding, Config, Login};
 use super::error;
-use super::inbox::Frame;
-use super::message::{self, Reader, Report, lossy};
+use super::net::socket::Socket;
+use super::protocol::inbox::Frame;
+use super::protocol::message::{self, Reader, Report, lossy};
+use super::protocol::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
 use super::require_auth::{Method, RequireAuth};
-use super::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
-use super::socket::Socket;
 use super::wire::Wire;
 use crate::driver::Status;
 use crate::{Error, Kind, Result};

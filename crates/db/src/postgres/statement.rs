@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
-use super::frontend::bind_head;
+use super::protocol::frontend::bind_head;
 use super::types::Layout;
 use crate::sql::Keyword;
 

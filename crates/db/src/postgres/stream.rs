@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::answer::Answer;
 use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection};
 use super::execute::Way;
-use super::frontend::{self, execute};
+use super::protocol::answer::Answer;
+use super::protocol::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Request, Status};
 use crate::sql::class;
 use crate::{Error, Kind, Result};

@@ -1,8 +1,8 @@
 //! BEGIN, COMMIT, ROLLBACK and savepoints.
 
-use super::answer::Answer;
 use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection, quoted};
+use super::protocol::answer::Answer;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::sql::{Keyword, class};
 use crate::{Error, Kind, Result};
