@@ -18,7 +18,7 @@ use super::protocol::frontend;
 use super::protocol::inbox::Frame;
 use super::protocol::message::{self, Reader, Report, Tag};
 use super::session::{Misread, Session, Told};
-use super::startup::{self, CancelKey, Started};
+use super::startup::{CancelKey, Started};
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::driver::{
@@ -230,7 +230,7 @@ impl PostgresConnection {
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
         match frame.tag {
             b'Z' => {
-                self.status = startup::status(Reader(self.wire.body(frame)));
+                self.status = message::status(Reader(self.wire.body(frame)));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
                 }

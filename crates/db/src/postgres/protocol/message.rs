@@ -4,6 +4,8 @@
 
 use postgres_types::Oid;
 
+use crate::driver::Status;
+
 /// What is left of a message's body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'m>(pub(crate) &'m [u8]);
@@ -210,6 +212,16 @@ pub(crate) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = reader.text()?;
     let value = reader.text()?;
     Some((name, value))
+}
+
+/// The transaction, as a ReadyForQuery reports it.
+pub(crate) fn status(mut body: Reader<'_>) -> Status {
+    match body.byte() {
+        Some(b'I') => Status::Idle,
+        Some(b'T') => Status::InTransaction,
+        Some(b'E') => Status::Failed,
+        _ => Status::Unknown,
+    }
 }
 
 #[cfg(test)]
