@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use odbc_api::sys::InfoType;
 
+use super::cancel::Control;
 use super::config::Config;
-use super::control::Control;
 use super::error::{self, Vendor};
 use super::handle::{Bound, Cancel, Dbc, Next, OdbcError, Stmt};
 use super::rows::Shape;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Statement;
 
-use super::control::Limit;
+use super::cancel::Limit;
 use super::insert;
 use super::plan::{Inline, Plan};
 use crate::sql::Class;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
-use super::control::Control;
+use super::cancel::Control;
 use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;

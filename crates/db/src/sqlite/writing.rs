@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Statement, StatementStatus, TransactionState};
 
-use super::control::Limit;
+use super::cancel::Limit;
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Lane, Pass, Turn};
