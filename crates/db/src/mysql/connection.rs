@@ -10,11 +10,11 @@ use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
+use super::cancel::Kill;
 use super::decimal;
 use super::execute::Keep;
 use super::param;
 use super::session::{Facts, Running, Session};
-use super::settle::Kill;
 use super::statement::Statement;
 use super::stream::Stream;
 use super::touch::Misread;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use super::error::Vendor;
 use super::handle::Stmt;
-use super::session::{Order, Session, check_count};
+use super::session::{Order, Session};
 use super::transaction::may_commit;
-use crate::Result;
 use crate::sql::{self, Class, Dialect, class, contains_any};
+use crate::{Error, Kind, Result};
 
 impl Session {
     /// Whether a text may change what statements that stay prepared mean. They go on with the settings, the schema and the
@@ -119,5 +119,17 @@ impl Session {
         if let Some(replaced) = self.kept.insert(sql, statement) {
             self.discard(replaced);
         }
+    }
+}
+
+/// A statement is checked for the number of its parameters, if its driver can count them.
+pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
+    match statement.params().map(usize::from) {
+        Some(wanted) if wanted != given => {
+            let message =
+                format!("the statement takes {wanted} parameters, and {given} were given");
+            Err(Error::new(Kind::Parameters, message))
+        }
+        _ => Ok(()),
     }
 }

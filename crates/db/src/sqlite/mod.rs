@@ -36,6 +36,7 @@ mod plan;
 mod reset;
 mod session;
 mod statement;
+mod stream;
 mod transaction;
 mod types;
 mod watchdog;
