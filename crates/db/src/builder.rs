@@ -11,7 +11,6 @@ use crate::config::{DbConfig, ResetPolicy};
 use crate::connections::{Connections, Defaults, OnConnect};
 use crate::contention::Contention;
 use crate::db::Db;
-use crate::deadline::SharedRuntime;
 use crate::driver::{ConnectSettings, Driver};
 use crate::dsn::Dsn;
 use crate::handle::Handle;
@@ -303,7 +302,6 @@ impl Builder {
         let runtime = self
             .runtime
             .unwrap_or_else(|| Arc::new(TokioRuntime::new()));
-        let runtime = SharedRuntime(runtime);
         let shared = Arc::new(Shared {
             id: DbId::next(),
             dialect: template.dialect(),
@@ -358,7 +356,7 @@ impl Builder {
 fn pool_builder(
     connections: Connections,
     config: &DbConfig,
-    runtime: SharedRuntime,
+    runtime: Arc<dyn Runtime>,
 ) -> PoolBuilder {
     let mut pool = Pool::builder(connections)
         .min(config.min)

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cenote_pool::{AsyncHook, Manager, Runtime, Verdict};
+use cenote_pool::{AsyncHook, Manager, Runtime, Verdict, within};
 
 use crate::config::ResetPolicy;
-use crate::deadline::SharedRuntime;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::link::Link;
 use crate::op::Ping;
@@ -39,7 +38,7 @@ pub struct Connections {
     pub(crate) connect_timeout: Duration,
     pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
-    pub(crate) runtime: SharedRuntime,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) defaults: Defaults,
     /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
     /// at which a call last found its connection lost. 0 if none did.
@@ -120,17 +119,15 @@ impl Connections {
             Ok(link)
         };
         let limit = Some(self.connect_timeout);
-        self.runtime
-            .within(limit, connecting)
-            .await
-            .unwrap_or_else(|| {
-                let message = format!(
-                    "connecting to {} took longer than {:?}",
-                    self.template.address(),
-                    self.connect_timeout
-                );
-                Err(Error::new(Kind::Timeout, message))
-            })
+        let connected = within(&self.runtime, limit, connecting).await;
+        connected.unwrap_or_else(|| {
+            let message = format!(
+                "connecting to {} took longer than {:?}",
+                self.template.address(),
+                self.connect_timeout
+            );
+            Err(Error::new(Kind::Timeout, message))
+        })
     }
 
     /// Puts a new connection in the place of a lost one.

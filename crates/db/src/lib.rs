@@ -13,7 +13,6 @@ mod contention;
 mod coroutine;
 mod db;
 mod de;
-mod deadline;
 pub mod driver;
 mod dsn;
 mod error;

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{Runtime, Verdict};
+use cenote_pool::{Runtime, Verdict, within};
 
 use crate::connections::Connections;
-use crate::deadline::SharedRuntime;
 use crate::driver::{Connection, Request, Reset, Status};
 use crate::op::{EndStream, Op, Rollback, Run, Set};
 use crate::sql::Class;
@@ -43,13 +43,13 @@ pub struct Link {
     answers: u32,
     /// When its present use began, by the same clock.
     used: u64,
-    runtime: SharedRuntime,
+    runtime: Arc<dyn Runtime>,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
 }
 
 impl Link {
-    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &SharedRuntime) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &Arc<dyn Runtime>) -> Self {
         Link {
             connection,
             in_flight: None,
@@ -62,7 +62,7 @@ impl Link {
             answered: runtime.coarse_now(),
             answers: 0,
             used: runtime.coarse_now(),
-            runtime: runtime.clone(),
+            runtime: Arc::clone(runtime),
             writer: None,
         }
     }
@@ -120,13 +120,13 @@ impl Link {
         &mut self,
         op: &O,
         site: &'static Location<'static>,
-        runtime: &SharedRuntime,
+        runtime: &dyn Runtime,
         limit: Option<Duration>,
     ) -> Result<O::Out> {
         let Some(limit) = limit else {
             return self.send(op, site).await;
         };
-        let answer = runtime.within(Some(limit), self.send(op, site)).await;
+        let answer = within(runtime, Some(limit), self.send(op, site)).await;
         answer.unwrap_or_else(|| {
             let message = format!("ran longer than {limit:?}");
             Err(Error::new(Kind::StatementTimeout, message).at(site))

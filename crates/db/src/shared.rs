@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use cenote_pool::Runtime;
+
 use crate::contention::Contention;
-use crate::deadline::SharedRuntime;
 use crate::driver::Dialect;
 use crate::writers::Writers;
 
@@ -29,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) one_writer: bool,
     /// Who may take a connection to write with, if not everybody may.
     pub(crate) writers: Option<Writers>,
-    pub(crate) runtime: SharedRuntime,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) acquire_timeout: Option<Duration>,
     pub(crate) cleanup_timeout: Duration,
     pub(crate) statement_timeout: Option<Duration>,

@@ -169,7 +169,7 @@ where
         match run(call, options, body.clone()).await {
             Err(error) if error.is_retryable() && left > 0 => {
                 left -= 1;
-                let runtime = &call.shared().runtime.0;
+                let runtime = &call.shared().runtime;
                 // Half of it fixed, half by chance, so that those who clashed part.
                 let chance = jitter();
                 let until = runtime

@@ -72,7 +72,7 @@ impl Writers {
         });
         let shared = &handle.shared;
         let limit = shared.acquire_timeout;
-        let entered = shared.runtime.within(limit, entered).await;
+        let entered = cenote_pool::within(&shared.runtime, limit, entered).await;
         entered.unwrap_or_else(|| {
             let message = format!(
                 "no connection was to be had to write with in {:?}: {} at most may write or wait to \

@@ -52,5 +52,5 @@ pub use crate::manager::{Manager, Verdict};
 pub use crate::pool::{FnPool, Pool, WeakPool};
 #[cfg(feature = "tokio")]
 pub use crate::runtime::TokioRuntime;
-pub use crate::runtime::{Runtime, Task, ThreadRuntime};
+pub use crate::runtime::{Runtime, Task, ThreadRuntime, within};
 pub use crate::status::{Counters, CreationError, Holder, ResourceId, Status};

@@ -157,7 +157,7 @@ impl Bound {
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let most = self.shared.max_transaction_age?;
         let since = self.state().levels.first()?.since?;
-        let age = self.shared.runtime.0.now().saturating_duration_since(since);
+        let age = self.shared.runtime.now().saturating_duration_since(since);
         Some(most.saturating_sub(age))
     }
 
@@ -485,7 +485,7 @@ impl Bound {
     /// Settles and undoes in the background what cannot wait for the next call.
     fn clean_up_soon(self: &Arc<Self>) {
         let bound = Arc::clone(self);
-        self.shared.runtime.0.spawn(Box::pin(async move {
+        self.shared.runtime.spawn(Box::pin(async move {
             // A turn undoes what there is before it is given. If that fails the
             // connection goes, and with it what was to be undone.
             let site = Location::caller();

@@ -99,7 +99,7 @@ impl Level {
     /// It has begun: the limits of the handle hold, and this one for idling if it is shorter.
     pub(crate) fn limit(&mut self, shared: &Arc<Shared>, idle: Option<Duration>) {
         if shared.max_transaction_age.is_some() {
-            self.since = Some(shared.runtime.0.now());
+            self.since = Some(shared.runtime.now());
         }
         let limits = [idle, shared.idle_in_transaction];
         self.idle_limit = limits.into_iter().flatten().min();

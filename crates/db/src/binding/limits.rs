@@ -35,9 +35,9 @@ pub(crate) fn watch(bound: &Arc<Bound>, serial: u64) {
     }
     let runtime = shared.runtime.clone();
     let bound = Arc::downgrade(bound);
-    shared.runtime.0.spawn(Box::pin(async move {
+    shared.runtime.spawn(Box::pin(async move {
         while let Some(until) = next_look(&bound, serial) {
-            let mut sleep = runtime.0.sleep(until);
+            let mut sleep = runtime.sleep(until);
             let is_over = poll_fn(|cx| match Pin::new(&mut ended).poll(cx) {
                 Poll::Ready(_) => Poll::Ready(true),
                 Poll::Pending => sleep.as_mut().poll(cx).map(|()| false),
@@ -76,7 +76,7 @@ impl Bound {
 
     /// When this transaction has to be looked at again; `None` if it is over.
     fn next_expiry(&self, serial: u64) -> Option<Instant> {
-        let now = self.shared.runtime.0.now();
+        let now = self.shared.runtime.now();
         self.next_expiry_in(&self.state(), serial, now)
     }
 
@@ -120,7 +120,7 @@ impl Bound {
 
     /// Rolls this transaction back if its time is over and no call is under way in it.
     fn expire(self: &Arc<Self>, serial: u64) {
-        let now = self.shared.runtime.0.now();
+        let now = self.shared.runtime.now();
         let mut state = self.state();
         let next = self.next_expiry_in(&state, serial, now);
         if next.is_none_or(|at| at > now) {

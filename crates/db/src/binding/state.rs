@@ -219,7 +219,7 @@ impl State {
         if let Some(first) = self.levels.first_mut()
             && first.idle_limit.is_some()
         {
-            first.idle_since = Some(shared.runtime.0.now());
+            first.idle_since = Some(shared.runtime.now());
         }
     }
 

@@ -154,7 +154,7 @@ impl Bound {
         // What is to be cleaned up waits as long as it takes.
         let cleans_up = matches!(position, Position::CleanUp);
         let limit = self.shared.acquire_timeout.filter(|_| !cleans_up);
-        let lease = self.shared.runtime.within(limit, looked).await;
+        let lease = cenote_pool::within(&self.shared.runtime, limit, looked).await;
         let holder = waiting.holder;
         drop(waiting);
         lease.unwrap_or_else(|| {
@@ -322,8 +322,8 @@ impl Turn {
     /// Settles and undoes what others left behind.
     async fn tidy(&mut self, told: LostSession) -> Result<()> {
         let limit = Some(self.bound.shared.cleanup_timeout);
-        let runtime = self.bound.shared.runtime.clone();
-        let done = match runtime.within(limit, self.undo_all()).await {
+        let runtime = Arc::clone(&self.bound.shared.runtime);
+        let done = match cenote_pool::within(&runtime, limit, self.undo_all()).await {
             Some(done) => done,
             None => Err(Error::new(
                 Kind::Timeout,

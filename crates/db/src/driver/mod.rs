@@ -24,6 +24,8 @@
 //! 4. **Broken is for ever.** Once [`is_broken`](Connection::is_broken), always; the layer closes it.
 //! 5. Nothing blocks the thread that polls.
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
+pub(crate) mod cache;
 mod sqlstate;
 
 use std::any::Any;

@@ -10,16 +10,17 @@ use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
+use super::cancel::Kill;
 use super::decimal;
 use super::execute::Keep;
 use super::param;
 use super::session::{Facts, Running, Session};
-use super::settle::Kill;
-use super::statement::Cache;
+use super::statement::Statement;
 use super::stream::Stream;
 use super::touch::Misread;
 use super::wire::{Wire, caught};
 use crate::Result;
+use crate::driver::cache::StatementCache;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value, boxed_in_place,
@@ -48,7 +49,7 @@ pub struct MysqlConnection {
     pub(super) stream: Option<Stream>,
     /// What kills the query that was left behind on the server.
     pub(super) kill: Option<Kill>,
-    pub(super) cache: Cache,
+    pub(super) cache: StatementCache<Statement>,
     pub(super) session: Arc<Session>,
     /// What the session was when it was new.
     pub(super) facts: Facts,
@@ -84,7 +85,7 @@ impl MysqlConnection {
             is_broken: false,
             stream: None,
             kill: None,
-            cache: Cache::new(statement_cache),
+            cache: StatementCache::new(statement_cache),
             is_utc: session.is_utc,
             misreads: None,
             is_reading_unsure: false,
@@ -145,7 +146,7 @@ impl Connection for MysqlConnection {
         }
         let kept = match request.script {
             true => None,
-            false => self.cache.get(request.sql),
+            false => self.cache.get(request.sql).cloned(),
         };
         match kept {
             // What runs again and again has a future of its own, which is small. What may end the transaction

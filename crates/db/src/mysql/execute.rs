@@ -19,6 +19,7 @@ use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{catch, caught};
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
+use crate::sql::{Class, Keyword, class};
 use crate::{Error, Kind, Result};
 
 /// What came of a statement, besides what the connection keeps of it.
@@ -100,7 +101,7 @@ impl MysqlConnection {
     async fn execute_as_it_is(&mut self, request: Request<'_>) -> Result<Outcome> {
         let kept = match request.script {
             true => None,
-            false => self.cache.get(request.sql),
+            false => self.cache.get(request.sql).cloned(),
         };
         match kept {
             Some(statement) => self.exchange(request, statement, Keep::Known).await,
@@ -148,8 +149,9 @@ impl MysqlConnection {
         let asked = self.wire()?.query_iter(request.sql);
         let answer = gather(asked, reading, &mut gathered).await;
         let landed = self.land_all(answer).await;
-        let outcome = landed.and_then(|()| self.outcome(writes(request.sql), &mut gathered));
-        if self.may_touch_session(request.sql) {
+        let class = class(self.facts.dialect, request.sql);
+        let outcome = landed.and_then(|()| self.outcome(writes(&class), &mut gathered));
+        if class.touches_session {
             self.note_touch(request.sql).await?;
         }
         let outcome = outcome?;
@@ -215,8 +217,9 @@ impl MysqlConnection {
             }
             if let Some(now) = &gathered.layout
                 && !Arc::ptr_eq(now, &statement.layout)
+                && let Some(kept) = self.cache.get(request.sql)
             {
-                self.cache.set_layout(request.sql, now);
+                kept.layout = Arc::clone(now);
             }
             let outcome = self.outcome(was.writes, &mut gathered)?;
             if outcome.warnings > 0 {
@@ -305,7 +308,7 @@ impl MysqlConnection {
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
         self.check_reading().await?;
         let keeps = self.cache.is_on();
-        let statement = match self.cache.get(sql) {
+        let statement = match self.cache.get(sql).cloned() {
             Some(statement) => statement,
             None => {
                 self.check_size(sql.len(), 0)?;
@@ -343,11 +346,12 @@ impl MysqlConnection {
         self.status = status;
         self.in_flight = false;
         self.prepared += 1;
+        let class = class(self.facts.dialect, sql);
         let statement = Statement {
             layout: Layout::new(handle.columns(), is_utc),
             handle,
-            touches_session: self.may_touch_session(sql),
-            writes: writes(sql),
+            touches_session: class.touches_session,
+            writes: writes(&class),
         };
         if keeps {
             self.cache.insert(sql, statement.clone());
@@ -432,27 +436,13 @@ pub(super) fn is_stale(error: &Error) -> bool {
     error.kind() == Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
 }
 
-/// It begins with a word that writes.
-fn writes(sql: &str) -> bool {
-    const WORDS: [&[u8; 6]; 4] = [b"INSERT", b"DELETE", b"UPDATE", b"REPLAC"];
-    let word = behind_comments(sql).as_bytes().first_chunk::<6>();
-    word.is_some_and(|word| WORDS.iter().any(|known| word.eq_ignore_ascii_case(*known)))
-}
-
-/// A text from its first word on. Where something else stands there, such as a comment that is no
-/// comment for some servers, that is where it ends.
-fn behind_comments(mut sql: &str) -> &str {
-    loop {
-        sql = sql.trim_start();
-        let (comment, end) = match sql.as_bytes() {
-            [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => return sql,
-            [b'/', b'*', ..] => (&sql[2..], "*/"),
-            [b'-', b'-', space, ..] if space.is_ascii_whitespace() => (&sql[2..], "\n"),
-            [b'#', ..] => (&sql[1..], "\n"),
-            _ => return sql,
-        };
-        sql = comment.split_once(end).map_or("", |(_, rest)| rest);
-    }
+/// Whether a text of this class begins with a word that writes.
+fn writes(class: &Class) -> bool {
+    let verb = class.verb;
+    matches!(
+        verb,
+        Some(Keyword::Insert | Keyword::Delete | Keyword::Update | Keyword::Replace)
+    )
 }
 
 impl<'l> Reading<'l> {

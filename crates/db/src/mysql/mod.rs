@@ -9,13 +9,14 @@
 //! | `config`, `session` | the DSN and the options; what every session is told |
 //! | `connect` | the template; which server, and the login |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `settle`, `wire` | the guard of calls under way: what is done after a dropped one |
+//! | `settle`, `cancel`, `wire` | the guard of calls under way: what is done after a dropped one, and how the server is told |
 //! | `execute`, `statement`, `stream` | running statements; those that are kept; rows batch by batch |
 //! | `transaction`, `reset` | as they say |
 //! | `param`, `decimal`, `types` | values on their way there and back |
 //! | `infile` | files of this machine that a server may ask for |
 //! | `error` | what the server says, as errors of this crate |
 
+mod cancel;
 mod config;
 mod connect;
 mod connection;

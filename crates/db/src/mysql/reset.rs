@@ -19,7 +19,7 @@ impl MysqlConnection {
             }
         };
         // The server has forgotten them.
-        self.cache.clear();
+        drop(self.cache.take_all());
         if !is_reset {
             return Ok(Reset::Replace);
         }

@@ -90,7 +90,7 @@ impl MysqlConnection {
         }
         let is_watched = self.set_witness(request.sql).await?;
         let was_idle = self.status == Status::Idle;
-        let kept = self.cache.get(request.sql);
+        let kept = self.cache.get(request.sql).cloned();
         let was_kept = kept.is_some();
         let started = match self.start(&request, kept).await {
             Err(wrong) if was_kept && is_stale(&wrong) => {
@@ -105,8 +105,8 @@ impl MysqlConnection {
         match &mut self.stream {
             Some(stream) if started.is_ok() => {
                 stream.is_watched = is_watched;
-                let plan = crate::sql::plan(self.facts.dialect, request.sql);
-                stream.is_pure = plan.is_ok_and(|plan| plan.class.pure_read);
+                let class = crate::sql::class(self.facts.dialect, request.sql);
+                stream.is_pure = class.pure_read;
             }
             _ if is_watched => self.hear_witness().await?,
             _ => {}

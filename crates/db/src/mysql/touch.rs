@@ -6,13 +6,13 @@ use super::config::dialect;
 use super::connection::MysqlConnection;
 use super::session::{Charsets, is_utc};
 use super::wire::caught;
+use crate::sql::{class, contains_any};
 use crate::{Error, Kind, Result};
 
 impl MysqlConnection {
     /// Whether the text may change the session.
     pub(super) fn may_touch_session(&self, sql: &str) -> bool {
-        let plan = crate::sql::plan(self.facts.dialect, sql);
-        plan.is_ok_and(|plan| plan.class.touches_session)
+        class(self.facts.dialect, sql).touches_session
     }
 
     /// Does what has to be done after a text that may have changed the session.
@@ -121,9 +121,5 @@ fn may_change_reading(sql: &str) -> bool {
         "charset",
         "execute",
     ];
-    let has_in_it = |name: &str| {
-        let mut parts = sql.as_bytes().windows(name.len());
-        parts.any(|part| part.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    NAMES.into_iter().any(has_in_it)
+    contains_any(sql, &NAMES)
 }

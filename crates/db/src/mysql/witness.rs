@@ -45,8 +45,8 @@ impl MysqlConnection {
     }
 
     fn may_end_unseen(&self, sql: &str) -> bool {
-        let plan = crate::sql::plan(self.facts.dialect, sql);
-        plan.is_ok_and(|plan| plan.class.touches_session && plan.class.transaction.is_none())
+        let class = crate::sql::class(self.facts.dialect, sql);
+        class.touches_session && class.transaction.is_none()
     }
 
     /// Hears the witness that was set before a text that has been run: there is no transaction any more if it is not

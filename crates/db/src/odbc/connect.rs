@@ -4,9 +4,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::cancel::{Control, Left};
 use super::config::Config;
 use super::connection::OdbcConnection;
-use super::control::{Control, Left};
 use super::error;
 use super::handle::Dbc;
 use super::reconnect;

@@ -10,23 +10,25 @@
 //! | `reconnect` | attributes that are refused, because a driver would reconnect by itself |
 //! | `connect` | the template; opening a connection on a thread of its own |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `control` | which call runs on that thread, and how it is cancelled |
-//! | `session`, `transaction`, `kept`, `rows` | what runs on that thread |
+//! | `cancel` | which call runs on that thread, and how it is cancelled |
+//! | `session`, `execute`, `statement`, `stream`, `transaction`, `rows` | what runs on that thread |
 //! | `verify` | what a session is asked, to be sure of it |
 //! | `handle` | ODBC's handles, and all that is `unsafe` |
 //! | `types` | values on their way there and back |
 //! | `error` | what drivers say, as errors of this crate |
 
+mod cancel;
 mod config;
 mod connect;
 mod connection;
-mod control;
 mod error;
+mod execute;
 mod handle;
-mod kept;
 mod reconnect;
 mod rows;
 mod session;
+mod statement;
+mod stream;
 mod transaction;
 mod types;
 mod verify;

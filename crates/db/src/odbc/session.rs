@@ -6,25 +6,25 @@ use std::thread::JoinHandle;
 
 use odbc_api::sys::InfoType;
 
+use super::cancel::Control;
 use super::config::Config;
-use super::control::Control;
 use super::error::{self, Vendor};
-use super::handle::{Bound, Cancel, Dbc, Next, OdbcError, Stmt};
-use super::kept::Kept;
+use super::execute::gather;
+use super::handle::{Bound, Cancel, Dbc, OdbcError, Stmt};
 use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
-use crate::driver::{BatchBuilder, Columns, Outcome, Prepared};
+use crate::driver::cache::StatementCache;
+use crate::driver::{Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::worker;
-use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Session {
     /// Dropped before the connection, which needs them to be gone.
-    pub(super) kept: Kept,
+    pub(super) kept: StatementCache<Stmt>,
     /// Statements that are not used again, and are not freed before the connection is: see [`discard`](Session::discard).
     pub(super) retired: Vec<Stmt>,
     /// What cancels a statement, if it cannot be that itself.
@@ -109,7 +109,7 @@ impl Session {
             _ => statement_cache,
         };
         let mut session = Session {
-            kept: Kept::new(statement_cache),
+            kept: StatementCache::new(statement_cache),
             retired: Vec::new(),
             bell: None,
             can,
@@ -166,9 +166,9 @@ impl Session {
 
     /// A text is about to be run: refuses what the transaction does not allow, and notes what it may
     /// do to it.
-    fn check(&mut self, sql: &str) -> Result<Class> {
+    pub(super) fn check(&mut self, sql: &str) -> Result<Class> {
         self.changed = false;
-        let class = sql::scan(self.config.dialect, sql)?.class;
+        let class = sql::plan(self.config.dialect, sql)?.class;
         self.transaction.check(&class)?;
         self.check_reading()?;
         let in_ours = self.transaction.is_open()
@@ -186,7 +186,7 @@ impl Session {
         }
         let seen = match std::ptr::eq(self.dialect(), self.config.dialect) {
             true => None,
-            false => sql::scan(self.dialect(), sql).ok().map(|seen| seen.class),
+            false => Some(sql::class(self.dialect(), sql)),
         };
         if let Some(seen) = &seen {
             self.look_behind_quotes(seen, &class)?;
@@ -216,123 +216,6 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
-        let class = self.check(&order.sql)?;
-        let done = match order.script {
-            true => self.run_script(order),
-            false => self.run_one(order, &class),
-        };
-        self.heed_ddl(&order.sql, done)
-    }
-
-    /// Runs a script. A driver that cannot run several statements at once gets one after the other.
-    fn run_script(&mut self, order: &Order) -> Result<Outcome> {
-        if let Some(compound) = self.compound(&order.sql) {
-            return self.run_text_as(&compound, order.rows, false);
-        }
-        if self.can.batches {
-            return self.run_text(&order.sql, order.rows);
-        }
-        let mut outcome = Outcome::default();
-        for statement in sql::split(self.dialect(), &order.sql) {
-            self.check_not_cancelled()?;
-            outcome = self.run_text(statement, order.rows)?;
-        }
-        Ok(outcome)
-    }
-
-    /// Runs a text as it is, and keeps nothing of it.
-    pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
-        self.run_text_as(sql, rows, true)
-    }
-
-    fn run_text_as(&mut self, sql: &str, rows: bool, script: bool) -> Result<Outcome> {
-        let mut statement = self.statement()?;
-        let cancel = self.cancel();
-        let done = statement
-            .execute(cancel, Some(sql), &[])
-            .and_then(|()| gather(&mut statement, cancel, rows, script));
-        self.outcome(done)
-    }
-
-    fn run_one(&mut self, order: &Order, class: &Class) -> Result<Outcome> {
-        if !order.cache && order.params.is_empty() {
-            return self.run_text(&order.sql, order.rows);
-        }
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
-        let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &order.params)?;
-            gather(statement, cancel, order.rows, false)
-        };
-        let mut done = run(&mut statement, self.cancel());
-        if was_kept && self.is_stale(class, &done) {
-            // Rows of it may still be on their way.
-            self.discard(statement);
-            statement = self.prepare_anew(&order.sql)?;
-            done = run(&mut statement, self.cancel());
-        }
-        let outcome = self.outcome(done)?;
-        self.keep(order, statement);
-        Ok(outcome)
-    }
-
-    /// Its table has changed under it and nothing of it has been done, so that it may be prepared and run once more, as if
-    /// it were new. A procedure can say the same of a statement of its own, after it has committed others.
-    fn is_stale<T>(&self, class: &Class, done: &Result<T, OdbcError>) -> bool {
-        let Err(OdbcError::Diagnostics { record, .. }) = done else {
-            return false;
-        };
-        let never_ran = match (record.state.as_str(), self.can.vendor) {
-            ("0A000" | "26000", _) => true,
-            (_, Vendor::Mysql) => match record.native_error {
-                1243 | 1615 => true,
-                // Found by the driver in the rows.
-                2057 => class.reads_only,
-                _ => false,
-            },
-            _ => false,
-        };
-        never_ran && !self.transaction.is_open() && !class.touches_session
-    }
-
-    /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
-    pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
-        self.check(sql)?;
-        if sets.is_empty() {
-            return Ok(Outcome::default());
-        }
-        let own = !self.transaction.is_open() && self.can.transactions && !self.doubtful;
-        if own {
-            self.begin(crate::driver::Begin::default())?;
-        }
-        let done = self.run_sets(sql, sets);
-        if own {
-            match &done {
-                Ok(_) => drop(self.commit()?),
-                Err(_) if self.broken => {}
-                Err(_) => self.rollback()?,
-            }
-        }
-        self.heed_ddl(sql, done)
-    }
-
-    fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
-        let given = sets.first().map_or(0, Vec::len);
-        let (mut statement, _) = self.prepared_for(sql, given)?;
-        let mut all = Outcome::default();
-        for set in sets {
-            self.check_not_cancelled()?;
-            check_count(&mut statement, set.len())?;
-            let cancel = self.cancel();
-            let done = statement
-                .execute(cancel, None, set)
-                .and_then(|()| gather(&mut statement, cancel, false, false));
-            all.affected += self.outcome(done)?.affected;
-        }
-        self.keep_text(sql, statement);
-        Ok(all)
-    }
-
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Prepared> {
         self.changed = false;
         self.unsettles = false;
@@ -349,44 +232,6 @@ impl Session {
         let params = statement.params().unwrap_or(0);
         self.keep_text(sql, statement);
         Ok(Prepared::new(usize::from(params), shape.columns))
-    }
-
-    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
-    /// nobody takes them any more.
-    pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
-        if order.script {
-            let message = "a script of several statements has no rows to stream";
-            return Err(Error::new(Kind::Unsupported, message));
-        }
-        let class = self.check(&order.sql)?;
-        let done = self.send_rows(order, &class, outlet);
-        self.heed_ddl(&order.sql, done)
-    }
-
-    fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
-        let status = self.status();
-        let read_only = class.pure_read && !self.transaction.is_open();
-        let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &order.params)
-        };
-        let mut begun = run(&mut statement, self.cancel());
-        if was_kept && self.is_stale(class, &begun) {
-            self.discard(statement);
-            statement = self.prepare_anew(&order.sql)?;
-            begun = run(&mut statement, self.cancel());
-        }
-        begun.map_err(|error| self.told(error))?;
-        let sent = send(&mut statement, self.cancel(), outlet, |columns| Started {
-            columns,
-            status,
-            read_only,
-        });
-        // The next to use it finds nothing of this.
-        let done = sent.and_then(|sent| statement.close().map(|()| sent));
-        let sent = done.map_err(|error| self.told(error))?;
-        self.keep(order, statement);
-        sent
     }
 
     /// A word with the database, to see that it answers.
@@ -422,14 +267,14 @@ impl Session {
     }
 
     /// How the statement that runs next is cancelled.
-    fn cancel(&self) -> Cancel<'_> {
+    pub(super) fn cancel(&self) -> Cancel<'_> {
         match self.config.cancel {
             true => self.control.cancel_by(self.bell.as_ref()),
             false => Cancel::NEVER,
         }
     }
 
-    fn check_not_cancelled(&mut self) -> Result<()> {
+    pub(super) fn check_not_cancelled(&mut self) -> Result<()> {
         if !self.control.is_cancelled() {
             return Ok(());
         }
@@ -462,84 +307,4 @@ impl worker::Session for Session {
     fn leave(control: &Control, thread: JoinHandle<()>) {
         control.leave(thread);
     }
-}
-
-/// A statement is checked for the number of its parameters, if its driver can count them.
-pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
-    match statement.params().map(usize::from) {
-        Some(wanted) if wanted != given => {
-            let message =
-                format!("the statement takes {wanted} parameters, and {given} were given");
-            Err(Error::new(Kind::Parameters, message))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// All results of what was run. The outcome is the last one's; of a single statement,
-/// rows stay what came of it though something follows them.
-pub(super) fn gather(
-    statement: &mut Stmt,
-    cancel: Cancel<'_>,
-    rows: bool,
-    script: bool,
-) -> Result<Result<Outcome>, OdbcError> {
-    let mut outcome = Outcome::default();
-    loop {
-        let shape = Shape::of(statement)?;
-        if shape.columns.is_empty() {
-            outcome.affected = statement.affected()?.unwrap_or(0);
-            if script {
-                outcome.rows = None;
-            }
-        } else {
-            let mut batch = BatchBuilder::new(Arc::clone(&shape.columns));
-            // Read to the end though nobody wants them: an error may stand there.
-            while let Next::There = statement.fetch(cancel)? {
-                if rows && let Err(error) = shape.push(statement, &mut batch)? {
-                    return Ok(Err(error));
-                }
-            }
-            outcome.affected = 0;
-            outcome.rows = rows.then(|| batch.finish());
-        }
-        if let Next::Over = statement.more(cancel)? {
-            break;
-        }
-    }
-    statement.close()?;
-    Ok(Ok(outcome))
-}
-
-/// The first result's rows, to whoever takes them.
-fn send(
-    statement: &mut Stmt,
-    cancel: Cancel<'_>,
-    mut outlet: Outlet,
-    started: impl FnOnce(Arc<Columns>) -> Started,
-) -> Result<Result<()>, OdbcError> {
-    let shape = Shape::of(statement)?;
-    let columns = Arc::clone(&shape.columns);
-    outlet.start(|| started(columns));
-    if shape.columns.is_empty() {
-        return Ok(Ok(()));
-    }
-    while let Next::There = statement.fetch(cancel)? {
-        let mut told = Ok(());
-        let pushed = outlet.push(|rows| match shape.push(statement, rows) {
-            Ok(done) => done,
-            Err(error) => {
-                told = Err(error);
-                Err(Error::new(Kind::Database, "the row cannot be read"))
-            }
-        });
-        told?;
-        match pushed {
-            Ok(true) => {}
-            Ok(false) => return Ok(Ok(())),
-            Err(error) => return Ok(Err(error)),
-        }
-    }
-    outlet.flush();
-    Ok(Ok(()))
 }

@@ -14,7 +14,7 @@ use odbc_api::sys::ConnectionAttribute;
 use super::session::Session;
 use crate::driver::{Begin, CommitOutcome, DatabaseError, Isolation, Status};
 use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint as SetSavepoint};
-use crate::sql::{Class, Dialect, Scanned, scan, split};
+use crate::sql::{Class, Dialect, Keyword, Statements, class, classify, split};
 use crate::{Error, Kind, Result};
 
 /// The transaction of a connection, as far as ODBC lets one know.
@@ -90,25 +90,38 @@ fn at_least(level: Isolation, there: u32) -> Option<u32> {
         .find(|candidate| *candidate >= bit(level) && there & candidate != 0)
 }
 
-/// It has a statement in it that is not of the kind that leaves a transaction open everywhere.
-pub(super) fn may_commit(dialect: &Dialect, sql: &str) -> bool {
-    const LEAVE_OPEN: [&str; 12] = [
-        "select", "insert", "update", "delete", "merge", "replace", "with", "values", "table",
-        "show", "explain", "describe",
-    ];
-    let leaves_open = |statement: &str| {
-        let verb = statement.trim_start_matches(|c: char| c == '(' || c.is_whitespace());
-        let end = verb.find(|c: char| !c.is_ascii_alphabetic());
-        let verb = &verb[..end.unwrap_or(verb.len())];
-        LEAVE_OPEN
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(verb))
-            || scan(dialect, statement).is_ok_and(|Scanned { class, .. }| {
-                let verb = class.transaction;
-                class.reads_only || matches!(verb, Some(SetSavepoint | Release | RollbackTo))
-            })
-    };
-    !split(dialect, sql).into_iter().all(leaves_open)
+/// Whether a text of this class has a statement in it that is not of the kind that leaves a transaction open everywhere.
+pub(super) fn may_commit(dialect: &Dialect, sql: &str, class: &Class) -> bool {
+    match class.statements {
+        Statements::Empty => false,
+        Statements::One => !leaves_open(class),
+        Statements::Several => split(dialect, sql)
+            .into_iter()
+            .any(|statement| !leaves_open(&classify(dialect, statement))),
+    }
+}
+
+fn leaves_open(class: &Class) -> bool {
+    let by_verb = matches!(
+        class.verb,
+        Some(
+            Keyword::Select
+                | Keyword::Insert
+                | Keyword::Update
+                | Keyword::Delete
+                | Keyword::Merge
+                | Keyword::Replace
+                | Keyword::With
+                | Keyword::Values
+                | Keyword::Table
+                | Keyword::Show
+                | Keyword::Explain
+                | Keyword::Describe
+        )
+    );
+    by_verb
+        || class.reads_only
+        || matches!(class.transaction, Some(SetSavepoint | Release | RollbackTo))
 }
 
 impl Session {
@@ -256,7 +269,7 @@ impl Session {
             && self.transaction.state != State::None
             && [self.dialect(), self.config.dialect]
                 .iter()
-                .any(|dialect| may_commit(dialect, sql));
+                .any(|dialect| may_commit(dialect, sql, &class(dialect, sql)));
         if !ends {
             return done;
         }
@@ -295,7 +308,7 @@ mod tests {
 
     #[test]
     fn only_what_reads_and_changes_rows_is_known_to_leave_a_transaction_open() {
-        let may = |sql: &str| may_commit(&Dialect::ODBC, sql);
+        let may = |sql: &str| may_commit(&Dialect::ODBC, sql, &classify(&Dialect::ODBC, sql));
         for sql in [
             "SELECT 1",
             " update t SET a = 1",
@@ -324,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_failed_transaction_and_a_read_only_one_refuse_what_they_must() {
-        let class = |sql: &str| scan(&Dialect::ODBC, sql).unwrap().class;
+        let class = |sql: &str| classify(&Dialect::ODBC, sql);
         let mut transaction = Transaction {
             state: State::Open,
             read_only: true,

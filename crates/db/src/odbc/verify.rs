@@ -4,8 +4,9 @@
 
 use super::config::MYSQL;
 use super::error::Vendor;
+use super::execute::gather;
 use super::handle::Cancel;
-use super::session::{Session, gather};
+use super::session::Session;
 use crate::{Error, Kind, Result};
 
 /// Where MySQL's session keeps its own number, for us to see that it is still the same: a new session has none. Some drivers
@@ -172,7 +173,5 @@ pub(super) fn may_change_reading(sql: &str) -> bool {
         "execute",
         "call",
     ];
-    NAMES
-        .iter()
-        .any(|name| super::kept::is_in(sql.as_bytes(), name.as_bytes()))
+    crate::sql::contains_any(sql, &NAMES)
 }

@@ -10,8 +10,8 @@ use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::hosts::Peer;
-use super::socket::Socket;
+use super::net::hosts::Peer;
+use super::net::socket::Socket;
 use super::startup::CancelKey;
 
 type Step<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;

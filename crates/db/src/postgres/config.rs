@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::env::Environment;
+use super::net::socket::TcpOptions;
+use super::net::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
 use super::passfile::{self, Wanted};
 use super::require_auth::RequireAuth;
-use super::socket::TcpOptions;
-use super::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
 use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
 use crate::{Error, Kind, Result};
 

@@ -8,7 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
-use super::hosts;
+use super::net::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 
@@ -28,9 +28,11 @@ impl PostgresTemplate {
     }
 }
 
+/// How PostgreSQL reads SQL. There is one, so that a text is scanned once.
+pub(super) static DIALECT: Dialect = Dialect::POSTGRES;
+
 impl Template for PostgresTemplate {
     fn dialect(&self) -> &'static Dialect {
-        static DIALECT: Dialect = Dialect::POSTGRES;
         &DIALECT
     }
 

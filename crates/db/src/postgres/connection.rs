@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::answer::{Answer, Next};
 use super::cancel::Cancel;
 use super::connect::Types;
-use super::hosts::Peer;
-use super::inbox::Frame;
+use super::error;
 use super::kept::{Change, Kept};
-use super::message::{self, Reader, Report, Tag};
+use super::net::hosts::Peer;
 use super::param;
+use super::protocol::answer::{Answer, Next};
+use super::protocol::frontend;
+use super::protocol::inbox::Frame;
+use super::protocol::message::{self, Reader, Report, Tag};
 use super::session::{Misread, Session, Told};
-use super::startup::{self, CancelKey, Started};
+use super::startup::{CancelKey, Started};
 use super::stream::Stream;
 use super::wire::Wire;
-use super::{error, frontend};
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
     Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
@@ -229,7 +230,7 @@ impl PostgresConnection {
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
         match frame.tag {
             b'Z' => {
-                self.status = startup::status(Reader(self.wire.body(frame)));
+                self.status = message::status(Reader(self.wire.body(frame)));
                 if self.status == Status::Unknown {
                     return Err(self.wire.garbage("its status is none that there is"));
                 }

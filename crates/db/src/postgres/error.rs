@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::message::Report;
+use super::protocol::message::Report;
 use super::session::Misread;
 use crate::driver::DatabaseError;
 use crate::{Error, Kind};

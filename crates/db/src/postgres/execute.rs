@@ -16,19 +16,20 @@ use std::sync::Arc;
 
 use postgres_types::{Oid, Type};
 
-use super::answer::Answer;
+use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection};
 use super::error;
-use super::frontend::{
-    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
-};
 use super::kept::Change;
 use super::param::{bind, need_types};
-use super::statement::{ALL_TEXT, Statement, can_be_kept};
+use super::protocol::answer::Answer;
+use super::protocol::frontend::{
+    bind_head, close_statement, describe_statement, execute, parse, parse_unnamed, undo_batch,
+};
+use super::statement::{ALL_TEXT, Statement, is_planned};
 use super::transaction::check_committed;
 use super::types::Layout;
 use crate::driver::{Outcome, Param, Prepared, Request, Status};
-use crate::sql::{Resolved, copies_through_client, resolved};
+use crate::sql::{self, Class, Resolved};
 use crate::{Error, Kind, Result};
 
 /// A batch is sent when it has so many bytes, while the rest is still being written.
@@ -120,7 +121,7 @@ impl PostgresConnection {
                 return Err(error::wrong_count(0, request.params.len()));
             }
             if self.cache.is_on() {
-                self.expect_text(request.sql);
+                self.expect_text(&sql::class(&DIALECT, request.sql));
             }
             let mut answer = self.simple(request.sql, Answer::new(request.rows)).await?;
             check_committed(&mut answer, before, request.sql);
@@ -260,29 +261,28 @@ impl PostgresConnection {
         if cache && let Some(statement) = self.cache.get(sql) {
             return Ok(Way::Known(statement));
         }
-        if copies_through_client(sql) {
+        let class = sql::class(&DIALECT, sql);
+        if class.resolved.copies {
             return Err(error::no_copy());
         }
         if !cache {
             return Ok(Way::New(String::new()));
         }
-        let resolved = self.expect_text(sql);
-        if resolved != Resolved::default() || !can_be_kept(sql) {
+        self.expect_text(&class);
+        if class.resolved != Resolved::NOTHING || !is_planned(class.verb) {
             return Ok(Way::New(String::new()));
         }
         Ok(Way::New(self.cache.make_room(sql).unwrap_or_default()))
     }
 
     /// Prepares for what a text may do to the session that no tag tells.
-    fn expect_text(&mut self, sql: &str) -> Resolved {
-        let resolved = resolved(sql);
-        if resolved.defines {
+    fn expect_text(&mut self, class: &Class) {
+        if class.resolved.defines {
             self.cache.define();
         }
-        if resolved.sets {
+        if class.resolved.sets {
             self.cache.change(Change::Transaction);
         }
-        resolved
     }
 
     /// Should the future be dropped, nobody will know whether the server has it.

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
-use super::answer::{Answer, Next};
-use super::inbox::{Inbox, NoMessage};
-use super::message::{self, Reader, Report, Tag};
-use super::startup;
+use super::protocol::answer::{Answer, Next};
+use super::protocol::inbox::{Inbox, NoMessage};
+use super::protocol::message::{self, Reader, Report, Tag};
 use super::types::Layout;
 use crate::driver::{Batch, Status};
 
@@ -80,7 +79,7 @@ fn read_messages(
                 Next::Read
             }
             b'A' => Next::Read,
-            b'Z' if startup::status(Reader(body)) == Status::Unknown => {
+            b'Z' if message::status(Reader(body)) == Status::Unknown => {
                 Next::Garbage("its status is none that there is")
             }
             b'Z' => {

@@ -16,9 +16,10 @@ use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use super::message::Tag;
-use super::statement::{Cache, Statement};
+use super::protocol::message::Tag;
+use super::statement::Statement;
 use crate::driver::Status;
+use crate::driver::cache::StatementCache;
 
 /// Settings that the server reports and that change nothing about how it parses.
 const IRRELEVANT: [&[u8]; 4] = [
@@ -31,8 +32,8 @@ const IRRELEVANT: [&[u8]; 4] = [
 /// The prepared statements that a connection keeps.
 #[derive(Debug)]
 pub(super) struct Kept {
-    untouched: Cache,
-    changed: Cache,
+    untouched: StatementCache<Parsed>,
+    changed: StatementCache<Parsed>,
     change: Change,
     /// Counts what may have changed the meaning of texts, so that a statement which was under way
     /// meanwhile is not kept.
@@ -42,6 +43,13 @@ pub(super) struct Kept {
     key: u64,
     /// Statements that the server may still have and we do not want: they go with the next call.
     pub(super) unwanted: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Parsed {
+    statement: Arc<Statement>,
+    /// The settings under which it was parsed.
+    key: u64,
 }
 
 /// How long the session stays changed.
@@ -67,8 +75,8 @@ struct Setting {
 impl Kept {
     pub(super) fn new(capacity: usize) -> Self {
         Kept {
-            untouched: Cache::new(capacity),
-            changed: Cache::new(capacity),
+            untouched: StatementCache::new(capacity),
+            changed: StatementCache::new(capacity),
             change: Change::None,
             epoch: 0,
             settings: Vec::new(),
@@ -78,7 +86,7 @@ impl Kept {
     }
 
     #[inline]
-    fn current(&mut self) -> &mut Cache {
+    fn current(&mut self) -> &mut StatementCache<Parsed> {
         match self.change {
             Change::None => &mut self.untouched,
             Change::Transaction | Change::Session => &mut self.changed,
@@ -93,7 +101,8 @@ impl Kept {
     #[inline]
     pub(super) fn get(&mut self, sql: &str) -> Option<Arc<Statement>> {
         let key = self.key;
-        self.current().get(sql, key)
+        let kept = self.current().get(sql)?;
+        (kept.key == key).then(|| Arc::clone(&kept.statement))
     }
 
     /// A name for a statement that is to be prepared and kept, and room for it. `None` if another
@@ -102,11 +111,15 @@ impl Kept {
         // One that was made under other settings.
         self.forget(sql);
         let name = self.name_of(sql);
-        if self.untouched.has_name(&name) || self.changed.has_name(&name) {
+        let is_taken = |cache: &StatementCache<Parsed>| {
+            let mut all = cache.statements();
+            all.any(|kept| kept.statement.name == name)
+        };
+        if is_taken(&self.untouched) || is_taken(&self.changed) {
             return None;
         }
         if let Some(oldest) = self.current().make_room() {
-            self.unwanted.push(oldest.name.clone());
+            self.unwanted.push(oldest.statement.name.clone());
         }
         Some(name)
     }
@@ -117,27 +130,32 @@ impl Kept {
             self.unwanted.push(statement.name.clone());
             return false;
         }
-        let key = self.key;
-        self.current().insert(statement, key);
+        let parsed = Parsed {
+            statement: Arc::clone(&statement),
+            key: self.key,
+        };
+        self.current().insert(&statement.sql, parsed);
         true
     }
 
     /// More is known of a statement: takes its place, if it is kept.
     pub(super) fn replace(&mut self, statement: Arc<Statement>) {
-        self.current().replace(statement);
+        let kept = self.current().get(&statement.sql);
+        if let Some(kept) = kept.filter(|kept| kept.statement.name == statement.name) {
+            kept.statement = statement;
+        }
     }
 
     /// The next time prepares it anew.
     pub(super) fn forget(&mut self, sql: &str) {
         if let Some(gone) = self.current().remove(sql) {
-            self.unwanted.push(gone.name.clone());
+            self.unwanted.push(gone.statement.name.clone());
         }
     }
 
     /// The server has forgotten all of them.
     pub(super) fn clear(&mut self) {
-        self.untouched.clear();
-        self.changed.clear();
+        drop((self.untouched.take_all(), self.changed.take_all()));
         self.unwanted.clear();
         self.epoch += 1;
     }
@@ -165,14 +183,18 @@ impl Kept {
     /// The session may be changed from now on, or be changed again.
     pub(super) fn change(&mut self, change: Change) {
         self.change = self.change.max(change);
-        self.changed.drain_names(&mut self.unwanted);
+        let gone = self.changed.take_all();
+        self.unwanted
+            .extend(gone.map(|kept| kept.statement.name.clone()));
         self.epoch += 1;
     }
 
     /// The session defines something: names may mean something else from now on, and types and columns
     /// may be others.
     pub(super) fn define(&mut self) {
-        self.untouched.drain_names(&mut self.unwanted);
+        let gone = self.untouched.take_all();
+        self.unwanted
+            .extend(gone.map(|kept| kept.statement.name.clone()));
         self.change(Change::Transaction);
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use postgres_types::{Field, Kind as TypeKind, Oid, Type};
 
-use super::answer::Answer;
 use super::connection::PostgresConnection;
+use super::protocol::answer::Answer;
 use super::statement::Statement;
 use super::types::Layout;
 use crate::driver::Param;

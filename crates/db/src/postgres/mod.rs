@@ -7,12 +7,12 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `config`, `env`, `passfile` | the DSN, the options, and libpq's environment and password file |
-//! | `hosts`, `socket`, `plain`, `tls`, `end_point` | which server; the bytes to it, in the clear or not; what a login is tied to |
-//! | `connect`, `startup`, `scram`, `base64`, `require_auth` | the template; the login, and which kinds of it are allowed |
+//! | `net` | sockets: which server; the bytes to it, in the clear or by TLS; channel binding |
+//! | `protocol` | messages, framing, answers and SCRAM, without I/O |
+//! | `wire`, `looks` | messages to and from a socket; when an early answer is looked for |
+//! | `connect`, `startup`, `require_auth` | the template; the login, and which kinds of it are allowed |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `wire`, `inbox` | bytes there and back, and where a message ends |
-//! | `frontend`, `message`, `answer` | what we say; what the server says; what a call gathers of it |
-//! | `execute`, `statement` | running statements; those that are kept |
+//! | `execute`, `statement`, `kept` | running statements; a prepared one; which are kept, and for how long |
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
 //! | `session` | what the server has told of the session |
@@ -20,45 +20,34 @@
 //! | `lookup` | types that are not built in |
 //! | `error` | what the server says, as errors of this crate |
 
-mod answer;
-mod base64;
 mod calendar;
 mod cancel;
 mod config;
 mod connect;
 mod connection;
-mod end_point;
 mod env;
 mod error;
 mod execute;
-mod frontend;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hosts;
-mod inbox;
 mod kept;
 mod looks;
 mod lookup;
-mod message;
+mod net;
 mod param;
 mod passfile;
-#[cfg(unix)]
-mod plain;
+mod protocol;
 mod require_auth;
 mod reset;
-mod scram;
 mod session;
 mod settle;
-mod socket;
 mod startup;
 mod statement;
 mod stream;
 mod text;
-mod tls;
 mod transaction;
 mod types;
-mod unanswered;
 mod wire;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use postgres_types::{Format, IsNull, ToSql, Type};
 
 use super::calendar;
 use super::error;
-use super::frontend::set_length;
+use super::protocol::frontend::set_length;
 use crate::driver::{Native, Param, Value};
 use crate::value::{Date, DateTime, Time, hyphenated};
 use crate::{Error, Kind, Result};

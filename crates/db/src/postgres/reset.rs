@@ -11,8 +11,8 @@ use std::borrow::Cow;
 
 use tokio_rustls::rustls::crypto::ring;
 
-use super::answer::Answer;
 use super::connection::{Flight, PostgresConnection};
+use super::protocol::answer::Answer;
 use crate::Result;
 use crate::driver::Reset;
 

@@ -1,6 +1,6 @@
 //! What the server has told of the session since it was opened.
 
-use super::message::Tag;
+use super::protocol::message::Tag;
 use crate::driver::Status;
 
 /// What the server has told of the session.

@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::answer::Answer;
 use super::cancel::Cancel;
 use super::connection::{Flight, PostgresConnection};
-use super::frontend::undo_batch;
+use super::protocol::answer::Answer;
+use super::protocol::frontend::undo_batch;
 use crate::Result;
 
 /// After so long a statement is taken for one that is not over soon.

@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 
 use super::config::{ChannelBinding, Config, Login};
 use super::error;
-use super::inbox::Frame;
-use super::message::{self, Reader, Report, lossy};
+use super::net::socket::Socket;
+use super::protocol::inbox::Frame;
+use super::protocol::message::{self, Reader, Report, lossy};
+use super::protocol::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
 use super::require_auth::{Method, RequireAuth};
-use super::scram::{Binding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, Scram, Wrong};
-use super::socket::Socket;
 use super::wire::Wire;
 use crate::driver::Status;
 use crate::{Error, Kind, Result};
@@ -153,7 +153,7 @@ impl Started {
                     }
                 }
                 b'Z' => {
-                    self.status = status(body);
+                    self.status = message::status(body);
                     self.wire.consume(frame);
                     return self.wire.ready();
                 }
@@ -188,7 +188,7 @@ impl Started {
                     value = len.and_then(|len| body.bytes(len)).map(lossy);
                 }
                 b'Z' => {
-                    self.status = status(body);
+                    self.status = message::status(body);
                     self.wire.consume(frame);
                     self.wire.ready()?;
                     return Ok(value);
@@ -198,16 +198,6 @@ impl Started {
             self.wire.answered(frame.tag)?;
             self.wire.consume(frame);
         }
-    }
-}
-
-/// What a ReadyForQuery says.
-pub(super) fn status(mut body: Reader<'_>) -> Status {
-    match body.byte() {
-        Some(b'I') => Status::Idle,
-        Some(b'T') => Status::InTransaction,
-        Some(b'E') => Status::Failed,
-        _ => Status::Unknown,
     }
 }
 

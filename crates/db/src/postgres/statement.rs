@@ -1,12 +1,12 @@
-//! Prepared statements, and those that a connection keeps.
+//! A prepared statement, and which texts are worth being kept as one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use postgres_types::Type;
 
-use super::frontend::bind_head;
+use super::protocol::frontend::bind_head;
 use super::types::Layout;
+use crate::sql::Keyword;
 
 /// A statement that the server has prepared.
 #[derive(Debug)]
@@ -50,216 +50,28 @@ fn result_formats(layout: &Layout) -> Vec<u8> {
     formats
 }
 
-/// Whether the server plans it, so that keeping it pays. All else may mean something else each time: a
+/// Whether the server plans a text that begins so: then keeping it pays. All else may mean something else each time: a
 /// FETCH and an EXECUTE have the rows of whatever goes by that name when they are run.
-pub(super) fn can_be_kept(sql: &str) -> bool {
-    const PLANNED: [&str; 8] = [
-        "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "TABLE", "WITH",
-    ];
-    let rest = behind_comments(sql);
-    let word = first_word(sql);
-    rest.starts_with('(') || PLANNED.iter().any(|it| word.eq_ignore_ascii_case(it))
-}
-
-/// The first word of SQL.
-pub(super) fn first_word(sql: &str) -> &str {
-    let rest = behind_comments(sql);
-    let end = rest.find(|letter: char| !letter.is_ascii_alphabetic());
-    &rest[..end.unwrap_or(rest.len())]
-}
-
-/// SQL without the spaces, comments and semicolons before its first statement.
-fn behind_comments(sql: &str) -> &str {
-    let is_blank = |letter: char| letter.is_whitespace() || letter == ';';
-    let mut rest = sql.trim_start_matches(is_blank);
-    loop {
-        let behind = if rest.starts_with("--") {
-            rest.split_once(['\n', '\r'])
-                .map_or("", |(_, behind)| behind)
-        } else if rest.starts_with("/*") {
-            behind_comment(rest)
-        } else {
-            return rest;
-        };
-        rest = behind.trim_start_matches(is_blank);
-    }
-}
-
-/// What follows a comment, in which there may be others.
-fn behind_comment(sql: &str) -> &str {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(pair) = sql.as_bytes().get(at..at + 2) {
-        match pair {
-            b"/*" => depth += 1,
-            b"*/" => depth -= 1,
-            _ => {
-                at += 1;
-                continue;
-            }
-        }
-        at += 2;
-        if depth == 0 {
-            return sql.get(at..).unwrap_or("");
-        }
-    }
-    ""
-}
-
-/// The statements that a connection keeps, at most so many. The one that was not used for longest
-/// goes first.
-#[derive(Debug)]
-pub(super) struct Cache {
-    capacity: usize,
-    kept: Vec<Entry>,
-    by_sql: HashMap<Box<str>, usize>,
-    /// Where the one is that was used last.
-    last: usize,
-    uses: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    statement: Arc<Statement>,
-    /// The settings under which it was parsed.
-    key: u64,
-    used: u64,
-}
-
-impl Cache {
-    pub(super) fn new(capacity: usize) -> Self {
-        Cache {
-            capacity,
-            kept: Vec::new(),
-            by_sql: HashMap::new(),
-            last: 0,
-            uses: 0,
-        }
-    }
-
-    /// It keeps statements at all.
-    pub(super) fn is_on(&self) -> bool {
-        self.capacity > 0
-    }
-
-    #[inline]
-    pub(super) fn get(&mut self, sql: &str, key: u64) -> Option<Arc<Statement>> {
-        let is_last = self
-            .kept
-            .get(self.last)
-            .is_some_and(|kept| &*kept.statement.sql == sql);
-        if !is_last {
-            self.last = *self.by_sql.get(sql)?;
-        }
-        self.uses += 1;
-        let kept = self.kept.get_mut(self.last)?;
-        kept.used = self.uses;
-        (kept.key == key).then(|| Arc::clone(&kept.statement))
-    }
-
-    /// Another statement is kept under this name.
-    pub(super) fn has_name(&self, name: &str) -> bool {
-        self.kept.iter().any(|kept| kept.statement.name == name)
-    }
-
-    /// Makes room for one more: gives the one that has to go for it.
-    pub(super) fn make_room(&mut self) -> Option<Arc<Statement>> {
-        if self.kept.len() < self.capacity {
-            return None;
-        }
-        let oldest = self.kept.iter().min_by_key(|kept| kept.used)?;
-        let sql = Arc::clone(&oldest.statement);
-        self.remove(&sql.sql)
-    }
-
-    /// Keeps a statement, for which there is room.
-    pub(super) fn insert(&mut self, statement: Arc<Statement>, key: u64) {
-        self.remove(&statement.sql);
-        self.uses += 1;
-        self.last = self.kept.len();
-        self.by_sql.insert(statement.sql.clone(), self.last);
-        self.kept.push(Entry {
-            statement,
-            key,
-            used: self.uses,
-        });
-    }
-
-    /// Takes the place of the statement of the same name, if that is kept.
-    pub(super) fn replace(&mut self, statement: Arc<Statement>) {
-        let at = self.by_sql.get(&statement.sql);
-        let kept = at.and_then(|at| self.kept.get_mut(*at));
-        if let Some(kept) = kept.filter(|kept| kept.statement.name == statement.name) {
-            kept.statement = statement;
-        }
-    }
-
-    pub(super) fn remove(&mut self, sql: &str) -> Option<Arc<Statement>> {
-        let at = self.by_sql.remove(sql)?;
-        let gone = self.kept.swap_remove(at);
-        if let Some(moved) = self.kept.get(at) {
-            self.by_sql.insert(moved.statement.sql.clone(), at);
-        }
-        Some(gone.statement)
-    }
-
-    /// Forgets all statements, and gives their names.
-    pub(super) fn drain_names(&mut self, names: &mut Vec<String>) {
-        names.extend(self.kept.iter().map(|kept| kept.statement.name.clone()));
-        self.clear();
-    }
-
-    /// The server has forgotten all of them.
-    pub(super) fn clear(&mut self) {
-        self.kept.clear();
-        self.by_sql.clear();
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.kept.len()
-    }
+pub(super) fn is_planned(verb: Option<Keyword>) -> bool {
+    matches!(
+        verb,
+        Some(
+            Keyword::Select
+                | Keyword::Insert
+                | Keyword::Update
+                | Keyword::Delete
+                | Keyword::Merge
+                | Keyword::Values
+                | Keyword::Table
+                | Keyword::With
+        )
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn statement(sql: &str) -> Arc<Statement> {
-        let name = format!("c{sql}");
-        Arc::new(Statement::new(name, sql, Vec::new(), Layout::empty()))
-    }
-
-    fn cached(cache: &mut Cache, sql: &str) -> bool {
-        cache.get(sql, 0).is_some()
-    }
-
-    #[test]
-    fn the_one_that_was_not_used_for_longest_makes_room() {
-        let mut cache = Cache::new(2);
-        for sql in ["a", "b"] {
-            assert!(cache.make_room().is_none());
-            cache.insert(statement(sql), 0);
-        }
-        assert!(cached(&mut cache, "a"));
-        assert_eq!(&*cache.make_room().unwrap().sql, "b");
-        cache.insert(statement("c"), 0);
-        assert!(cached(&mut cache, "a") && cached(&mut cache, "c") && !cached(&mut cache, "b"));
-        assert_eq!(cache.len(), 2);
-    }
-
-    #[test]
-    fn one_that_is_removed_leaves_the_others_where_they_are_found() {
-        let mut cache = Cache::new(8);
-        for sql in ["a", "b", "c", "d"] {
-            cache.insert(statement(sql), 0);
-        }
-        assert!(cache.remove("b").is_some() && cache.remove("b").is_none());
-        for sql in ["a", "c", "d", "c", "a"] {
-            assert!(cached(&mut cache, sql), "{sql}");
-        }
-        cache.clear();
-        assert!(!cached(&mut cache, "a"));
-    }
+    use crate::sql::{Dialect, classify};
 
     #[test]
     fn only_what_the_server_plans_is_kept() {
@@ -275,7 +87,7 @@ mod tests {
             "",
             "/*/",
         ] {
-            assert!(!can_be_kept(sql), "{sql}");
+            assert!(!is_planned(classify(&Dialect::POSTGRES, sql).verb), "{sql}");
         }
         for sql in [
             "SELECT 1",
@@ -285,7 +97,7 @@ mod tests {
             "Insert INTO t VALUES (1)",
             "VALUES(1)",
         ] {
-            assert!(can_be_kept(sql), "{sql}");
+            assert!(is_planned(classify(&Dialect::POSTGRES, sql).verb), "{sql}");
         }
     }
 }

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::answer::Answer;
+use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection};
 use super::execute::Way;
-use super::frontend::{self, execute};
-use crate::driver::{Batch, Columns, Dialect, Request, Status};
-use crate::sql::scan;
+use super::protocol::answer::Answer;
+use super::protocol::frontend::{self, execute};
+use crate::driver::{Batch, Columns, Request, Status};
+use crate::sql::class;
 use crate::{Error, Kind, Result};
 
 /// A batch has at most so many rows, and is given when it has so many bytes.
@@ -139,12 +140,11 @@ impl PostgresConnection {
             answer.explain(request.params.len(), way.name());
             return Ok((Err(answer), way));
         }
-        let class = scan(&Dialect::POSTGRES, request.sql);
         self.stream = Some(Stream {
             answer,
             status,
             in_portions,
-            is_pure: class.is_ok_and(|scanned| scanned.class.pure_read),
+            is_pure: class(&DIALECT, request.sql).pure_read,
             portion: Portion {
                 limit,
                 rows: 0,

@@ -1,9 +1,10 @@
 //! BEGIN, COMMIT, ROLLBACK and savepoints.
 
-use super::answer::Answer;
+use super::connect::DIALECT;
 use super::connection::{Flight, PostgresConnection, quoted};
-use super::statement::first_word;
+use super::protocol::answer::Answer;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
+use crate::sql::{Keyword, class};
 use crate::{Error, Kind, Result};
 
 impl PostgresConnection {
@@ -67,8 +68,8 @@ pub(super) fn check_committed(answer: &mut Answer, before: Status, sql: &str) {
     if !answer.rolled_back || before != Status::Failed {
         return;
     }
-    let verb = first_word(sql);
-    if !verb.eq_ignore_ascii_case("ROLLBACK") && !verb.eq_ignore_ascii_case("ABORT") {
+    let verb = class(&DIALECT, sql).verb;
+    if !matches!(verb, Some(Keyword::Rollback | Keyword::Abort)) {
         let message = "the server rolled the transaction back, because it had failed before";
         answer.wrong = Some(Error::new(Kind::RolledBack, message));
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use postgres_types::{Kind as TypeKind, Oid, Type};
 
 use super::calendar;
-use super::message::{Field, Reader, lossy};
+use super::protocol::message::{Field, Reader, lossy};
 use super::text;
 use crate::driver::{Batch, BatchBuilder, Column, Columns, Decode, Value};
 use crate::value::DateTime;

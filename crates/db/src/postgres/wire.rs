@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zeroize::Zeroize;
 
-use super::inbox::{Frame, Inbox, NoMessage};
+use super::error;
 use super::looks::Looks;
-use super::socket::{Peek, Socket};
-use super::unanswered::Unanswered;
-use super::{error, frontend};
+use super::net::socket::{Peek, Socket};
+use super::protocol::frontend;
+use super::protocol::inbox::{Frame, Inbox, NoMessage};
+use super::protocol::unanswered::Unanswered;
 use crate::{Error, Kind, Result};
 
 /// An outbox that has grown beyond this goes when it is empty.

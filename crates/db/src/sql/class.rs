@@ -1,9 +1,12 @@
 //! What a text may do to the session and to the transaction.
 
 use super::dialect::Dialect;
+use super::insert::InsertTarget;
 use super::lexer::Token;
+use super::resolved::{Resolved, Resolver};
 use super::statement::Statement;
 use super::verdict::Verdict;
+use super::words::Keyword;
 
 /// What a text may do to the session and to the transaction.
 ///
@@ -51,6 +54,15 @@ pub struct Class {
     /// cancelled, or run twice, without a trace. What hides behind views, policies, operators, casts and `row.function` is
     /// trusted, and so is a function of the application's own that has the name of a known one.
     pub pure_read: bool,
+    /// The keyword that its first statement begins with: EXPLAIN for one that is only explained, the one inside for
+    /// one in parentheses. `None` for another word, and if executable comments leave in doubt what the server reads.
+    pub(crate) verb: Option<Keyword>,
+    /// Where it inserts, if it is a single INSERT or REPLACE, with WITH before it or without.
+    pub(crate) insert: Option<InsertTarget>,
+    /// Among its statements there is an upsert: ON CONFLICT DO UPDATE.
+    pub(crate) upserts: bool,
+    /// What speaks against keeping it as a prepared statement of PostgreSQL. Only a dialect of PostgreSQL is read for it.
+    pub(crate) resolved: Resolved,
 }
 
 impl Class {
@@ -64,6 +76,10 @@ impl Class {
         contains_transaction_control: false,
         reads_only: true,
         pure_read: true,
+        verb: None,
+        insert: None,
+        upserts: false,
+        resolved: Resolved::NOTHING,
     };
 }
 
@@ -102,9 +118,14 @@ pub(super) struct Classifier<'a> {
     statements: Statements,
     /// Of the last statement.
     verdict: Option<Verdict>,
+    /// Of the first statement.
+    verb: Option<Keyword>,
     contains_transaction_control: bool,
     survives_reset: bool,
     defines_parameters: bool,
+    upserts: bool,
+    /// Set if PostgreSQL is to read the text.
+    resolver: Option<Resolver<'a>>,
 }
 
 impl<'a> Classifier<'a> {
@@ -114,14 +135,20 @@ impl<'a> Classifier<'a> {
             current: Statement::new(dialect, sql),
             statements: Statements::Empty,
             verdict: None,
+            verb: None,
             contains_transaction_control: false,
             survives_reset: false,
             defines_parameters: false,
+            upserts: false,
+            resolver: dialect.transaction_settings.then(|| Resolver::new(sql)),
         }
     }
 
     #[inline]
     pub(super) fn take(&mut self, token: &Token) {
+        if let Some(resolver) = &mut self.resolver {
+            resolver.take(token);
+        }
         if token.is_symbol(b';') && self.current.ends_with_semicolon() {
             self.end_statement();
             self.current.restart();
@@ -150,6 +177,13 @@ impl<'a> Classifier<'a> {
             contains_transaction_control: self.contains_transaction_control,
             reads_only: !executable_comment && alone.is_some_and(|verdict| verdict.reads_only),
             pure_read: !executable_comment && alone.is_some_and(|verdict| verdict.pure_read),
+            verb: self.verb.filter(|_| !executable_comment),
+            insert: alone.and_then(|verdict| verdict.insert),
+            upserts: self.upserts,
+            resolved: match &self.resolver {
+                Some(resolver) => resolver.found(),
+                None => Resolved::NOTHING,
+            },
         }
     }
 
@@ -167,9 +201,13 @@ impl<'a> Classifier<'a> {
         self.defines_parameters |= self.current.defines_parameters();
         self.contains_transaction_control |= verdict.controls;
         self.survives_reset |= verdict.survives_reset;
+        self.upserts |= self.current.notes.upserts;
         self.verdict = Some(verdict);
         self.statements = match self.statements {
-            Statements::Empty => Statements::One,
+            Statements::Empty => {
+                self.verb = verdict.verb;
+                Statements::One
+            }
             Statements::One | Statements::Several => Statements::Several,
         };
     }

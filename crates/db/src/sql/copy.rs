@@ -1,42 +1,58 @@
 //! COPY, as PostgreSQL reads it.
 
-use super::dialect::Dialect;
-use super::lexer::{Kind, Lexer};
-use super::statement::is_one_of;
+use super::lexer::Token;
+use super::resolved::is_word;
 
-/// Whether a text is a single COPY whose data comes from the client or goes there.
+/// The search for a COPY whose data comes from the client or goes there, token by token.
 ///
 /// FROM and TO are reserved words: the first of them outside parentheses names the other side,
 /// and there a word can be nothing but STDIN, STDOUT or PROGRAM.
-pub(crate) fn copies_through_client(sql: &str) -> bool {
-    let mut lexer = Lexer::new(&Dialect::POSTGRES, sql);
-    let mut tokens = std::iter::from_fn(|| lexer.next()).skip_while(|token| token.is_symbol(b';'));
-    let is_word = |token: &super::lexer::Token, words: &[&str]| {
-        token.kind == Kind::Word && is_one_of(token.text(sql), words)
-    };
-    if !tokens
-        .next()
-        .is_some_and(|first| is_word(&first, &["copy"]))
-    {
-        return false;
+pub(super) enum ClientCopy {
+    /// Nothing was read but semicolons.
+    Start,
+    /// Behind COPY, with so many open parentheses.
+    Copy(usize),
+    /// Behind FROM or TO.
+    Side,
+    Over,
+}
+
+impl ClientCopy {
+    /// Takes a token. `true` if it is the client's side of a COPY.
+    pub(super) fn take(&mut self, token: &Token, sql: &str) -> bool {
+        let depth = match *self {
+            ClientCopy::Over => return false,
+            ClientCopy::Start => {
+                *self = match is_word(token, &["copy"], sql) {
+                    true => ClientCopy::Copy(0),
+                    false if token.is_symbol(b';') => ClientCopy::Start,
+                    false => ClientCopy::Over,
+                };
+                return false;
+            }
+            ClientCopy::Side => {
+                *self = ClientCopy::Over;
+                return is_word(token, &["stdin", "stdout"], sql);
+            }
+            ClientCopy::Copy(depth) => depth,
+        };
+        *self = match token.symbol {
+            b'(' => ClientCopy::Copy(depth + 1),
+            b')' => ClientCopy::Copy(depth.saturating_sub(1)),
+            _ if depth == 0 && is_word(token, &["from", "to"], sql) => ClientCopy::Side,
+            _ => ClientCopy::Copy(depth),
+        };
+        false
     }
-    let mut depth = 0_usize;
-    while let Some(token) = tokens.next() {
-        if token.is_symbol(b'(') {
-            depth += 1;
-        } else if token.is_symbol(b')') {
-            depth = depth.saturating_sub(1);
-        } else if depth == 0 && is_word(&token, &["from", "to"]) {
-            let side = tokens.next();
-            return side.is_some_and(|side| is_word(&side, &["stdin", "stdout"]));
-        }
-    }
-    false
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::sql::{Dialect, classify};
+
+    fn copies_through_client(sql: &str) -> bool {
+        classify(&Dialect::POSTGRES, sql).resolved.copies
+    }
 
     #[test]
     fn the_clients_side_of_a_copy_is_seen() {

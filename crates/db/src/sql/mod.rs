@@ -35,17 +35,16 @@
 
 mod class;
 mod compound;
-#[cfg(feature = "postgres")]
 mod copy;
 mod dialect;
 mod harmless;
 mod harmless_postgres;
+mod insert;
 mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;
 mod placeholders;
 mod plan;
-#[cfg(feature = "postgres")]
 mod resolved;
 mod scan;
 mod session;
@@ -57,16 +56,32 @@ mod verdict;
 mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
-#[cfg(feature = "postgres")]
-pub(crate) use copy::copies_through_client;
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
 pub use placeholders::Placeholders;
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "odbc"
+))]
+pub(crate) use plan::class;
 pub(crate) use plan::{Plan, plan};
 #[cfg(feature = "postgres")]
-pub(crate) use resolved::{Resolved, resolved};
+pub(crate) use resolved::Resolved;
+#[cfg(any(test, feature = "sqlite", feature = "odbc"))]
+pub(crate) use scan::classify;
 pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(crate) use statement::contains_any;
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "odbc"
+))]
+pub(crate) use words::Keyword;

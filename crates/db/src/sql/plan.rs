@@ -150,6 +150,22 @@ pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
     Ok(plan)
 }
 
+/// The class of a text as a driver sends it, remembered like that of [`plan`]: where the text was not rewritten, it is the
+/// same scan.
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "odbc"
+))]
+pub(crate) fn class(dialect: &'static Dialect, sent: &str) -> Class {
+    match plan(dialect, sent) {
+        Ok(plan) => plan.class,
+        // `??` is sent as `?`, which is no placeholder any more.
+        Err(_) => super::scan::classify(dialect, sent),
+    }
+}
+
 /// Where a text is remembered: by its length and three of its parts. Two that share a slot
 /// only push each other out.
 fn slot_of(text: &str) -> usize {

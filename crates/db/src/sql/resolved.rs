@@ -1,11 +1,11 @@
 //! What PostgreSQL makes of a text when it parses it.
 
-use super::dialect::Dialect;
-use super::lexer::{Kind, Lexer, Token};
+use super::copy::ClientCopy;
+use super::lexer::{Kind, Token};
 use super::statement::is_one_of;
 
 /// What speaks against keeping a text as a prepared statement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     /// A literal may mean another moment each time: `'now'` is resolved when the text is parsed.
     pub(crate) is_volatile: bool,
@@ -13,36 +13,66 @@ pub(crate) struct Resolved {
     pub(crate) sets: bool,
     /// It makes a table, whose tag may be that of a SELECT: SELECT INTO, CREATE TABLE AS.
     pub(crate) defines: bool,
+    /// It is a COPY whose data comes from the client or goes there.
+    pub(crate) copies: bool,
+}
+
+impl Resolved {
+    pub(crate) const NOTHING: Resolved = Resolved {
+        is_volatile: false,
+        sets: false,
+        defines: false,
+        copies: false,
+    };
 }
 
 /// The words that date and time types resolve to the current moment.
 const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Reads what speaks against keeping a text as a prepared statement.
-pub(crate) fn resolved(sql: &str) -> Resolved {
-    let mut lexer = Lexer::new(&Dialect::POSTGRES, sql);
-    let mut found = Resolved::default();
-    let mut before = Token::NONE;
-    while let Some(token) = lexer.next() {
+/// Reads a text, token by token, for what speaks against keeping it.
+pub(super) struct Resolver<'a> {
+    sql: &'a str,
+    found: Resolved,
+    before: Token,
+    copy: ClientCopy,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(sql: &'a str) -> Self {
+        Resolver {
+            sql,
+            found: Resolved::NOTHING,
+            before: Token::NONE,
+            copy: ClientCopy::Start,
+        }
+    }
+
+    pub(super) fn take(&mut self, token: &Token) {
+        let (sql, found) = (self.sql, &mut self.found);
         match token.kind {
             // Two strings with a line break between them are one.
             Kind::Text => {
-                found.is_volatile |= before.kind == Kind::Text || is_volatile(&token, sql);
+                found.is_volatile |= self.before.kind == Kind::Text || is_volatile(token, sql);
             }
             Kind::Word | Kind::Quoted => {
-                found.sets |= is_set_config(&token, sql);
-                found.defines |= is_word(&token, &["create"], sql)
-                    || is_word(&token, &["into"], sql)
-                        && !is_word(&before, &["insert", "merge"], sql);
+                found.sets |= is_set_config(token, sql);
+                found.defines |= is_word(token, &["create"], sql)
+                    || is_word(token, &["into"], sql)
+                        && !is_word(&self.before, &["insert", "merge"], sql);
             }
             _ => {}
         }
-        before = token;
+        found.copies |= self.copy.take(token, sql);
+        self.before = *token;
     }
-    found
+
+    /// What was found so far.
+    pub(super) fn found(&self) -> Resolved {
+        self.found
+    }
 }
 
-fn is_word(token: &Token, words: &[&str], sql: &str) -> bool {
+pub(super) fn is_word(token: &Token, words: &[&str], sql: &str) -> bool {
     token.kind == Kind::Word && is_one_of(token.text(sql), words)
 }
 
@@ -72,6 +102,11 @@ fn contains_word(text: &[u8], word: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::{Dialect, classify};
+
+    fn resolved(sql: &str) -> Resolved {
+        classify(&Dialect::POSTGRES, sql).resolved
+    }
 
     #[test]
     fn literals_that_mean_another_moment_each_time_are_seen() {
@@ -98,7 +133,7 @@ mod tests {
             "SELECT 1 -- 'now'",
             "SELECT $1::timestamptz",
         ] {
-            assert_eq!(resolved(sql), Resolved::default(), "{sql}");
+            assert_eq!(resolved(sql), Resolved::NOTHING, "{sql}");
         }
     }
 

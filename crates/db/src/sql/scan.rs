@@ -55,3 +55,20 @@ pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
         class,
     })
 }
+
+/// Reads what a text may do to the session, whatever its placeholders are.
+#[cfg(any(
+    test,
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "odbc"
+))]
+pub(crate) fn classify(dialect: &Dialect, sql: &str) -> Class {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut classifier = Classifier::new(dialect, sql);
+    while let Some(token) = lexer.next() {
+        classifier.take(&token);
+    }
+    classifier.finish(lexer.had_executable_comment())
+}

@@ -5,6 +5,7 @@
 use super::compound::{self, Compound};
 use super::dialect::Dialect;
 use super::harmless::{is_known, waits};
+use super::insert::Target;
 use super::lexer::{Kind, Token, continues_word};
 use super::session::SessionEffect;
 use super::setting::OpenSetting;
@@ -76,6 +77,10 @@ pub(super) struct Notes {
     pub(super) with_hold: bool,
     /// How often SET is in it.
     pub(super) sets: u32,
+    /// Where it inserts.
+    pub(super) target: Target,
+    /// ON CONFLICT DO UPDATE.
+    pub(super) upserts: bool,
     /// A call is open whose last argument tells whether it is a side door.
     pub(super) open_setting: Option<OpenSetting>,
     pub(super) alone: Alone,
@@ -202,6 +207,8 @@ impl Notes {
         settings_view: false,
         with_hold: false,
         sets: 0,
+        target: Target::Unknown,
+        upserts: false,
         open_setting: None,
         alone: Alone::No,
         compound: None,
@@ -231,6 +238,15 @@ pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
 pub(super) fn contains_word(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len())
         .any(|part| part.eq_ignore_ascii_case(word))
+}
+
+/// Whether a text has any of these in it, in whatever case: also in strings, and as a part of other words.
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(crate) fn contains_any(text: &str, words: &[&str]) -> bool {
+    let text = text.as_bytes();
+    words
+        .iter()
+        .any(|word| contains_word(text, word.as_bytes()))
 }
 
 fn is_temporary_schema(name: &[u8]) -> bool {
@@ -300,6 +316,10 @@ impl<'a> Statement<'a> {
                 self.notes.name_is_last = false;
                 self.notes.behind = Behind::Other;
             }
+        }
+        if self.notes.depth == 0 || self.notes.target.is_open() {
+            let verb = self.verb();
+            self.notes.target.take(token, keyword, verb);
         }
         self.notes.after_semicolon = token.is_symbol(b';');
         if let Some(compound) = &mut self.notes.compound {
@@ -371,6 +391,9 @@ impl<'a> Statement<'a> {
             ) => notes.side_door |= self.dialect.unseparated_statements,
             Some(_) => {}
         }
+        notes.upserts |= keyword == Some(Keyword::Update)
+            && notes.last_word == Some(Keyword::Do)
+            && notes.depth == 0;
         let begins_body = notes.last_word == Some(Keyword::Begin) && notes.name_is_last;
         let behind_atomic = notes.atomic && notes.name_is_last && notes.name.is_atomic(self.sql);
         notes.ends_body = keyword == Some(Keyword::End) && (notes.after_semicolon || behind_atomic);

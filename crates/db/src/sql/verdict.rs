@@ -1,6 +1,7 @@
 //! What a statement that has been read may do.
 
 use super::class::TransactionVerb;
+use super::insert::InsertTarget;
 use super::lexer::Kind;
 use super::statement::{Alone, Statement, contains_word, is_one_of};
 use super::words::Keyword;
@@ -16,6 +17,8 @@ pub(super) struct Verdict {
     pub(super) controls: bool,
     pub(super) reads_only: bool,
     pub(super) pure_read: bool,
+    pub(super) verb: Option<Keyword>,
+    pub(super) insert: Option<InsertTarget>,
 }
 
 /// What may follow CREATE, ALTER and DROP without being about the session.
@@ -105,6 +108,8 @@ impl Statement<'_> {
                 controls: compound.controls,
                 reads_only: false,
                 pure_read: false,
+                verb: self.verb(),
+                insert: None,
             };
         }
         let transaction = self.transaction_verb();
@@ -122,6 +127,11 @@ impl Statement<'_> {
             controls: transaction.is_some(),
             reads_only,
             pure_read: reads_only && !notes.unknown_call,
+            verb: match notes.explained {
+                true => Some(Keyword::Explain),
+                false => self.verb(),
+            },
+            insert: notes.target.found().filter(|_| !notes.explained),
         }
     }
 

@@ -4,7 +4,7 @@ macro_rules! keywords {
     ($($word:ident $text:literal,)*) => {
         /// A word with a meaning for the class of a text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Keyword {
+        pub(crate) enum Keyword {
             $($word,)*
         }
 
@@ -23,6 +23,7 @@ keywords! {
     Deallocate "deallocate",
     Declare "declare",
     Delete "delete",
+    Describe "describe",
     Detach "detach",
     Discard "discard",
     Do "do",
@@ -56,6 +57,7 @@ keywords! {
     Set "set",
     Setuser "setuser",
     Share "share",
+    Show "show",
     SqlCalcFoundRows "sql_calc_found_rows",
     Start "start",
     Table "table",

@@ -383,9 +383,12 @@ impl Blueprint {
     }
 }
 
+/// How SQLite reads SQL. There is one, so that a text is scanned once.
+pub(super) static DIALECT: Dialect = Dialect::SQLITE;
+
 impl Template for SqliteTemplate {
     fn dialect(&self) -> &'static Dialect {
-        &Dialect::SQLITE
+        &DIALECT
     }
 
     fn address(&self) -> String {

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 use rusqlite::ffi;
 use rusqlite::types::Value as SqlValue;
 
+use super::cancel::Control;
 use super::config::{Blueprint, Config, JournalMode};
-use super::control::Control;
 use super::error;
 use super::file::OpenFile;
 use super::lane::{Key, Lane};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::config::is_identifier;
+use super::config::{DIALECT, is_identifier};
 use super::error;
 use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session};
@@ -17,6 +17,7 @@ use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value, boxed_in_place,
 };
+use crate::sql::class;
 use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
 
@@ -185,6 +186,7 @@ impl Drop for Leaving {
 async fn order(request: &Request<'_>) -> Result<Order> {
     Ok(Order {
         sql: request.sql.to_owned(),
+        class: class(&DIALECT, request.sql),
         params: to_sqlite(request.params).await?,
         script: request.script,
         cache: request.cache,
@@ -202,7 +204,7 @@ impl Connection for SqliteConnection {
             let order = Arc::new(order(&request).await?);
             let Some(joined) = self.worker.join(&request, &order) else {
                 let run = move |session: &mut Session| {
-                    session.note_inserts_of(&order.sql)?;
+                    session.note_inserts_of(&order.class)?;
                     session.run(&order)
                 };
                 return self.call(run).await;
@@ -230,10 +232,10 @@ impl Connection for SqliteConnection {
                     error.wrapped(Kind::Type, message)
                 })?);
             }
-            let sql = sql.to_owned();
+            let (class, sql) = (class(&DIALECT, sql), sql.to_owned());
             let run = move |session: &mut Session| {
-                session.note_inserts_of(&sql)?;
-                session.run_batch(&sql, &owned)
+                session.note_inserts_of(&class)?;
+                session.run_batch(&sql, &class, &owned)
             };
             self.call(run).await
         })
@@ -241,8 +243,9 @@ impl Connection for SqliteConnection {
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
-            let sql = sql.to_owned();
-            self.call(move |session| session.prepare(&sql)).await
+            let (class, sql) = (class(&DIALECT, sql), sql.to_owned());
+            self.call(move |session| session.prepare(&sql, &class))
+                .await
         })
     }
 
@@ -291,7 +294,7 @@ impl Connection for SqliteConnection {
                 let Some(first) = first else {
                     return Ok(Outcome::default());
                 };
-                session.note_inserts_of(&first.sql)?;
+                session.note_inserts_of(&first.class)?;
                 session.run(&first)
             })
             .await

@@ -6,11 +6,13 @@ use rusqlite::Statement;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value as SqlValue;
 
+use super::config::DIALECT;
 use super::insert;
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
+use crate::sql::{Class, classify};
 use crate::{Error, Kind, Result};
 
 /// The counters of a connection before a statement is stepped through.
@@ -44,28 +46,34 @@ impl Session {
         while let Some(mut statement) = self.patiently(|| statements.next())? {
             check_count(&statement, 0)?;
             let sql = statement.expanded_sql().unwrap_or_default();
-            self.before_run(&statement, &sql)?;
-            outcome = self.execute(&mut statement, &sql, order.rows)?;
+            let class = classify(&DIALECT, &sql);
+            self.before_run(&statement, &sql, &class)?;
+            outcome = self.execute(&mut statement, &sql, &class, order.rows)?;
         }
         Ok(outcome)
     }
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
     /// it makes one.
-    pub(super) fn run_batch(&self, sql: &str, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+    pub(super) fn run_batch(
+        &self,
+        sql: &str,
+        class: &Class,
+        sets: &[Vec<SqlValue>],
+    ) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
         }
         if self.in_transaction() {
-            return self.run_sets(&mut statement, sql, sets);
+            return self.run_sets(&mut statement, sql, class, sets);
         }
         match statement.readonly() {
             true => self.often("BEGIN DEFERRED")?,
             false => self.begin_writing()?,
         }
         let done = self
-            .run_sets(&mut statement, sql, sets)
+            .run_sets(&mut statement, sql, class, sets)
             .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
         if done.is_err() && self.rollback().is_err() {
             self.broken.set(true);
@@ -77,14 +85,15 @@ impl Session {
         &self,
         statement: &mut Statement<'_>,
         sql: &str,
+        class: &Class,
         sets: &[Vec<SqlValue>],
     ) -> Result<Outcome> {
         let mut total = Outcome::default();
         for (n, set) in sets.iter().enumerate() {
             let outcome = self
                 .bind(statement, set)
-                .and_then(|()| self.before_run(statement, sql))
-                .and_then(|_| self.execute(statement, sql, false))
+                .and_then(|()| self.before_run(statement, sql, class))
+                .and_then(|_| self.execute(statement, sql, class, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
             total.affected += outcome.affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
@@ -96,11 +105,12 @@ impl Session {
         &self,
         statement: &mut Statement<'_>,
         sql: &str,
+        class: &Class,
         wants_rows: bool,
     ) -> Result<Outcome> {
         let before = self.before_step(statement);
         let rows = self.step(statement, wants_rows, usize::MAX)?;
-        self.outcome(sql, before, rows)
+        self.outcome(sql, || *class, before, rows)
     }
 
     /// What has to be known before a statement is stepped through, to tell what it changed.
@@ -146,6 +156,7 @@ impl Session {
     pub(super) fn outcome(
         &self,
         sql: &str,
+        class: impl FnOnce() -> Class,
         before: BeforeStep,
         rows: Option<Batch>,
     ) -> Result<Outcome> {
@@ -155,11 +166,15 @@ impl Session {
         };
         // SQLite keeps the number of the last statement that changed rows: it is this one's
         // only if the total has moved.
-        if self.db.total_changes() != before.changes && insert::changes_rows(sql) {
+        if self.db.total_changes() == before.changes {
+            return Ok(outcome);
+        }
+        let class = class();
+        if insert::changes_rows(&class) {
             outcome.affected = self.db.changes();
         }
         if outcome.affected > 0 {
-            outcome.last_insert_id = self.inserted(sql, before.rowid)?;
+            outcome.last_insert_id = self.inserted(sql, &class, before.rowid)?;
         }
         Ok(outcome)
     }

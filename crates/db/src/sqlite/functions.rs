@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::Value as SqlValue;
 
-use super::control::Control;
+use super::cancel::Control;
 use super::types::{from_sqlite, value_to_sqlite};
 use crate::value::{FromValue, Value};
 use crate::{Error, Kind, Result};

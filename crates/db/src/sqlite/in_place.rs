@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use rusqlite::limits::Limit as SqliteLimit;
 
+use super::config::DIALECT;
 use super::coop_budget;
 use super::error;
 use super::lane::{Joined, Pass};
@@ -28,6 +29,7 @@ use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::Result;
 use crate::driver::{Outcome, Request};
+use crate::sql::class;
 
 /// So many parameters at most are bound inline.
 const MOST_PARAMETERS: usize = 1000;
@@ -93,7 +95,8 @@ impl Session {
         let rows = self.step(&mut statement, request.rows, most_bytes);
         // What follows is SQL of the driver's own.
         drop(tight);
-        self.outcome(request.sql, before, rows?)
+        let class = || class(&DIALECT, request.sql);
+        self.outcome(request.sql, class, before, rows?)
     }
 
     /// Temporary b-trees are in memory while this runs. By default SQLite makes 80 KiB ready for each, in

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::control::{Control, News};
+use super::cancel::{Control, News};
 use super::pace;
 use super::session::Order;
 use super::watchdog::Watchdog;

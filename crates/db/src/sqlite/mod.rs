@@ -9,8 +9,8 @@
 //! | `config` | the DSN and the options, and the template |
 //! | `connect` | opening a connection and making it what the options say |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `worker`, `control` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
-//! | `session`, `execute`, `statement`, `transaction` | what runs on that thread |
+//! | `worker`, `cancel` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
+//! | `session`, `execute`, `statement`, `stream`, `transaction` | what runs on that thread |
 //! | `in_place`, `pace`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
 //! | `lane`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
 //! | `file` | whether the open file is still the one under its name |
@@ -19,10 +19,10 @@
 //! | `functions` | functions, aggregates and collations of the application |
 //! | `error` | what SQLite says, as errors of this crate |
 
+mod cancel;
 mod config;
 mod connect;
 mod connection;
-mod control;
 mod coop_budget;
 mod error;
 mod execute;
@@ -36,6 +36,7 @@ mod plan;
 mod reset;
 mod session;
 mod statement;
+mod stream;
 mod transaction;
 mod types;
 mod watchdog;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Statement;
 
-use super::control::Limit;
+use super::cancel::Limit;
 use super::insert;
 use super::plan::{Inline, Plan};
+use crate::sql::Class;
 
 /// All recent runs of a statement that is run in place were at most so long.
 const SHORT: Duration = Duration::from_micros(200);
@@ -122,11 +123,11 @@ impl Pace {
     }
 
     /// What a statement does: by SQLite's word where it has one.
-    pub(super) fn sort_of(statement: &Statement<'_>, sql: &str) -> Sort {
+    pub(super) fn sort_of(statement: &Statement<'_>, class: &Class) -> Sort {
         match statement.readonly() {
             // COMMIT, say, changes nothing by itself, as SQLite sees it.
-            true if statement.column_count() > 0 && insert::is_query(sql) => Sort::Read,
-            false if insert::changes_rows(sql) => Sort::Write,
+            true if statement.column_count() > 0 && insert::is_query(class) => Sort::Read,
+            false if insert::changes_rows(class) => Sort::Write,
             _ => Sort::Other,
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
-use super::control::Control;
+use super::cancel::Control;
 use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;
@@ -18,10 +18,10 @@ use super::insert::{self, Inserts};
 use super::lane::{Lane, Make, Pass};
 use super::pace::{Pace, Paces, Sort, Stopwatch};
 use super::reset::Origin;
-use super::statement::{Runnable, check_count, is_nothing, literal};
-use super::types::{columns_of, push_row};
+use super::statement::{Runnable, is_nothing, literal};
+use super::types::columns_of;
 use crate::driver::{Prepared, Reset};
-use crate::worker::stream::{Outlet, Started};
+use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -83,6 +83,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) sql: String,
+    pub(super) class: Class,
     pub(super) params: Vec<SqlValue>,
     pub(super) script: bool,
     pub(super) cache: bool,
@@ -181,8 +182,8 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn prepare(&self, sql: &str) -> Result<Prepared> {
-        if !insert::is_plain(sql) {
+    pub(super) fn prepare(&self, sql: &str, class: &Class) -> Result<Prepared> {
+        if !insert::is_plain(class) {
             // A pragma may take effect when it is compiled.
             self.is_plain.set(false);
         }
@@ -191,36 +192,6 @@ impl Session {
             statement.parameter_count(),
             columns_of(&statement),
         ))
-    }
-
-    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
-    /// nobody takes them any more.
-    pub(super) fn stream(&self, order: &Order, mut outlet: Outlet) -> Result<()> {
-        if order.script {
-            let message = "a script of several statements has no rows to stream";
-            return Err(Error::new(Kind::Unsupported, message));
-        }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.bind(&mut statement, &order.params)?;
-        self.note_run(&statement);
-        self.before_run(&statement, &order.sql)?;
-        // What writes is brought to its end whether or not its rows are wanted: only then is it
-        // certain that it was done.
-        let writes = !statement.readonly();
-        let started = |statement: &Statement<'_>| Started {
-            // Now it is certain what they are: see `columns_of`.
-            columns: columns_of(statement),
-            status: self.status(),
-            read_only: !writes,
-        };
-        self.each_row(&mut statement, |row| {
-            outlet.start(|| started(row.as_ref()));
-            Ok(outlet.push(|rows| push_row(rows, row))? || writes)
-        })?;
-        outlet.start(|| started(&statement));
-        outlet.flush();
-        Ok(())
     }
 
     /// A word with SQLite, to see that it answers.

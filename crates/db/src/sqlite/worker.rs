@@ -3,7 +3,7 @@
 //! Everything that runs passes through [`Worker::call`] or [`Worker::send`]; or, if it is known
 //! to be short, through [`Worker::here`], on the session at home.
 
-use super::control::{Control, Limit};
+use super::cancel::{Control, Limit};
 use super::session::Session;
 use crate::{Result, worker};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Statement, StatementStatus, TransactionState};
 
-use super::control::Limit;
+use super::cancel::Limit;
 use super::error;
 use super::insert;
 use super::lane::{self, Companion, Lane, Pass, Turn};
@@ -15,6 +15,7 @@ use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
 use crate::driver::{Outcome, Request};
+use crate::sql::Class;
 use crate::{Error, Result};
 
 /// So many writes at most are committed at once; and where a commit does not wait for the disk, fewer:
@@ -79,13 +80,18 @@ impl Session {
 
     /// Waits for the write permit if a statement of the user's needs it. Returns what SQLite is going to do,
     /// and whether it was asked just now.
-    pub(super) fn before_run(&self, statement: &Statement<'_>, sql: &str) -> Result<(Plan, bool)> {
-        if !insert::is_plain(sql) {
+    pub(super) fn before_run(
+        &self,
+        statement: &Statement<'_>,
+        sql: &str,
+        class: &Class,
+    ) -> Result<(Plan, bool)> {
+        if !insert::is_plain(class) {
             // SQLite takes most pragmas for writes, and few of them are.
             self.is_plain.set(false);
             return Ok((Plan::default(), false));
         }
-        if !insert::changes_rows(sql) && !insert::is_query(sql) {
+        if !insert::changes_rows(class) && !insert::is_query(class) {
             self.may_have_changed_schema.set(true);
         }
         let is_fresh = is_fresh(statement);
@@ -107,7 +113,7 @@ impl Session {
         } else if !statement.readonly() {
             // Something of its own: a temporary table, say.
             self.is_alike.set(false);
-            if !insert::changes_rows(sql) {
+            if !insert::changes_rows(class) {
                 // A temporary trigger may change what others do.
                 self.paces.borrow_mut().forget();
             }
@@ -333,17 +339,17 @@ impl Session {
     ) -> Result<Outcome> {
         self.bind(statement, &order.params)?;
         let is_fresh = is_fresh(statement);
-        let (plan, was_asked) = self.before_run(statement, &order.sql)?;
+        let (plan, was_asked) = self.before_run(statement, &order.sql, &order.class)?;
         let is_writing = self.is_writing();
         // What is left over from others is not this one's.
         self.alarm.take_used();
         let watch = Stopwatch::start(self.is_timed);
-        let done = self.execute(statement, &order.sql, order.rows);
+        let done = self.execute(statement, &order.sql, &order.class, order.rows);
         self.note_time(watch);
         if order.cache {
             let took = watch.took();
             let calls_out = self.alarm.take_used();
-            let sort = Pace::sort_of(statement, &order.sql);
+            let sort = Pace::sort_of(statement, &order.class);
             let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
             let change = |pace: &mut Pace| {
                 pace.plan = Some(plan);

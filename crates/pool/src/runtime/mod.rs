@@ -5,8 +5,10 @@ mod thread;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -74,16 +76,66 @@ pub trait Runtime: Send + Sync + 'static {
     }
 }
 
-/// The runtime of a pool that was given none.
-pub(crate) fn default_runtime() -> std::sync::Arc<dyn Runtime> {
-    #[cfg(all(feature = "tokio", not(loom)))]
-    return std::sync::Arc::new(TokioRuntime::new());
-    #[cfg(not(all(feature = "tokio", not(loom))))]
-    return std::sync::Arc::new(ThreadRuntime::new());
+/// A runtime can be shared: by several pools, and with code around them.
+impl<R: Runtime + ?Sized> Runtime for Arc<R> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn coarse_now(&self) -> u64 {
+        (**self).coarse_now()
+    }
+
+    fn sleep(&self, until: Instant) -> Task {
+        (**self).sleep(until)
+    }
+
+    fn sleep_aside(&self, until: Instant) -> Task {
+        (**self).sleep_aside(until)
+    }
+
+    fn spawn(&self, task: Task) {
+        (**self).spawn(task);
+    }
+
+    fn enter(&self, f: &mut dyn FnMut()) {
+        (**self).enter(f);
+    }
+
+    fn home(&self) -> u64 {
+        (**self).home()
+    }
+
+    fn must_not_block(&self) -> bool {
+        (**self).must_not_block()
+    }
+
+    fn domain(&self) -> Option<u64> {
+        (**self).domain()
+    }
 }
 
-/// Runs a future for at most this long; `None` if that was not enough.
-pub(crate) async fn within<F: Future>(
+impl fmt::Debug for dyn Runtime {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Runtime").finish_non_exhaustive()
+    }
+}
+
+/// The runtime of a pool that was given none.
+pub(crate) fn default_runtime() -> Arc<dyn Runtime> {
+    #[cfg(all(feature = "tokio", not(loom)))]
+    return Arc::new(TokioRuntime::new());
+    #[cfg(not(all(feature = "tokio", not(loom))))]
+    return Arc::new(ThreadRuntime::new());
+}
+
+/// Runs a future for at most `limit`, by the clock of `runtime`. Returns `None` if the future
+/// takes longer. A future that is ready at its first poll sets no timer.
+///
+/// # Cancel safety
+///
+/// Dropped, it drops the future. So does the limit.
+pub async fn within<F: Future>(
     runtime: &dyn Runtime,
     limit: Option<Duration>,
     future: F,

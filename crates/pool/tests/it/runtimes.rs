@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -182,7 +184,7 @@ fn status_is_sound_in_every_sample() {
 
 #[cfg(feature = "tokio")]
 mod on_tokio {
-    use cenote_pool::{DestroyReason, OwnedLease, TokioRuntime};
+    use cenote_pool::{DestroyReason, OwnedLease, TokioRuntime, within};
     use tokio::runtime::Builder;
 
     use super::*;
@@ -375,4 +377,79 @@ mod on_tokio {
         drop(pool);
         assert_eq!(log.gone(), [1]);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn within_ends_a_future_at_its_limit_and_not_before() {
+        let tokio = TokioRuntime::new();
+        let sleep = || tokio.sleep(tokio.now() + millis(100));
+        assert_eq!(within(&tokio, Some(millis(99)), sleep()).await, None);
+        assert_eq!(within(&tokio, Some(millis(101)), sleep()).await, Some(()));
+        assert_eq!(within(&tokio, None, sleep()).await, Some(()));
+        let ready = std::future::ready(1);
+        assert_eq!(within(&super::Odd, Some(millis(0)), ready).await, Some(1));
+    }
+}
+
+/// A runtime in which every method answers otherwise than its default does.
+struct Odd;
+
+impl Runtime for Odd {
+    fn now(&self) -> Instant {
+        ThreadRuntime::new().now() + millis(5000)
+    }
+
+    fn coarse_now(&self) -> u64 {
+        7
+    }
+
+    fn sleep(&self, _: Instant) -> Task {
+        Box::pin(std::future::pending())
+    }
+
+    fn sleep_aside(&self, _: Instant) -> Task {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn spawn(&self, mut task: Task) {
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_ready());
+    }
+
+    fn enter(&self, f: &mut dyn FnMut()) {
+        f();
+        f();
+    }
+
+    fn home(&self) -> u64 {
+        8
+    }
+
+    fn must_not_block(&self) -> bool {
+        true
+    }
+
+    fn domain(&self) -> Option<u64> {
+        Some(9)
+    }
+}
+
+#[test]
+fn shared_runtime_answers_as_the_one_inside() {
+    let before = ThreadRuntime::new().now();
+    let shared: Arc<dyn Runtime> = Arc::new(Odd);
+    // As a pool takes it: a runtime of its own, whose every method has to be passed on.
+    let runtime: &dyn Runtime = &shared;
+    assert!(runtime.now() >= before + millis(5000));
+    assert_eq!(runtime.coarse_now(), 7);
+    let mut context = Context::from_waker(Waker::noop());
+    let poll = |mut task: Task, cx: &mut Context<'_>| task.as_mut().poll(cx).is_ready();
+    assert!(!poll(runtime.sleep(before), &mut context));
+    assert!(poll(runtime.sleep_aside(before), &mut context));
+    let (ran, runs) = (Arc::new(AtomicBool::new(false)), &mut 0);
+    let seen = Arc::clone(&ran);
+    runtime.spawn(Box::pin(async move { seen.store(true, Relaxed) }));
+    assert!(ran.load(Relaxed));
+    runtime.enter(&mut || *runs += 1);
+    assert_eq!((*runs, runtime.home(), runtime.domain()), (2, 8, Some(9)));
+    assert!(runtime.must_not_block());
 }

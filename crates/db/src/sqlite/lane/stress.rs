@@ -80,6 +80,7 @@ impl Stress {
         let sql = format!("{caller} {call}");
         let order = Arc::new(Order {
             sql: sql.clone(),
+            class: crate::sql::Class::NO_SQL,
             params: Vec::new(),
             script: false,
             cache: true,

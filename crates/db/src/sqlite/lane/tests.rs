@@ -24,6 +24,7 @@ fn pass(turn: Turn) -> Pass {
 fn order(sql: &str) -> Arc<Order> {
     Arc::new(Order {
         sql: sql.to_owned(),
+        class: crate::sql::Class::NO_SQL,
         params: Vec::new(),
         script: false,
         cache: true,

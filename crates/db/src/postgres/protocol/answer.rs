@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use postgres_types::{Oid, Type};
 
-use super::error;
+use super::super::error;
+use super::super::session::Misread;
+use super::super::types::{Layout, push_row};
 use super::message::{self, Report, Tag};
-use super::session::Misread;
-use super::types::{Layout, push_row};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::{Error, Result};
 
 /// What a call has gathered so far.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Nobody wants to know.
     is_waste: bool,
     /// Rows are wanted.
@@ -23,33 +23,33 @@ pub(super) struct Answer {
     /// Affected rows are added up over all commands; else the last one's count.
     adds_up: bool,
     /// Every column comes as text, whatever the layout says.
-    pub(super) all_text: bool,
+    pub(crate) all_text: bool,
     /// What the rows look like that come now.
-    pub(super) layout: Option<Arc<Layout>>,
+    pub(crate) layout: Option<Arc<Layout>>,
     rows: Option<BatchBuilder>,
     affected: u64,
     /// A RowDescription was read, or that there is none.
-    pub(super) described: bool,
+    pub(crate) described: bool,
     /// The types of the parameters, if they were told.
-    pub(super) params: Option<Vec<Oid>>,
+    pub(crate) params: Option<Vec<Oid>>,
     /// The server has parsed so many statements.
-    pub(super) parsed: u32,
+    pub(crate) parsed: u32,
     /// The server has bound it so many times, and may have run it as often.
-    pub(super) bound: u32,
+    pub(crate) bound: u32,
     /// There are more rows than were asked for.
-    pub(super) suspended: bool,
+    pub(crate) suspended: bool,
     /// A command is complete.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     /// The last command was COMMIT.
-    pub(super) committed: bool,
+    pub(crate) committed: bool,
     /// One of the commands was ROLLBACK: what a COMMIT comes to after an error.
-    pub(super) rolled_back: bool,
+    pub(crate) rolled_back: bool,
     /// Commands whose tags tell nothing: a BEGIN that goes before.
     skip: u32,
     /// What the server refused first.
-    pub(super) report: Option<Box<Report>>,
+    pub(crate) report: Option<Box<Report>>,
     /// What was wrong on our side; less than what the server says.
-    pub(super) wrong: Option<Error>,
+    pub(crate) wrong: Option<Error>,
 }
 
 /// What to do if prepared statements are not where they were left.
@@ -58,7 +58,7 @@ const LOST_STATEMENTS: &str = "if a pooler such as PgBouncer gives each transact
 
 /// What is to be done about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// To read on.
     Read,
     /// To tell the server that no data will come.
@@ -69,7 +69,7 @@ pub(super) enum Next {
 
 impl Answer {
     /// For rows that are told by their description; all of it as text.
-    pub(super) fn new(wants_rows: bool) -> Self {
+    pub(crate) fn new(wants_rows: bool) -> Self {
         Answer {
             wants_rows,
             all_text: true,
@@ -78,7 +78,7 @@ impl Answer {
     }
 
     /// For what nobody wants to know any more.
-    pub(super) fn waste() -> Self {
+    pub(crate) fn waste() -> Self {
         Answer {
             is_waste: true,
             ..Answer::default()
@@ -86,7 +86,7 @@ impl Answer {
     }
 
     /// For rows of this layout, in the form that it asks for.
-    pub(super) fn of(layout: &Arc<Layout>, wants_rows: bool) -> Self {
+    pub(crate) fn of(layout: &Arc<Layout>, wants_rows: bool) -> Self {
         Answer {
             wants_rows,
             layout: Some(Arc::clone(layout)),
@@ -95,20 +95,20 @@ impl Answer {
     }
 
     /// With the affected rows of all commands added up.
-    pub(super) fn adding_up(mut self) -> Self {
+    pub(crate) fn adding_up(mut self) -> Self {
         self.adds_up = true;
         self
     }
 
     /// With so many commands before it that nobody asked for.
-    pub(super) fn after(mut self, skip: u32) -> Self {
+    pub(crate) fn after(mut self, skip: u32) -> Self {
         self.skip = skip;
         self
     }
 
     /// Takes a message that is no row, no end of a command, and none of those that may come at
     /// any time.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         tag: u8,
         body: &[u8],
@@ -159,7 +159,7 @@ impl Answer {
     }
 
     /// Takes a DataRow.
-    pub(super) fn row(&mut self, body: &[u8]) -> Next {
+    pub(crate) fn row(&mut self, body: &[u8]) -> Next {
         if self.is_waste {
             return Next::Read;
         }
@@ -190,7 +190,7 @@ impl Answer {
     }
 
     /// Takes a CommandComplete.
-    pub(super) fn command_complete(&mut self, tag: Tag<'_>) {
+    pub(crate) fn command_complete(&mut self, tag: Tag<'_>) {
         if let Some(skip) = self.skip.checked_sub(1) {
             self.skip = skip;
             return;
@@ -211,20 +211,20 @@ impl Answer {
     }
 
     /// How many rows wait to be taken, and how many bytes they have.
-    pub(super) fn waiting(&self) -> (usize, usize) {
+    pub(crate) fn waiting(&self) -> (usize, usize) {
         self.rows
             .as_ref()
             .map_or((0, 0), |rows| (rows.rows(), rows.bytes()))
     }
 
     /// Takes the rows that have come so far.
-    pub(super) fn take_rows(&mut self) -> Option<Batch> {
+    pub(crate) fn take_rows(&mut self) -> Option<Batch> {
         self.rows.take().map(BatchBuilder::finish)
     }
 
     /// Says what the server could not know: that there were too many or too few parameters, or
     /// that a statement that we gave a name to got lost on the way.
-    pub(super) fn explain(&mut self, given: usize, name: &str) {
+    pub(crate) fn explain(&mut self, given: usize, name: &str) {
         let Some(report) = &mut self.report else {
             return;
         };
@@ -249,7 +249,7 @@ impl Answer {
     /// The answer ends in a session in which values are misread: rows of this answer may have been, and so may the
     /// values of later sets of a batch.
     #[cold]
-    pub(super) fn distrust(&mut self, misread: Misread) {
+    pub(crate) fn distrust(&mut self, misread: Misread) {
         let has_columns = self
             .layout
             .as_ref()
@@ -261,24 +261,24 @@ impl Answer {
     }
 
     /// What went wrong, if something did: the server's word first.
-    pub(super) fn error(&mut self) -> Option<Error> {
+    pub(crate) fn error(&mut self) -> Option<Error> {
         let report = self.report.take().map(|report| error::from_report(*report));
         report.or_else(|| self.wrong.take())
     }
 
     /// The layout of the rows, if there are types in it that are not known.
-    pub(super) fn unknown_types(&self) -> Option<Arc<Layout>> {
+    pub(crate) fn unknown_types(&self) -> Option<Arc<Layout>> {
         let layout = self.layout.as_ref().filter(|_| self.wants_rows)?;
         (!layout.unknown.is_empty()).then(|| Arc::clone(layout))
     }
 
     /// Nothing went wrong.
-    pub(super) fn is_fine(&self) -> bool {
+    pub(crate) fn is_fine(&self) -> bool {
         self.report.is_none() && self.wrong.is_none()
     }
 
     /// What came of it.
-    pub(super) fn outcome(&mut self, warnings: u64) -> Result<Outcome> {
+    pub(crate) fn outcome(&mut self, warnings: u64) -> Result<Outcome> {
         if let Some(error) = self.error() {
             return Err(error);
         }

@@ -16,8 +16,8 @@ use zeroize::Zeroizing;
 
 use super::base64;
 
-pub(super) const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
-pub(super) const SCRAM_SHA_256_PLUS: &str = "SCRAM-SHA-256-PLUS";
+pub(crate) const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
+pub(crate) const SCRAM_SHA_256_PLUS: &str = "SCRAM-SHA-256-PLUS";
 
 /// A server that asks for more only wants to keep us busy.
 const MOST_ITERATIONS: u32 = 100_000;
@@ -26,7 +26,7 @@ const MOST_ITERATIONS: u32 = 100_000;
 type Key = Zeroizing<[u8; 32]>;
 
 /// What the login is tied to.
-pub(super) enum Binding<'c> {
+pub(crate) enum Binding<'c> {
     /// We could not, there being no TLS.
     Unsupported,
     /// We could, and the server did not offer it.
@@ -54,24 +54,24 @@ impl Binding<'_> {
 }
 
 /// A login that has begun.
-pub(super) struct Scram<'c> {
+pub(crate) struct Scram<'c> {
     nonce: String,
     binding: Binding<'c>,
 }
 
 /// A login whose server has yet to prove itself.
-pub(super) struct Proving {
+pub(crate) struct Proving {
     signature: [u8; 32],
 }
 
 /// Why a login cannot go on; to be read after `the server could not prove it: it `.
-pub(super) type Wrong = &'static str;
+pub(crate) type Wrong = &'static str;
 
 impl<'c> Scram<'c> {
     /// # Errors
     ///
     /// The system gives no random numbers.
-    pub(super) fn new(binding: Binding<'c>) -> Result<Self, Wrong> {
+    pub(crate) fn new(binding: Binding<'c>) -> Result<Self, Wrong> {
         let mut random = [0; 18];
         let provider = ring::default_provider();
         let filled = provider.secure_random.fill(&mut random);
@@ -83,7 +83,7 @@ impl<'c> Scram<'c> {
     }
 
     /// The first message.
-    pub(super) fn first(&self) -> String {
+    pub(crate) fn first(&self) -> String {
         format!("{}n=,r={}", self.binding.header(), self.nonce)
     }
 
@@ -92,7 +92,7 @@ impl<'c> Scram<'c> {
     /// # Errors
     ///
     /// It is none that a server sends.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         self,
         password: &str,
         server_first: &[u8],
@@ -129,7 +129,7 @@ impl Proving {
     /// # Errors
     ///
     /// It does not.
-    pub(super) fn check(&self, server_final: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, server_final: &[u8]) -> Result<(), Wrong> {
         let text = std::str::from_utf8(server_final).map_err(|_| "sent no text")?;
         let first = text.split(',').next().unwrap_or_default();
         let signature = first.strip_prefix("v=").and_then(base64::decode);

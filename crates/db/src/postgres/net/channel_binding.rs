@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 
 /// The hash of a certificate; `None` if its signature has no hash of its own, or one that is not
 /// known here.
-pub(super) fn tls_server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn tls_server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     match signature_hash(certificate)? {
         Hash::Sha256 => Some(Sha256::digest(certificate).to_vec()),
         Hash::Sha384 => Some(Sha384::digest(certificate).to_vec()),

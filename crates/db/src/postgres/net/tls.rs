@@ -24,23 +24,23 @@ use tokio_rustls::rustls::{
     SignatureScheme,
 };
 
-use super::end_point::tls_server_end_point;
+use super::channel_binding::tls_server_end_point;
 use super::socket::{Socket, has_data};
 use crate::{Error, Kind, Result};
 
 /// What a DSN says about TLS.
 #[derive(Clone, Debug)]
-pub(super) struct TlsSettings {
-    pub(super) mode: SslMode,
-    pub(super) roots: Roots,
-    pub(super) negotiation: Negotiation,
+pub(crate) struct TlsSettings {
+    pub(crate) mode: SslMode,
+    pub(crate) roots: Roots,
+    pub(crate) negotiation: Negotiation,
     /// The server is told by which name it is meant.
-    pub(super) sni: bool,
+    pub(crate) sni: bool,
 }
 
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SslMode {
+pub(crate) enum SslMode {
     /// Never.
     Disable,
     /// Only if the server refuses to go on without.
@@ -57,7 +57,7 @@ pub(super) enum SslMode {
 
 impl SslMode {
     /// There is no connection without TLS.
-    pub(super) fn needs_tls(self) -> bool {
+    pub(crate) fn needs_tls(self) -> bool {
         matches!(
             self,
             SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull
@@ -71,7 +71,7 @@ impl SslMode {
 
 /// Where the root certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Roots {
+pub(crate) enum Roots {
     /// In a file that was named.
     File(PathBuf),
     /// In libpq's file, if it is there. `None` where there is no home directory.
@@ -82,7 +82,7 @@ pub(super) enum Roots {
 
 /// How TLS begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Negotiation {
+pub(crate) enum Negotiation {
     /// The server is asked first.
     Asked,
     /// At once: one round trip less, from PostgreSQL 17 on.
@@ -90,14 +90,14 @@ pub(super) enum Negotiation {
 }
 
 /// Begins TLS for all connections of a template. What it reads from files it reads once.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     settings: TlsSettings,
     loaded: Mutex<Option<Arc<ClientConfig>>>,
 }
 
 /// What became of asking for TLS.
 #[derive(Debug)]
-pub(super) enum Negotiated {
+pub(crate) enum Negotiated {
     Encrypted(Socket),
     /// The server has none; the connection is fine without.
     Refused(TcpStream),
@@ -119,19 +119,19 @@ const SYSTEM_ROOTS: [&str; 5] = [
 ];
 
 impl Tls {
-    pub(super) fn new(settings: TlsSettings) -> Self {
+    pub(crate) fn new(settings: TlsSettings) -> Self {
         Tls {
             settings,
             loaded: Mutex::new(None),
         }
     }
 
-    pub(super) fn mode(&self) -> SslMode {
+    pub(crate) fn mode(&self) -> SslMode {
         self.settings.mode
     }
 
     #[cfg(test)]
-    pub(super) fn roots(&self) -> &Roots {
+    pub(crate) fn roots(&self) -> &Roots {
         &self.settings.roots
     }
 
@@ -145,7 +145,7 @@ impl Tls {
     ///
     /// [`Kind::Connect`] for a server that breaks the rules or whose certificate is not
     /// trusted; [`Kind::Config`] if there is no root certificate where one is needed.
-    pub(super) async fn negotiate(
+    pub(crate) async fn negotiate(
         &self,
         mut tcp: TcpStream,
         name: &str,
@@ -423,7 +423,7 @@ fn is_own_authority(error: &tokio_rustls::rustls::OtherError) -> bool {
 }
 
 /// It was TLS that failed, and not the server or the way there.
-pub(super) fn is_failure(error: &Error) -> bool {
+pub(crate) fn is_failure(error: &Error) -> bool {
     let inner = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);

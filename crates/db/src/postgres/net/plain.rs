@@ -16,13 +16,13 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 /// A socket that does not block.
 #[derive(Debug)]
-pub(super) enum Raw {
+pub(crate) enum Raw {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Raw {
-    pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Raw::Tcp(tcp) => (&mut &*tcp).read(into),
             Raw::Unix(unix) => (&mut &*unix).read(into),
@@ -68,7 +68,7 @@ impl AsFd for Raw {
 
 /// The stream of a connection in the clear.
 #[derive(Debug)]
-pub(super) struct Plain {
+pub(crate) struct Plain {
     socket: AsyncFd<Raw>,
     /// The same socket, watched for room: only while there is none.
     room: Option<AsyncFd<Raw>>,
@@ -78,21 +78,21 @@ impl Plain {
     /// # Errors
     ///
     /// The executor cannot watch it.
-    pub(super) fn new(raw: Raw) -> io::Result<Self> {
+    pub(crate) fn new(raw: Raw) -> io::Result<Self> {
         Ok(Plain {
             socket: watch(raw, Interest::READABLE)?,
             room: None,
         })
     }
 
-    pub(super) fn raw(&self) -> &Raw {
+    pub(crate) fn raw(&self) -> &Raw {
         self.socket.get_ref()
     }
 
     /// Whether the executor has reported something since the last read. If there is nothing after
     /// all, that report is taken back.
     #[inline]
-    pub(super) fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         let peek = |raw: &Raw| {
             let mut byte = [std::mem::MaybeUninit::uninit(); 1];
             socket2::SockRef::from(raw).peek(&mut byte)

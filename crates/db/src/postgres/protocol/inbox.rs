@@ -17,7 +17,7 @@ const LONGEST_SMALL: usize = 30_000;
 const HEADER: usize = 5;
 
 /// What has come and has not been read, `bytes[start..end]`.
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -27,18 +27,18 @@ pub(super) struct Inbox {
 
 /// A message that is there as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) tag: u8,
+pub(crate) struct Frame {
+    pub(crate) tag: u8,
     /// Of its body.
     len: usize,
 }
 
 /// What has come cannot be a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoMessage;
+pub(crate) struct NoMessage;
 
 impl Inbox {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Inbox {
             bytes: vec![0; FIRST],
             start: 0,
@@ -49,7 +49,7 @@ impl Inbox {
 
     /// The next message, if all of it is there.
     #[inline]
-    pub(super) fn frame(&self) -> Result<Option<Frame>, NoMessage> {
+    pub(crate) fn frame(&self) -> Result<Option<Frame>, NoMessage> {
         let bytes = &self.bytes[self.start..self.end];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -63,20 +63,20 @@ impl Inbox {
 
     /// The tag of the next message, as soon as its first byte is there.
     #[inline]
-    pub(super) fn next_tag(&self) -> Option<u8> {
+    pub(crate) fn next_tag(&self) -> Option<u8> {
         self.bytes[self.start..self.end].first().copied()
     }
 
     /// The body of a message that is there.
     #[inline]
-    pub(super) fn body(&self, frame: Frame) -> &[u8] {
+    pub(crate) fn body(&self, frame: Frame) -> &[u8] {
         let start = self.start + HEADER;
         &self.bytes[start..start + frame.len]
     }
 
     /// The message has been read.
     #[inline]
-    pub(super) fn consume(&mut self, frame: Frame) {
+    pub(crate) fn consume(&mut self, frame: Frame) {
         self.start += HEADER + frame.len;
         if self.start == self.end {
             self.start = 0;
@@ -86,13 +86,13 @@ impl Inbox {
 
     /// So much was read into the room.
     #[inline]
-    pub(super) fn note_read(&mut self, read: usize) {
+    pub(crate) fn note_read(&mut self, read: usize) {
         self.end += read;
         self.is_short = self.end == self.bytes.len();
     }
 
     /// Where the next bytes go: never empty.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.start == self.end && self.bytes.len() > KEPT {
             *self = Inbox::new();
         }

@@ -4,81 +4,10 @@ use std::borrow::Cow;
 
 use super::error::Vendor;
 use super::handle::Stmt;
-use super::session::{Order, Session, check_count};
+use super::session::{Order, Session};
 use super::transaction::may_commit;
-use crate::Result;
-use crate::sql::{self, Class, Dialect};
-
-/// Whether a text calls the function with which PostgreSQL changes a setting, for the transaction perhaps.
-pub(super) fn sets_by_function(sql: &str) -> bool {
-    is_in(sql.as_bytes(), b"set_config")
-}
-
-/// Whether PostgreSQL may read a moment in a literal of this text that is another one each time, such as `'now'`. It does so when the
-/// statement is prepared.
-pub(super) fn is_volatile(sql: &str) -> bool {
-    let sql = sql.as_bytes();
-    let has_literal = sql.iter().any(|byte| matches!(byte, b'\'' | b'$'));
-    if !has_literal {
-        return false;
-    }
-    // Where there are escapes, any word can hide behind them.
-    let has_escapes = sql.contains(&b'\\') || is_in(sql, b"u&'");
-    let says_now = || {
-        let mut words = sql.windows(4);
-        let is_no_call = |word: &[u8]| word[..3].eq_ignore_ascii_case(b"now") && word[3] != b'(';
-        words.any(is_no_call)
-    };
-    let days: [&[u8]; 3] = [b"today", b"tomorrow", b"yesterday"];
-    has_escapes || says_now() || days.into_iter().any(|day| is_in(sql, day))
-}
-
-/// Whether a word, in whatever case, is part of a text.
-pub(super) fn is_in(sql: &[u8], word: &[u8]) -> bool {
-    sql.windows(word.len())
-        .any(|part| part.eq_ignore_ascii_case(word))
-}
-
-/// The statements of a connection that were used last, by their text.
-#[derive(Debug)]
-pub(super) struct Kept {
-    room: usize,
-    /// The one that was used last is at the end.
-    statements: Vec<(String, Stmt)>,
-}
-
-impl Kept {
-    pub(super) fn new(room: usize) -> Self {
-        Kept {
-            room,
-            statements: Vec::new(),
-        }
-    }
-
-    /// Takes one out, to be used. One that fails is not put back.
-    pub(super) fn take(&mut self, sql: &str) -> Option<Stmt> {
-        let mut found = self.statements.iter();
-        let at = found.rposition(|(text, _)| text == sql)?;
-        Some(self.statements.remove(at).1)
-    }
-
-    /// Keeps a statement. Gives the one that is not kept for it.
-    pub(super) fn put(&mut self, sql: &str, statement: Stmt) -> Option<Stmt> {
-        if self.room == 0 {
-            return Some(statement);
-        }
-        let is_full = self.statements.len() >= self.room;
-        let oldest = is_full.then(|| self.statements.remove(0).1);
-        self.statements.push((sql.to_owned(), statement));
-        oldest
-    }
-
-    /// All of them, which are not kept any more.
-    pub(super) fn take_all(&mut self) -> Vec<Stmt> {
-        let all = std::mem::take(&mut self.statements);
-        all.into_iter().map(|(_, statement)| statement).collect()
-    }
-}
+use crate::sql::{self, Class, Dialect, class, contains_any};
+use crate::{Error, Kind, Result};
 
 impl Session {
     /// Whether a text may change what statements that stay prepared mean. They go on with the settings, the schema and the
@@ -86,8 +15,8 @@ impl Session {
     pub(super) fn may_unsettle(&self, sql: &str, class: &Class) -> bool {
         class.touches_session
             || class.contains_transaction_control
-            || sets_by_function(sql)
-            || may_commit(self.dialect(), sql)
+            || contains_any(sql, &["set_config"])
+            || may_commit(self.dialect(), sql, class)
     }
 
     /// What was set since may be taken back: by the end of a transaction, or on the way back to a savepoint.
@@ -115,7 +44,8 @@ impl Session {
 
     /// A statement that has been prepared, and whether it was before.
     pub(super) fn prepared(&mut self, sql: &str) -> Result<(Stmt, bool)> {
-        match self.kept.take(sql) {
+        // Taken out while it is used: one that fails is not put back.
+        match self.kept.remove(sql) {
             Some(statement) => Ok((statement, true)),
             None => Ok((self.prepare_anew(sql)?, false)),
         }
@@ -175,40 +105,31 @@ impl Session {
     }
 
     pub(super) fn keep_text(&mut self, sql: &str, statement: Stmt) {
-        let is_volatile = || self.can.vendor == Vendor::Postgres && is_volatile(sql);
-        let given_up = match self.unsettles || is_volatile() {
-            true => Some(statement),
-            false => self.kept.put(sql, statement),
+        // PostgreSQL resolves `'now'` when it prepares. In a string with a backslash any word can hide.
+        let is_volatile = || {
+            self.can.vendor == Vendor::Postgres
+                && (sql.contains('\\') || class(self.dialect(), sql).resolved.is_volatile)
         };
-        if let Some(given_up) = given_up {
-            self.discard(given_up);
+        if !self.kept.is_on() || self.unsettles || is_volatile() {
+            return self.discard(statement);
+        }
+        if let Some(oldest) = self.kept.make_room() {
+            self.discard(oldest);
+        }
+        if let Some(replaced) = self.kept.insert(sql, statement) {
+            self.discard(replaced);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_literal_that_means_another_moment_each_time_is_found() {
-        for sql in [
-            "INSERT INTO t VALUES ('now')",
-            "SELECT ' NOW '::timestamptz",
-            "SELECT $$Today$$::date",
-            r"SELECT E'\156ow'::timestamptz",
-            r"SELECT U&'\006eow'::timestamptz",
-            "SELECT date 'yesterday'",
-        ] {
-            assert!(is_volatile(sql), "{sql}");
+/// A statement is checked for the number of its parameters, if its driver can count them.
+pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
+    match statement.params().map(usize::from) {
+        Some(wanted) if wanted != given => {
+            let message =
+                format!("the statement takes {wanted} parameters, and {given} were given");
+            Err(Error::new(Kind::Parameters, message))
         }
-        for sql in [
-            "SELECT now()",
-            "SELECT now(), 'a'",
-            "SELECT known FROM t WHERE a = ?",
-            "SELECT date '2020-01-01'",
-        ] {
-            assert!(!is_volatile(sql), "{sql}");
-        }
+        _ => Ok(()),
     }
 }

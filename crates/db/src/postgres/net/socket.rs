@@ -23,7 +23,7 @@ use super::plain::{Plain, Raw};
 
 /// The stream of one connection.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: Stream,
     end_point: Option<Vec<u8>>,
 }
@@ -41,7 +41,7 @@ enum Stream {
 
 /// What a look at a socket shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peek {
+pub(crate) enum Peek {
     /// Nothing, as it should be while nobody asks the server anything.
     Quiet,
     /// There is something to be read. Through TLS that need not be anything for us.
@@ -52,17 +52,17 @@ pub(super) enum Peek {
 
 /// How the operating system watches over a TCP connection. What is `None` is left to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TcpOptions {
+pub(crate) struct TcpOptions {
     /// Whether it asks now and then if the other side is still there.
-    pub(super) keepalives: bool,
+    pub(crate) keepalives: bool,
     /// How long nothing may come before it asks.
-    pub(super) keepalives_idle: Option<Duration>,
+    pub(crate) keepalives_idle: Option<Duration>,
     /// How long it waits before it asks again.
-    pub(super) keepalives_interval: Option<Duration>,
+    pub(crate) keepalives_interval: Option<Duration>,
     /// After how many questions without an answer the connection is lost.
-    pub(super) keepalives_count: Option<u32>,
+    pub(crate) keepalives_count: Option<u32>,
     /// How long something sent may stay unacknowledged. Only on Linux.
-    pub(super) user_timeout: Option<Duration>,
+    pub(crate) user_timeout: Option<Duration>,
 }
 
 impl Default for TcpOptions {
@@ -109,7 +109,7 @@ impl TcpOptions {
 /// # Cancel safety
 ///
 /// Dropped, the socket is closed.
-pub(super) async fn open_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<TcpStream> {
+pub(crate) async fn open_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -125,7 +125,7 @@ pub(super) async fn open_tcp(address: SocketAddr, options: &TcpOptions) -> io::R
 ///
 /// Dropped, the socket is closed.
 #[cfg(unix)]
-pub(super) async fn open_unix(path: &str) -> io::Result<Socket> {
+pub(crate) async fn open_unix(path: &str) -> io::Result<Socket> {
     let path = match path.strip_prefix('@') {
         Some(name) => format!("\0{name}"),
         None => path.to_owned(),
@@ -148,7 +148,7 @@ impl Socket {
     }
 
     /// A stream through TLS, with its channel binding data if the certificate has any.
-    pub(super) fn encrypted(tls: TlsStream<TcpStream>, end_point: Option<Vec<u8>>) -> Self {
+    pub(crate) fn encrypted(tls: TlsStream<TcpStream>, end_point: Option<Vec<u8>>) -> Self {
         Socket::new(Stream::Tls(Box::new(tls)), end_point)
     }
 
@@ -158,7 +158,7 @@ impl Socket {
     /// # Errors
     ///
     /// Of the operating system.
-    pub(super) fn watched_for_answers(self) -> io::Result<Self> {
+    pub(crate) fn watched_for_answers(self) -> io::Result<Self> {
         #[cfg(unix)]
         {
             let raw = match self.stream {
@@ -173,12 +173,12 @@ impl Socket {
     }
 
     /// Whether it is encrypted.
-    pub(super) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
     }
 
     /// The channel binding data `tls-server-end-point`, where there is any.
-    pub(super) fn tls_server_end_point(&self) -> Option<&[u8]> {
+    pub(crate) fn tls_server_end_point(&self) -> Option<&[u8]> {
         self.end_point.as_deref()
     }
 
@@ -190,7 +190,7 @@ impl Socket {
     /// # Errors
     ///
     /// [`io::ErrorKind::WouldBlock`] if nothing has arrived.
-    pub(super) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.stream {
             Stream::Tcp(tcp) => (&*SockRef::from(&*tcp)).read(into),
             #[cfg(unix)]
@@ -211,7 +211,7 @@ impl Socket {
     /// Whether the executor has reported something since the last read. No system call, unless it
     /// has.
     #[inline]
-    pub(super) fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         let reported = || Ok(());
         let readable = Interest::READABLE;
         match &self.stream {
@@ -225,7 +225,7 @@ impl Socket {
     }
 
     /// Looks whether something has arrived, or the other side has gone, and reads nothing.
-    pub(super) fn peek(&self) -> Peek {
+    pub(crate) fn peek(&self) -> Peek {
         let mut byte = [MaybeUninit::uninit(); 1];
         let seen = match &self.stream {
             Stream::Tcp(tcp) => SockRef::from(tcp).peek(&mut byte),
@@ -245,7 +245,7 @@ impl Socket {
 }
 
 /// Whether anything has arrived on a stream that is not a [`Socket`] yet.
-pub(super) fn has_data(tcp: &TcpStream) -> bool {
+pub(crate) fn has_data(tcp: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit(); 1];
     matches!(SockRef::from(tcp).peek(&mut byte), Ok(1))
 }

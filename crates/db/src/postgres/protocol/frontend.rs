@@ -2,7 +2,7 @@
 
 use postgres_types::Type;
 
-use super::error;
+use super::super::error;
 use crate::{Error, Kind, Result};
 
 /// A message with this tag, whose body is what `write` writes.
@@ -21,7 +21,7 @@ fn message(
 }
 
 /// Writes how long a message is whose length stands here.
-pub(super) fn set_length(out: &mut [u8], at: usize) -> Result<()> {
+pub(crate) fn set_length(out: &mut [u8], at: usize) -> Result<()> {
     let len = i32::try_from(out.len() - at);
     let len = len.map_err(|_| {
         let message = "the SQL or its parameters are too large for one message";
@@ -42,7 +42,7 @@ fn text(out: &mut Vec<u8>, text: &str, what: &str) -> Result<()> {
 }
 
 /// Prepares a statement under this name; no types are declared.
-pub(super) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
+pub(crate) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
     message(out, b'P', |out| {
         text(out, name, "the name of a statement")?;
         text(out, sql, "the SQL")?;
@@ -52,7 +52,7 @@ pub(super) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
 }
 
 /// Prepares the unnamed statement for parameters of these types.
-pub(super) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Result<()> {
+pub(crate) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Result<()> {
     let count = u16::try_from(types.len()).map_err(|_| {
         let message = format!("{} parameters are more than PostgreSQL takes", types.len());
         Error::new(Kind::Parameters, message)
@@ -69,12 +69,12 @@ pub(super) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Res
 }
 
 /// Has the server undo the batch so far, by an error: this is no SQL.
-pub(super) fn undo_batch(out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn undo_batch(out: &mut Vec<u8>) -> Result<()> {
     parse(out, "", "a batch was given up")
 }
 
 /// Asks for the parameters and columns of a statement.
-pub(super) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
+pub(crate) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     message(out, b'D', |out| {
         out.push(b'S');
         text(out, name, "the name of a statement")
@@ -82,7 +82,7 @@ pub(super) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
 }
 
 /// Forgets a statement, whether or not there is one.
-pub(super) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
+pub(crate) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     message(out, b'C', |out| {
         out.push(b'S');
         text(out, name, "the name of a statement")
@@ -90,12 +90,12 @@ pub(super) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
 }
 
 /// Closes the unnamed portal, whether or not there is one.
-pub(super) fn close_portal(out: &mut Vec<u8>) {
+pub(crate) fn close_portal(out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'C', 0, 0, 0, 6, b'P', 0]);
 }
 
 /// The beginning of a Bind of the unnamed portal to the statement of this name.
-pub(super) fn bind_head(name: &str) -> Vec<u8> {
+pub(crate) fn bind_head(name: &str) -> Vec<u8> {
     let mut head = vec![b'B', 0, 0, 0, 0, 0];
     head.extend_from_slice(name.as_bytes());
     head.push(0);
@@ -103,30 +103,30 @@ pub(super) fn bind_head(name: &str) -> Vec<u8> {
 }
 
 /// Runs the unnamed portal for so many rows; 0 is all.
-pub(super) fn execute(out: &mut Vec<u8>, limit: i32) {
+pub(crate) fn execute(out: &mut Vec<u8>, limit: i32) {
     let [a, b, c, d] = limit.to_be_bytes();
     out.extend_from_slice(&[b'E', 0, 0, 0, 9, 0, a, b, c, d]);
 }
 
 /// Ends a batch.
-pub(super) fn sync(out: &mut Vec<u8>) {
+pub(crate) fn sync(out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'S', 0, 0, 0, 4]);
 }
 
 /// Runs SQL by the simple protocol.
-pub(super) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
+pub(crate) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
     message(out, b'Q', |out| text(out, sql, "the SQL"))
 }
 
 /// Tells the server that no data will come for its COPY.
-pub(super) fn copy_fail(out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn copy_fail(out: &mut Vec<u8>) -> Result<()> {
     message(out, b'f', |out| {
         text(out, "no data can be sent here", "a message")
     })
 }
 
 /// Says goodbye.
-pub(super) fn terminate(out: &mut Vec<u8>) {
+pub(crate) fn terminate(out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'X', 0, 0, 0, 4]);
 }
 

@@ -7,9 +7,9 @@
 
 /// The answers that the messages in one batch, up to its Sync, have yet to get.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unanswered {
-    pub(super) closes: u32,
-    pub(super) parses: u32,
+pub(crate) struct Unanswered {
+    pub(crate) closes: u32,
+    pub(crate) parses: u32,
     /// ParameterDescriptions, and the RowDescription or NoData behind each.
     parameters: u32,
     columns: u32,
@@ -25,43 +25,43 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    pub(super) fn describe(&mut self) {
+    pub(crate) fn describe(&mut self) {
         self.parameters += 1;
         self.columns += 1;
     }
 
-    pub(super) fn bind(&mut self) {
+    pub(crate) fn bind(&mut self) {
         self.binds += 1;
     }
 
-    pub(super) fn execute(&mut self) {
+    pub(crate) fn execute(&mut self) {
         self.executes += 1;
     }
 
-    pub(super) fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         debug_assert!(!self.ready, "one batch at a time");
         self.ready = true;
     }
 
-    pub(super) fn query(&mut self) {
+    pub(crate) fn query(&mut self) {
         self.sync();
         self.is_query = true;
     }
 
     /// The batch is a simple query.
-    pub(super) fn is_query(&self) -> bool {
+    pub(crate) fn is_query(&self) -> bool {
         self.is_query
     }
 
     /// A ReadyForQuery is to come.
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.ready
     }
 
     /// Counts off a message that is neither a ReadyForQuery nor one of those that may come at any
     /// time. `false` if nothing asked for it.
     #[inline]
-    pub(super) fn take(&mut self, tag: u8) -> bool {
+    pub(crate) fn take(&mut self, tag: u8) -> bool {
         if tag == b'E' {
             self.failed = true;
             return true;
@@ -91,7 +91,7 @@ impl Unanswered {
 
     /// Counts off a ReadyForQuery. `false` if none was to come, or if it comes too early.
     #[inline]
-    pub(super) fn take_ready(&mut self) -> bool {
+    pub(crate) fn take_ready(&mut self) -> bool {
         let done = std::mem::take(self);
         let is_answered = match done.is_query {
             true => done.executes > 0,

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(unix)]
-use super::config::SOCKET_FOLDERS;
-use super::config::{Config, Login, Server, SessionAttrs};
+use super::super::config::SOCKET_FOLDERS;
+use super::super::config::{Config, Login, Server, SessionAttrs};
+use super::super::startup::{self, Started};
 use super::socket::{self, Socket, TcpOptions};
-use super::startup::{self, Started};
 use super::tls::{self, Negotiated, SslMode, Tls};
 use crate::driver::Credentials;
 use crate::{Error, Kind, Result};
@@ -41,7 +41,7 @@ struct Role {
 
 /// The server that a connection leads to, and the way there.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     place: Place,
     /// What the certificate has to be for.
     name: String,
@@ -76,7 +76,7 @@ impl Peer {
     /// # Errors
     ///
     /// Of the way there, or of TLS.
-    pub(super) fn open(&self) -> impl Future<Output = io::Result<Socket>> + Send + 'static {
+    pub(crate) fn open(&self) -> impl Future<Output = io::Result<Socket>> + Send + 'static {
         let encryption = match self.tls {
             Some(_) => Encryption::Needed,
             None => Encryption::No,
@@ -145,7 +145,7 @@ impl fmt::Display for Peer {
 /// [`Kind::Connect`], with what each server said and the SQLSTATE of the last one that gave any;
 /// [`Kind::Timeout`] if all that was tried took too long; [`Kind::Config`] for what no server
 /// can put right.
-pub(super) async fn connect(config: &Config, credentials: &Credentials) -> Result<(Started, Peer)> {
+pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Result<(Started, Peer)> {
     let mut failures = Failures::default();
     for wanted in wanted_in_turn(config.session_attrs) {
         for (nth, server) in config.servers.iter().enumerate() {

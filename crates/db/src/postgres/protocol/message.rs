@@ -4,9 +4,11 @@
 
 use postgres_types::Oid;
 
+use crate::driver::Status;
+
 /// What is left of a message's body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'m>(pub(super) &'m [u8]);
+pub(crate) struct Reader<'m>(pub(crate) &'m [u8]);
 
 impl<'m> Reader<'m> {
     #[inline]
@@ -16,67 +18,67 @@ impl<'m> Reader<'m> {
         Some(*chunk)
     }
 
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.chunk::<1>().map(|[byte]| byte)
     }
 
     #[inline]
-    pub(super) fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.chunk().map(u16::from_be_bytes)
     }
 
     #[inline]
-    pub(super) fn i32(&mut self) -> Option<i32> {
+    pub(crate) fn i32(&mut self) -> Option<i32> {
         self.chunk().map(i32::from_be_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.chunk().map(u32::from_be_bytes)
     }
 
     #[inline]
-    pub(super) fn bytes(&mut self, len: usize) -> Option<&'m [u8]> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'m [u8]> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
     }
 
     /// Up to the next NUL, which is taken with it.
-    pub(super) fn text(&mut self) -> Option<&'m [u8]> {
+    pub(crate) fn text(&mut self) -> Option<&'m [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = &self.0[..end];
         self.0 = &self.0[end + 1..];
         Some(text)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 /// A text of the server, with whatever is no UTF-8 replaced: for messages and names.
-pub(super) fn lossy(text: &[u8]) -> String {
+pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
 /// What an ErrorResponse or a NoticeResponse says.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     /// Not translated: `ERROR`, `FATAL`, `PANIC`, `WARNING` …
-    pub(super) severity: String,
-    pub(super) state: String,
-    pub(super) message: String,
-    pub(super) detail: Option<String>,
-    pub(super) hint: Option<String>,
+    pub(crate) severity: String,
+    pub(crate) state: String,
+    pub(crate) message: String,
+    pub(crate) detail: Option<String>,
+    pub(crate) hint: Option<String>,
     /// Where in the SQL, in characters from 1.
-    pub(super) position: Option<String>,
-    pub(super) constraint: Option<String>,
+    pub(crate) position: Option<String>,
+    pub(crate) constraint: Option<String>,
     /// Of the server's source.
-    pub(super) routine: Option<String>,
+    pub(crate) routine: Option<String>,
 }
 
 impl Report {
-    pub(super) fn read(body: &[u8]) -> Option<Self> {
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let mut report = Report::default();
         loop {
@@ -102,44 +104,44 @@ impl Report {
     }
 
     /// The server closes the connection after it.
-    pub(super) fn is_fatal(&self) -> bool {
+    pub(crate) fn is_fatal(&self) -> bool {
         matches!(&*self.severity, "FATAL" | "PANIC")
     }
 
     /// The server itself, and no pooler before it, has ended the session from outside: by an
     /// administrator's command or because it was idle. A pooler names no routine, and may say the
     /// same while the server runs the statement.
-    pub(super) fn ends_session(&self) -> bool {
+    pub(crate) fn ends_session(&self) -> bool {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
     /// A prepared statement is not there any more, or was parsed for what is not there any more.
-    pub(super) fn may_be_stale(&self) -> bool {
+    pub(crate) fn may_be_stale(&self) -> bool {
         let state = &*self.state;
         matches!(state, "26000" | "0A000" | "3F000" | "XX000") || state.starts_with("42")
     }
 
     /// It is no SQL.
-    pub(super) fn is_syntax_error(&self) -> bool {
+    pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"
     }
 
     /// Its parameters do not fit: perhaps because it was prepared for types that the columns do
     /// not have any more.
-    pub(super) fn may_be_of_old_types(&self) -> bool {
+    pub(crate) fn may_be_of_old_types(&self) -> bool {
         self.state.starts_with("22")
     }
 }
 
 /// One column of a RowDescription.
 #[derive(Debug)]
-pub(super) struct Field<'m> {
-    pub(super) name: &'m [u8],
-    pub(super) type_id: Oid,
+pub(crate) struct Field<'m> {
+    pub(crate) name: &'m [u8],
+    pub(crate) type_id: Oid,
 }
 
 /// The columns of a RowDescription.
-pub(super) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
+pub(crate) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut reader = Reader(body);
     let count = reader.u16()?;
     let mut fields = Vec::new();
@@ -157,7 +159,7 @@ pub(super) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
 }
 
 /// The types of a ParameterDescription.
-pub(super) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
+pub(crate) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
     let mut reader = Reader(body);
     let count = reader.u16()?;
     let mut types = Vec::new();
@@ -169,11 +171,11 @@ pub(super) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
 
 /// The tag of a CommandComplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag<'m>(pub(super) &'m [u8]);
+pub(crate) struct Tag<'m>(pub(crate) &'m [u8]);
 
 impl<'m> Tag<'m> {
     #[inline]
-    pub(super) fn read(body: &'m [u8]) -> Option<Self> {
+    pub(crate) fn read(body: &'m [u8]) -> Option<Self> {
         match body {
             [tag @ .., 0] => Some(Tag(tag)),
             _ => None,
@@ -182,7 +184,7 @@ impl<'m> Tag<'m> {
 
     /// How many rows were changed, if that is what the command does.
     #[inline]
-    pub(super) fn affected(self) -> u64 {
+    pub(crate) fn affected(self) -> u64 {
         match self.0.first() {
             Some(b'I' | b'U' | b'D' | b'M' | b'C') => self.affected_by_change(),
             _ => 0,
@@ -199,17 +201,27 @@ impl<'m> Tag<'m> {
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
-    pub(super) fn is(self, words: &str) -> bool {
+    pub(crate) fn is(self, words: &str) -> bool {
         self.0 == words.as_bytes()
     }
 }
 
 /// The name and the value of a ParameterStatus.
-pub(super) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut reader = Reader(body);
     let name = reader.text()?;
     let value = reader.text()?;
     Some((name, value))
+}
+
+/// The transaction, as a ReadyForQuery reports it.
+pub(crate) fn status(mut body: Reader<'_>) -> Status {
+    match body.byte() {
+        Some(b'I') => Status::Idle,
+        Some(b'T') => Status::InTransaction,
+        Some(b'E') => Status::Failed,
+        _ => Status::Unknown,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,84 @@
+//! How a session sends the rows of a statement batch by batch.
+
+use std::sync::Arc;
+
+use super::handle::{Cancel, Next, OdbcError, Stmt};
+use super::rows::Shape;
+use super::session::{Order, Session};
+use crate::driver::Columns;
+use crate::sql::Class;
+use crate::worker::stream::{Outlet, Started};
+use crate::{Error, Kind, Result};
+
+impl Session {
+    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
+    /// nobody takes them any more.
+    pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
+        if order.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let class = self.check(&order.sql)?;
+        let done = self.send_rows(order, &class, outlet);
+        self.heed_ddl(&order.sql, done)
+    }
+
+    fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
+        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
+        let status = self.status();
+        let read_only = class.pure_read && !self.transaction.is_open();
+        let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
+            statement.execute(cancel, None, &order.params)
+        };
+        let mut begun = run(&mut statement, self.cancel());
+        if was_kept && self.is_stale(class, &begun) {
+            self.discard(statement);
+            statement = self.prepare_anew(&order.sql)?;
+            begun = run(&mut statement, self.cancel());
+        }
+        begun.map_err(|error| self.told(error))?;
+        let sent = send(&mut statement, self.cancel(), outlet, |columns| Started {
+            columns,
+            status,
+            read_only,
+        });
+        // The next to use it finds nothing of this.
+        let done = sent.and_then(|sent| statement.close().map(|()| sent));
+        let sent = done.map_err(|error| self.told(error))?;
+        self.keep(order, statement);
+        sent
+    }
+}
+
+/// The first result's rows, to whoever takes them.
+fn send(
+    statement: &mut Stmt,
+    cancel: Cancel<'_>,
+    mut outlet: Outlet,
+    started: impl FnOnce(Arc<Columns>) -> Started,
+) -> Result<Result<()>, OdbcError> {
+    let shape = Shape::of(statement)?;
+    let columns = Arc::clone(&shape.columns);
+    outlet.start(|| started(columns));
+    if shape.columns.is_empty() {
+        return Ok(Ok(()));
+    }
+    while let Next::There = statement.fetch(cancel)? {
+        let mut told = Ok(());
+        let pushed = outlet.push(|rows| match shape.push(statement, rows) {
+            Ok(done) => done,
+            Err(error) => {
+                told = Err(error);
+                Err(Error::new(Kind::Database, "the row cannot be read"))
+            }
+        });
+        told?;
+        match pushed {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    outlet.flush();
+    Ok(Ok(()))
+}

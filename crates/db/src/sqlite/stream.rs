@@ -1,0 +1,41 @@
+//! How a session sends the rows of a statement batch by batch.
+
+use rusqlite::Statement;
+
+use super::session::{Order, Session};
+use super::statement::check_count;
+use super::types::{columns_of, push_row};
+use crate::worker::stream::{Outlet, Started};
+use crate::{Error, Kind, Result};
+
+impl Session {
+    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
+    /// nobody takes them any more.
+    pub(super) fn stream(&self, order: &Order, mut outlet: Outlet) -> Result<()> {
+        if order.script {
+            let message = "a script of several statements has no rows to stream";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        let mut statement = self.statement(&order.sql, order.cache)?;
+        check_count(&statement, order.params.len())?;
+        self.bind(&mut statement, &order.params)?;
+        self.note_run(&statement);
+        self.before_run(&statement, &order.sql, &order.class)?;
+        // What writes is brought to its end whether or not its rows are wanted: only then is it
+        // certain that it was done.
+        let writes = !statement.readonly();
+        let started = |statement: &Statement<'_>| Started {
+            // Now it is certain what they are: see `columns_of`.
+            columns: columns_of(statement),
+            status: self.status(),
+            read_only: !writes,
+        };
+        self.each_row(&mut statement, |row| {
+            outlet.start(|| started(row.as_ref()));
+            Ok(outlet.push(|rows| push_row(rows, row))? || writes)
+        })?;
+        outlet.start(|| started(&statement));
+        outlet.flush();
+        Ok(())
+    }
+}
