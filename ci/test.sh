@@ -45,6 +45,7 @@ part_core() {
     need perl=perl-base valgrind=valgrind
     step "format" cargo fmt --all --check
     step "words" check_pool_words
+    step "names in the documents" ci/doc-names.sh
     step "dependencies" ci/deny.sh
     step "clippy" cargo clippy --workspace --all-targets --all-features -- -D warnings
     step "tests" ci/postgres.sh run -- ci/mariadb.sh run -- cargo test --workspace --all-features --no-fail-fast
