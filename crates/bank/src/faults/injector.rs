@@ -62,7 +62,7 @@ impl Injector {
         let injection = Injection {
             inspector: Inspector::new(Arc::clone(&monitor), testbed.dialect, alone),
             schedule: Schedule::new(testbed.faults()),
-            log: FaultLog::new(&testbed),
+            log: FaultLog::new(testbed.left_out.clone(), testbed.dialect.has_server()),
             rng: Rng::with_seed(seed),
             testbed,
             monitor,

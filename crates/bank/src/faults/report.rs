@@ -7,7 +7,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::fault::Fault;
-use super::testbed::Testbed;
 use crate::checks::Finding;
 use crate::figures::{counted, grouped, millis};
 use crate::ledger::Fates;
@@ -75,16 +74,16 @@ pub struct FaultReport {
 }
 
 impl FaultLog {
-    pub(crate) fn new(testbed: &Testbed) -> Self {
+    pub(crate) fn new(left_out: Vec<String>, has_server: bool) -> Self {
         FaultLog {
             began: Instant::now(),
             faults: BTreeMap::new(),
             last: None,
             killed: 0,
             quiet: 0,
-            left_out: testbed.left_out.clone(),
+            left_out,
             wrong: Vec::new(),
-            has_server: testbed.dialect.has_server(),
+            has_server,
         }
     }
 
@@ -225,16 +224,7 @@ mod tests {
     use super::*;
 
     fn log() -> FaultLog {
-        FaultLog {
-            began: Instant::now(),
-            faults: BTreeMap::new(),
-            last: None,
-            killed: 0,
-            quiet: 0,
-            left_out: Vec::new(),
-            wrong: Vec::new(),
-            has_server: true,
-        }
+        FaultLog::new(Vec::new(), true)
     }
 
     fn broken(log: &FaultLog) -> Vec<&'static str> {
