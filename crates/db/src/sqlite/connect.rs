@@ -11,9 +11,10 @@ use super::error;
 use super::file::OpenFile;
 use super::lane::{Key, Lane};
 use super::reset::Origin;
-use super::session::Session;
+use super::session::{Session, Setup};
 use super::watchdog::Watchdog;
 use super::worker::Worker;
+use super::writing::Writing;
 use crate::{Error, Kind, Result};
 
 /// Opens a connection on a thread of its own.
@@ -72,24 +73,28 @@ fn open_session(
         .functions
         .register(&db, &control)
         .map_err(error::from_sqlite)?;
-    let mut session = Session::new(db, control, alarm, statement_cache);
+    let setup = Setup {
+        control,
+        alarm,
+        writing: Writing::new(lane, blueprint.make),
+        file,
+        // Where connections share their cache, one waits for what another runs, unseen.
+        in_place: config.in_place && !config.shares_cache(),
+        has_functions: !blueprint.functions.is_empty(),
+        chooses_temp_store: !config.sets("temp_store"),
+        statement_cache,
+    };
+    let mut session = Session::new(db, setup);
     session.wait_for_locks(config.busy_timeout)?;
     configure(&session, config)?;
     if config.is_private() {
         let origin = Origin::of(&session, config)?;
         session.set_origin(origin);
     }
-    // Where connections share their cache, one waits for what another runs, unseen.
-    session.in_place = config.in_place && !config.shares_cache();
-    session.chooses_temp_store.set(!config.sets("temp_store"));
-    session.has_functions = !blueprint.functions.is_empty();
-    session.lane = lane;
-    session.file = file;
-    session.make = blueprint.make;
     // Without a journal nothing can be undone.
     let can_undo = session.pragma("journal_mode")? != "off";
     let is_late = session.pragma_flag("defer_foreign_keys")?;
-    session.is_alike.set(can_undo && !is_late);
+    session.set_alike(can_undo && !is_late);
     Ok(session)
 }
 

@@ -132,14 +132,14 @@ impl SqliteConnection {
     pub fn in_place_runs(&self) -> u64 {
         self.worker
             .session()
-            .map_or(0, |here| here.in_place_runs.get())
+            .map_or(0, |here| here.timing.inline_runs())
     }
 
     /// From now on no statement counts as long, on however busy a machine a test runs.
     #[doc(hidden)]
     pub fn time_nothing(&mut self) {
         if let Some(session) = self.worker.session_mut() {
-            session.is_timed = false;
+            session.timing.turn_off();
         }
     }
 
@@ -287,8 +287,8 @@ impl Connection for SqliteConnection {
                 None => None,
             };
             self.call(move |session| {
-                if pass.is_some() {
-                    session.pass.replace(pass);
+                if let Some(pass) = pass {
+                    session.writing.enter(pass);
                 }
                 session.begin(begin)?;
                 let Some(first) = first else {

@@ -76,7 +76,7 @@ impl Session {
             .run_sets(&mut statement, sql, class, sets)
             .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
         if done.is_err() && self.rollback().is_err() {
-            self.broken.set(true);
+            self.set_broken();
         }
         done
     }
@@ -116,9 +116,7 @@ impl Session {
     /// What has to be known before a statement is stepped through, to tell what it changed.
     pub(super) fn before_step(&self, statement: &Statement<'_>) -> BeforeStep {
         self.note_run(statement);
-        if let Some(inserts) = &self.inserts {
-            inserts.forget();
-        }
+        self.rowids.forget_last();
         BeforeStep {
             changes: self.db.total_changes(),
             rowid: self.db.last_insert_rowid(),

@@ -19,13 +19,12 @@ use super::config::DIALECT;
 use super::coop_budget;
 use super::error;
 use super::lane::{Joined, Pass};
-use super::pace::{Pace, Stopwatch};
+use super::pace::Pace;
 use super::plan::{INLINE_LENGTH, Inline};
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
 use super::types::{Bound, bound};
-use super::watchdog::Watchdog;
 use super::worker::Worker;
 use crate::Result;
 use crate::driver::{Outcome, Request};
@@ -44,15 +43,15 @@ const LOOKS_BEFORE_SORT: u32 = 64;
 impl Session {
     /// What is known of a request that may run inline: it is short, and waits for nobody.
     fn inline(&self, request: &Request<'_>) -> Option<Pace> {
-        if !self.in_place || request.script || !request.cache || !self.is_plain.get() {
+        if !self.timing.allows_inline() || request.script || !request.cache || !self.is_plain() {
             return None;
         }
-        let pace = self.paces.borrow().of(request.sql)?;
+        let pace = self.timing.of(request.sql)?;
         let may_run = match pace.inline() {
             Inline::Never => false,
             Inline::Read | Inline::Sort => true,
             // It is never run twice, so no function of the application may end it half-way.
-            Inline::Write => !self.has_functions && self.is_writing(),
+            Inline::Write => !self.has_functions() && self.is_writing(),
         };
         may_run.then_some(pace)
     }
@@ -60,16 +59,16 @@ impl Session {
     /// A transaction that writes may begin inline when its turn has come: that is known to be short
     /// here, and if another process is in the way, the thread waits.
     fn begins_in_place(&self) -> bool {
-        self.in_place
-            && self.is_plain.get()
+        self.timing.allows_inline()
+            && self.is_plain()
             && !self.in_transaction()
-            && self.begins.get().is_short()
+            && self.timing.begins_are_short()
     }
 
     /// Other tasks should run before the next statement does. The writer yields later: every waiting
     /// writer would wait for these tasks as well.
     fn is_yield_due(&self) -> bool {
-        match self.pass.borrow().is_some() {
+        match self.writing.is_in_turn() {
             true => coop_budget::is_due_for_writer(),
             false => coop_budget::is_due(),
         }
@@ -103,7 +102,7 @@ impl Session {
     /// case it grows into a file, which takes longer than a short statement.
     fn with_temp_store_in_memory<T>(&self, run: impl FnOnce() -> T) -> T {
         // Another `temp_store` would drop all temporary tables. Only where there are some is there such a database.
-        let may_change = self.chooses_temp_store.get()
+        let may_change = self.chooses_temp_store()
             && self.is_alike()
             && self.db.is_readonly("temp").is_err()
             && self.db.execute_batch("PRAGMA temp_store = MEMORY").is_ok();
@@ -114,7 +113,7 @@ impl Session {
                 .execute_batch("PRAGMA temp_store = DEFAULT")
                 .is_err()
         {
-            self.broken.set(true);
+            self.set_broken();
         }
         done
     }
@@ -145,7 +144,7 @@ impl Drop for Tight<'_> {
     fn drop(&mut self) {
         for (limit, before) in self.before {
             if self.session.db.set_limit(limit, before).is_err() {
-                self.session.broken.set(true);
+                self.session.set_broken();
             }
         }
     }
@@ -175,7 +174,7 @@ impl Worker {
         let session = self.session()?;
         session.alarm.take_used();
         let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
-        let watch = Stopwatch::start(session.is_timed);
+        let watch = session.timing.start();
         let limit = match inline {
             Inline::Sort => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
             Inline::Read => Some(watch.limit()),
@@ -194,7 +193,7 @@ impl Worker {
         session.note_time(watch);
         let given_up = given_up || done.as_ref().is_err_and(error::is_too_big);
         if !given_up {
-            session.in_place_runs.update(|runs| runs + 1);
+            session.timing.note_inline_run();
         }
         // Once more outside of its transaction would be another read, and a write must not be done twice.
         let is_same =
@@ -205,19 +204,16 @@ impl Worker {
         }
         let calls_out = session.alarm.take_used();
         let sort = pace.sort;
-        session
-            .paces
-            .borrow_mut()
-            .change(request.sql, sort, |pace| {
-                if calls_out {
-                    pace.note_call_out();
-                }
-                if given_up {
-                    pace.note_given_up();
-                } else {
-                    pace.note(took);
-                }
-            });
+        session.timing.change(request.sql, sort, |pace| {
+            if calls_out {
+                pace.note_call_out();
+            }
+            if given_up {
+                pace.note_given_up();
+            } else {
+                pace.note(took);
+            }
+        });
         (!given_up || !is_same).then_some(done)
     }
 
@@ -225,10 +221,11 @@ impl Worker {
     /// this is not one.
     pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
         let session = self.session()?;
-        let lane = session.lane_to_join(request)?;
         let timeout = session.control.busy_timeout();
-        // Without a watchdog nobody would end its wait.
-        Watchdog::attend_to_lanes().then(|| lane.join(session.make, Some(order), timeout))
+        match session.may_join(request) {
+            true => session.writing.join(Some(order), timeout),
+            false => None,
+        }
     }
 
     /// Queues in the writer lane, to begin a transaction inline when it is its turn. `None` if that
@@ -245,26 +242,28 @@ impl Worker {
             coop_budget::yield_now().await;
         }
         let session = self.session()?;
-        let lane = session.lane.as_ref()?;
         let timeout = session.control.busy_timeout();
-        Watchdog::attend_to_lanes().then(|| lane.join(session.make, None, timeout))
+        session.writing.join(None, timeout)
     }
 
     /// Begins a transaction that writes, in its turn. Gives the pass back if that did not work, for
     /// the thread to wait or to find out why.
     pub(super) fn begin_in_place(&mut self, pass: Pass) -> Option<Pass> {
-        let timed = self.session().is_some_and(|session| session.is_timed);
-        let watch = Stopwatch::start(timed);
+        let Some(watch) = self.session().map(|session| session.timing.start()) else {
+            return Some(pass);
+        };
         let mut pass = Some(pass);
         self.here(None, |session| {
-            if session.often(BEGIN_WRITING).is_ok() {
-                session.pass.replace(pass.take());
+            if session.often(BEGIN_WRITING).is_ok()
+                && let Some(pass) = pass.take()
+            {
+                session.writing.enter(pass);
             }
         });
         let took = watch.took();
         coop_budget::note(took);
         if let Some(session) = self.session() {
-            session.note_begin(took);
+            session.timing.note_begin(took);
         }
         pass
     }

@@ -1,6 +1,7 @@
 //! Whether a statement changes rows, and where it inserts: SQLite remembers the last number
 //! of changes and the last rowid of a connection, and says nothing of who left them there.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -81,13 +82,42 @@ impl Inserts {
     }
 }
 
+/// What a session knows of the rowids that its statements leave behind.
+#[derive(Debug, Default)]
+pub(super) struct RowIds {
+    /// What was inserted last; once a statement asks that cannot tell otherwise.
+    inserts: Option<Inserts>,
+    /// Something was run in this transaction that may have changed the schema.
+    may_have_changed_schema: Cell<bool>,
+    /// Which tables have no rowids, as of this version of the schema.
+    without: RefCell<(Option<i64>, HashMap<String, bool>)>,
+}
+
+impl RowIds {
+    /// A statement begins: what others inserted is not its own.
+    pub(super) fn forget_last(&self) {
+        if let Some(inserts) = &self.inserts {
+            inserts.forget();
+        }
+    }
+
+    /// The schema may be changed from now on, up to the end of the transaction.
+    pub(super) fn note_schema_change(&self) {
+        self.may_have_changed_schema.set(true);
+    }
+
+    pub(super) fn end_transaction(&self) {
+        self.may_have_changed_schema.set(false);
+    }
+}
+
 impl Session {
     /// From now on it is known what was inserted last, if a text may have to tell.
     pub(super) fn note_inserts_of(&mut self, class: &Class) -> Result<()> {
-        if self.inserts.is_none() && class.upserts {
+        if self.rowids.inserts.is_none() && class.upserts {
             let inserts = Inserts::default();
             inserts.hook(&mut self.db).map_err(error::from_sqlite)?;
-            self.inserts = Some(inserts);
+            self.rowids.inserts = Some(inserts);
         }
         Ok(())
     }
@@ -98,7 +128,7 @@ impl Session {
         let Some(insert) = class.insert else {
             return Ok(None);
         };
-        if let Some(inserts) = self.inserts.as_ref().filter(|_| class.upserts) {
+        if let Some(inserts) = self.rowids.inserts.as_ref().filter(|_| class.upserts) {
             return Ok(inserts.last_into(&insert.table(sql)));
         }
         let rowid = self.db.last_insert_rowid();
@@ -113,9 +143,9 @@ impl Session {
     /// To ask SQLite takes as long as an insert. Another schema has another number: once it is committed,
     /// and for the tables that all sessions have.
     fn has_no_rowids(&self, table: &str) -> Result<bool> {
-        let is_known = self.is_alike() && !self.may_have_changed_schema.get();
+        let is_known = self.is_alike() && !self.rowids.may_have_changed_schema.get();
         let version = is_known.then(|| self.schema_version()).flatten();
-        let mut known = self.without_rowids.borrow_mut();
+        let mut known = self.rowids.without.borrow_mut();
         if version.is_none() || known.0 != version {
             *known = (version, HashMap::new());
         }

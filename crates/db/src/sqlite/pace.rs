@@ -4,6 +4,7 @@
 //! first ones go to the thread; when the last ones were short, and the statement's [plan](super::plan)
 //! bounds every step, the next runs inline; a long run sends the statement back to the thread for a while.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -186,30 +187,30 @@ impl Pace {
 
 /// What is known of the statements of a connection.
 #[derive(Debug)]
-pub(super) struct Paces {
+struct Paces {
     known: HashMap<Box<str>, Pace>,
     most: usize,
 }
 
 impl Paces {
     /// For a connection that keeps so many statements; with none, nothing is noted.
-    pub(super) fn new(statement_cache: usize) -> Self {
+    fn new(statement_cache: usize) -> Self {
         Paces {
             known: HashMap::new(),
             most: statement_cache.saturating_mul(4),
         }
     }
 
-    pub(super) fn of(&self, sql: &str) -> Option<Pace> {
+    fn of(&self, sql: &str) -> Option<Pace> {
         self.known.get(sql).copied()
     }
 
     /// Everything has to prove itself again.
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.known.clear();
     }
 
-    pub(super) fn change(&mut self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
+    fn change(&mut self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
         if let Some(pace) = self.known.get_mut(sql) {
             pace.sort = sort;
             return change(pace);
@@ -224,6 +225,80 @@ impl Paces {
         let mut pace = Pace::new(sort);
         change(&mut pace);
         self.known.insert(sql.into(), pace);
+    }
+}
+
+/// How long the statements of a session take.
+#[derive(Debug)]
+pub(super) struct Timing {
+    /// Statements may run inline.
+    in_place: bool,
+    /// How long they take is looked at.
+    is_on: bool,
+    paces: RefCell<Paces>,
+    /// How long it took to begin transactions that write, once it was their turn.
+    begins: Cell<Pace>,
+    /// How many statements were run inline and brought to their end there.
+    inline_runs: Cell<u64>,
+}
+
+impl Timing {
+    /// For a session that keeps so many statements.
+    pub(super) fn new(in_place: bool, statement_cache: usize) -> Self {
+        Timing {
+            in_place,
+            is_on: true,
+            paces: RefCell::new(Paces::new(statement_cache)),
+            begins: Cell::new(Pace::new(Sort::Other)),
+            inline_runs: Cell::new(0),
+        }
+    }
+
+    pub(super) fn allows_inline(&self) -> bool {
+        self.in_place
+    }
+
+    /// From now on nothing counts as long.
+    pub(super) fn turn_off(&mut self) {
+        self.is_on = false;
+    }
+
+    pub(super) fn start(&self) -> Stopwatch {
+        Stopwatch::start(self.is_on)
+    }
+
+    /// What is known of a statement.
+    pub(super) fn of(&self, sql: &str) -> Option<Pace> {
+        self.paces.borrow().of(sql)
+    }
+
+    pub(super) fn change(&self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
+        self.paces.borrow_mut().change(sql, sort, change);
+    }
+
+    /// Every statement has to prove itself again.
+    pub(super) fn forget(&self) {
+        self.paces.borrow_mut().forget();
+    }
+
+    /// The last BEGINs were short.
+    pub(super) fn begins_are_short(&self) -> bool {
+        self.begins.get().is_short()
+    }
+
+    /// A BEGIN took so long.
+    pub(super) fn note_begin(&self, took: Duration) {
+        let mut pace = self.begins.get();
+        pace.note(took);
+        self.begins.set(pace);
+    }
+
+    pub(super) fn note_inline_run(&self) {
+        self.inline_runs.update(|runs| runs + 1);
+    }
+
+    pub(super) fn inline_runs(&self) -> u64 {
+        self.inline_runs.get()
     }
 }
 

@@ -2,7 +2,6 @@
 //! thread of a [`Worker`](super::worker::Worker), or in place if it is known to be short.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,12 @@ use super::cancel::Control;
 use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;
-use super::insert::{self, Inserts};
-use super::lane::{Lane, Make, Pass};
-use super::pace::{Pace, Paces, Sort, Stopwatch};
+use super::insert::{self, RowIds};
+use super::pace::{Stopwatch, Timing};
 use super::reset::Origin;
 use super::statement::{Runnable, is_nothing, literal};
 use super::types::columns_of;
+use super::writing::Writing;
 use crate::driver::{Prepared, Reset};
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
@@ -27,43 +26,23 @@ use crate::{Error, Kind, Result};
 /// See the [module](self).
 pub(super) struct Session {
     pub(super) db: rusqlite::Connection,
-    /// Held while it writes, and for as long as its transaction can write. Given up after the
-    /// database was closed: fields are dropped in this order.
-    pub(super) pass: RefCell<Option<Pass>>,
+    /// Behind the database, which has to be closed before its turn to write is given up: fields are dropped in this order.
+    pub(super) writing: Writing,
     /// `None` if the database is not in a file that can be told from others.
-    pub(super) file: Option<OpenFile>,
-    /// Where it queues before it writes; None if no other connection can be in its way.
-    pub(super) lane: Option<Arc<Lane>>,
+    file: Option<OpenFile>,
     pub(super) control: Arc<Control>,
     pub(super) alarm: Alarm,
-    /// Statements may be run in place.
-    pub(super) in_place: bool,
-    /// How long they take is looked at.
-    pub(super) is_timed: bool,
+    pub(super) timing: Timing,
+    pub(super) rowids: RowIds,
     /// The application has functions or collations of its own.
-    pub(super) has_functions: bool,
+    has_functions: bool,
     /// Nothing was run on it but plain statements: it waits for locks as it was told to, no
     /// other database is attached.
-    pub(super) is_plain: Cell<bool>,
+    is_plain: Cell<bool>,
     /// It has no settings and no temporary tables of its own, which others of its make have not.
-    pub(super) is_alike: Cell<bool>,
-    pub(super) make: Make,
-    /// What was inserted last; once a statement asks that cannot tell otherwise.
-    pub(super) inserts: Option<Inserts>,
-    pub(super) paces: RefCell<Paces>,
-    /// How long it took to begin transactions that write, once it was their turn.
-    pub(super) begins: Cell<Pace>,
+    is_alike: Cell<bool>,
     /// The user has not said where temporary b-trees are to be.
-    pub(super) chooses_temp_store: Cell<bool>,
-    /// Something was run in this transaction that may have changed the schema.
-    pub(super) may_have_changed_schema: Cell<bool>,
-    /// Which tables have no rowids, as of this version of the schema.
-    pub(super) without_rowids: RefCell<(Option<i64>, HashMap<String, bool>)>,
-    /// Of which version of the schema it is known whether every statement is checked at its end,
-    /// and whether it is.
-    pub(super) checks_at_once: Cell<Option<(i64, bool)>>,
-    /// The last commit for others did.
-    pub(super) waits_for_disk: Cell<bool>,
+    chooses_temp_store: Cell<bool>,
     /// What it was after connecting, if it can be made that again.
     origin: Option<Origin>,
     /// So many statements of the user's are kept.
@@ -71,12 +50,23 @@ pub(super) struct Session {
     /// The driver's own among those that are kept: room is made for them.
     own_statements: RefCell<Vec<&'static str>>,
     /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
-    pub(super) query_only_before: Cell<Option<bool>>,
+    query_only_before: Cell<Option<bool>>,
     /// SQLite said something after which it cannot be relied on.
-    pub(super) broken: Cell<bool>,
+    broken: Cell<bool>,
     compiled: Cell<u64>,
-    /// How many statements were run in place and brought to their end there.
-    pub(super) in_place_runs: Cell<u64>,
+}
+
+/// What a session is made of, besides the database.
+pub(super) struct Setup {
+    pub(super) control: Arc<Control>,
+    pub(super) alarm: Alarm,
+    pub(super) writing: Writing,
+    pub(super) file: Option<OpenFile>,
+    /// Statements may run inline.
+    pub(super) in_place: bool,
+    pub(super) has_functions: bool,
+    pub(super) chooses_temp_store: bool,
+    pub(super) statement_cache: usize,
 }
 
 /// A statement to run, borrowing nothing.
@@ -91,42 +81,73 @@ pub(super) struct Order {
 }
 
 impl Session {
-    pub(super) fn new(
-        db: rusqlite::Connection,
-        control: Arc<Control>,
-        alarm: Alarm,
-        statement_cache: usize,
-    ) -> Self {
+    pub(super) fn new(db: rusqlite::Connection, setup: Setup) -> Self {
+        let Setup {
+            control,
+            alarm,
+            writing,
+            file,
+            in_place,
+            has_functions,
+            chooses_temp_store,
+            statement_cache,
+        } = setup;
         db.set_prepared_statement_cache_capacity(statement_cache);
         Session {
             db,
-            pass: RefCell::new(None),
-            lane: None,
-            file: None,
+            writing,
+            file,
             control,
             alarm,
-            in_place: false,
-            is_timed: true,
-            has_functions: false,
+            timing: Timing::new(in_place, statement_cache),
+            rowids: RowIds::default(),
+            has_functions,
             is_plain: Cell::new(true),
             is_alike: Cell::new(true),
-            make: Make::new(),
-            inserts: None,
-            paces: RefCell::new(Paces::new(statement_cache)),
-            begins: Cell::new(Pace::new(Sort::Other)),
-            chooses_temp_store: Cell::new(false),
-            may_have_changed_schema: Cell::new(false),
-            without_rowids: RefCell::default(),
-            checks_at_once: Cell::new(None),
-            waits_for_disk: Cell::new(true),
+            chooses_temp_store: Cell::new(chooses_temp_store),
             origin: None,
             statement_cache,
             own_statements: RefCell::default(),
             query_only_before: Cell::new(None),
             broken: Cell::new(false),
             compiled: Cell::new(0),
-            in_place_runs: Cell::new(0),
         }
+    }
+
+    pub(super) fn has_functions(&self) -> bool {
+        self.has_functions
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain.get()
+    }
+
+    /// Something was run that is not plain.
+    pub(super) fn note_not_plain(&self) {
+        self.is_plain.set(false);
+    }
+
+    /// It is as all others of its make.
+    pub(super) fn is_alike(&self) -> bool {
+        self.is_plain.get() && self.is_alike.get()
+    }
+
+    pub(super) fn set_alike(&self, is_alike: bool) {
+        self.is_alike.set(is_alike);
+    }
+
+    pub(super) fn chooses_temp_store(&self) -> bool {
+        self.chooses_temp_store.get()
+    }
+
+    /// SQLite cannot be relied on any more.
+    pub(super) fn set_broken(&self) {
+        self.broken.set(true);
+    }
+
+    /// A read-only transaction begins; `PRAGMA query_only` was this before it.
+    pub(super) fn begin_query_only(&self, before: bool) {
+        self.query_only_before.set(Some(before));
     }
 
     /// Waits so long for locks of others, in a way that can be cancelled: SQLite's own cannot.
@@ -273,11 +294,11 @@ impl Session {
         if self.in_transaction() {
             return;
         }
-        self.may_have_changed_schema.set(false);
+        self.rowids.end_transaction();
         if self.is_reading() {
             // It keeps to an old snapshot, though nothing runs: some modules of SQLite leave that
             // behind after an error.
-            self.broken.set(true);
+            self.set_broken();
         }
         if let Some(before) = self.query_only_before.take() {
             let restore = if before {
@@ -286,7 +307,7 @@ impl Session {
                 "PRAGMA query_only = 0"
             };
             if self.db.execute_batch(restore).is_err() {
-                self.broken.set(true);
+                self.set_broken();
             }
         }
     }
@@ -421,7 +442,7 @@ impl Session {
         match self.alarm.take() {
             Some(collation) => {
                 // What was sorted by it, an index perhaps, cannot be relied on.
-                self.broken.set(true);
+                self.set_broken();
                 Err(error::collation_panicked(&collation))
             }
             None => Ok(()),
@@ -431,7 +452,7 @@ impl Session {
     /// What SQLite said; and whether it can be used after that.
     fn said(&self, error: rusqlite::Error) -> Error {
         if error::is_fatal(&error) {
-            self.broken.set(true);
+            self.set_broken();
         }
         error::from_sqlite(error)
     }

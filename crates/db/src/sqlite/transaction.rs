@@ -34,7 +34,7 @@ impl Session {
             return self.often("BEGIN");
         }
         let before = self.pragma_flag("query_only")?;
-        self.query_only_before.set(Some(before));
+        self.begin_query_only(before);
         self.often("PRAGMA query_only = 1")?;
         // If it fails, `tidy` finds no transaction and puts the pragma back.
         self.often("BEGIN DEFERRED")

@@ -74,6 +74,6 @@ impl InPlace<'_> {
 impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         self.session.control.end_in_place();
-        self.session.broken.set(true);
+        self.session.set_broken();
     }
 }

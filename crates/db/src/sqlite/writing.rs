@@ -1,5 +1,6 @@
 //! How a session writes: in its turn, and together with others where that is the same.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use rusqlite::{Statement, StatementStatus, TransactionState};
 use super::cancel::Limit;
 use super::error;
 use super::insert;
-use super::lane::{self, Companion, Lane, Pass, Turn};
+use super::lane::{self, Companion, Joined, Lane, Make, Pass, Turn};
 use super::pace::{self, Pace, SOON, Sort, Stopwatch};
 use super::plan::Plan;
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::transaction::BEGIN_WRITING;
+use super::watchdog::Watchdog;
 use crate::driver::{Outcome, Request};
 use crate::sql::Class;
 use crate::{Error, Result};
@@ -46,6 +48,48 @@ enum Together {
     Apart,
 }
 
+/// A session's turn to write, and what it knows of writing for others.
+pub(super) struct Writing {
+    /// Held while it writes, and for as long as its transaction can write.
+    pass: RefCell<Option<Pass>>,
+    /// Where it queues before it writes; `None` if no other connection can be in its way.
+    lane: Option<Arc<Lane>>,
+    make: Make,
+    /// Of which version of the schema it is known whether every statement is checked at its end,
+    /// and whether it is.
+    checks_at_once: Cell<Option<(i64, bool)>>,
+    /// The last commit for others did.
+    waits_for_disk: Cell<bool>,
+}
+
+impl Writing {
+    pub(super) fn new(lane: Option<Arc<Lane>>, make: Make) -> Self {
+        Writing {
+            pass: RefCell::new(None),
+            lane,
+            make,
+            checks_at_once: Cell::new(None),
+            waits_for_disk: Cell::new(true),
+        }
+    }
+
+    /// It is this session's turn.
+    pub(super) fn is_in_turn(&self) -> bool {
+        self.pass.borrow().is_some()
+    }
+
+    /// It is this session's turn from now on.
+    pub(super) fn enter(&self, pass: Pass) {
+        *self.pass.borrow_mut() = Some(pass);
+    }
+
+    /// Queues with an order, or to begin a transaction. `None` if there is no queue, or nobody who would end its wait.
+    pub(super) fn join(&self, order: Option<&Arc<Order>>, timeout: Duration) -> Option<Joined> {
+        let lane = self.lane.as_ref()?;
+        Watchdog::attend_to_lanes().then(|| lane.join(self.make, order, timeout))
+    }
+}
+
 impl Session {
     /// It has a transaction that holds the writer's lock.
     pub(super) fn is_writing(&self) -> bool {
@@ -65,17 +109,10 @@ impl Session {
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
         self.enter_lane()?;
-        let watch = Stopwatch::start(self.is_timed);
+        let watch = self.timing.start();
         let begun = self.often(BEGIN_WRITING);
-        self.note_begin(watch.took());
+        self.timing.note_begin(watch.took());
         begun
-    }
-
-    /// A BEGIN took so long.
-    pub(super) fn note_begin(&self, took: Duration) {
-        let mut pace = self.begins.get();
-        pace.note(took);
-        self.begins.set(pace);
     }
 
     /// Waits for the write permit if a statement of the user's needs it. Returns what SQLite is going to do,
@@ -88,14 +125,14 @@ impl Session {
     ) -> Result<(Plan, bool)> {
         if !insert::is_plain(class) {
             // SQLite takes most pragmas for writes, and few of them are.
-            self.is_plain.set(false);
+            self.note_not_plain();
             return Ok((Plan::default(), false));
         }
         if !insert::changes_rows(class) && !insert::is_query(class) {
-            self.may_have_changed_schema.set(true);
+            self.rowids.note_schema_change();
         }
         let is_fresh = is_fresh(statement);
-        let known = self.paces.borrow().of(sql);
+        let known = self.timing.of(sql);
         // One that was compiled just now may not stay in the cache for its next run: then it is not worth asking.
         let known = known.filter(|pace| is_fresh || pace.is_volatile || !pace.is_stale);
         let asked = match known.and_then(|pace| pace.plan) {
@@ -112,10 +149,10 @@ impl Session {
             self.enter_lane()?;
         } else if !statement.readonly() {
             // Something of its own: a temporary table, say.
-            self.is_alike.set(false);
+            self.set_alike(false);
             if !insert::changes_rows(class) {
                 // A temporary trigger may change what others do.
-                self.paces.borrow_mut().forget();
+                self.timing.forget();
             }
         }
         Ok((plan, asked.is_some()))
@@ -136,20 +173,20 @@ impl Session {
 
     /// Waits for its turn, unless it is its turn already.
     fn enter_lane(&self) -> Result<()> {
-        let Some(lane) = &self.lane else {
+        let Some(lane) = &self.writing.lane else {
             return Ok(());
         };
-        if self.pass.borrow().is_some() || self.is_writing() {
+        if self.writing.is_in_turn() || self.is_writing() {
             return Ok(());
         }
         if self.is_reading() {
             // What it has read may be in the way of the one whose turn it is: SQLite knows, and
             // refuses at once.
-            *self.pass.borrow_mut() = lane.try_enter();
+            *self.writing.pass.borrow_mut() = lane.try_enter();
             return Ok(());
         }
         match lane.enter(&self.control) {
-            Turn::In(pass) => *self.pass.borrow_mut() = Some(pass),
+            Turn::In(pass) => *self.writing.pass.borrow_mut() = Some(pass),
             Turn::TimedOut => return Err(error::lane_is_taken()),
             Turn::Cancelled => return Err(error::cancelled()),
         }
@@ -157,38 +194,32 @@ impl Session {
     }
 
     pub(super) fn waiting_writers(&self) -> usize {
-        self.lane.as_ref().map_or(0, |lane| lane.waiting())
+        self.writing.lane.as_ref().map_or(0, |lane| lane.waiting())
     }
 
     /// Passes the write permit on, unless the session still has a transaction that writes.
     pub(super) fn leave_lane(&self) {
-        if self.pass.borrow().is_some() && !self.is_writing() {
-            let pass = self.pass.take();
+        if self.writing.is_in_turn() && !self.is_writing() {
+            let pass = self.writing.pass.take();
             drop(pass);
         }
     }
 
-    /// It is as all others of its make.
-    pub(super) fn is_alike(&self) -> bool {
-        self.is_plain.get() && self.is_alike.get()
-    }
-
-    /// The lane that a request may join: it makes no difference which session runs it, and it
+    /// Whether a request may queue for any session of this make to run it: it makes no difference which one does, and it
     /// will not take long.
-    pub(super) fn lane_to_join(&self, request: &Request<'_>) -> Option<&Arc<Lane>> {
-        let may_join = request.alone
+    pub(super) fn may_join(&self, request: &Request<'_>) -> bool {
+        request.alone
             && request.cache
             && !request.script
-            && !self.has_functions
+            && !self.has_functions()
             && self.is_alike()
             && !self.in_transaction()
-            && self.paces.borrow().of(request.sql).is_some_and(Pace::joins);
-        self.lane.as_ref().filter(|_| may_join)
+            && self.timing.of(request.sql).is_some_and(Pace::joins)
     }
 
     /// Runs an order whose turn has come, and for a while those of others that wait behind it.
     pub(super) fn run_in_turn(&self, pass: Pass, order: &Arc<Order>) -> Result<Outcome> {
-        *self.pass.borrow_mut() = Some(pass);
+        self.writing.enter(pass);
         let watch = Stopwatch::start(true);
         let together = match self.has_companions() {
             true => self.serve(Some(order)),
@@ -213,10 +244,10 @@ impl Session {
 
     /// Somebody waits who can be written for.
     fn has_companions(&self) -> bool {
-        let pass = self.pass.borrow();
+        let pass = self.writing.pass.borrow();
         let is_next = pass
             .as_ref()
-            .is_some_and(|pass| pass.has_companions(self.make));
+            .is_some_and(|pass| pass.has_companions(self.writing.make));
         is_next && self.is_alike() && !self.in_transaction()
     }
 
@@ -230,13 +261,15 @@ impl Session {
             Err(error) if error::is_busy(&error) => return Some(Err(error)),
             Err(_) => return None,
         }
-        let most = match self.waits_for_disk.get() {
+        let most = match self.writing.waits_for_disk.get() {
             true => MOST_TOGETHER,
             false => FEW_TOGETHER,
         };
         // Only now: until here those who wait can leave.
-        let pass = self.pass.borrow();
-        let others = pass.as_ref().map(|pass| pass.companions(self.make, most));
+        let pass = self.writing.pass.borrow();
+        let others = pass
+            .as_ref()
+            .map(|pass| pass.companions(self.writing.make, most));
         drop(pass);
         let others = others.unwrap_or_default();
         let orders = own.map(Arc::as_ref).into_iter();
@@ -291,7 +324,7 @@ impl Session {
         self.control.set_limit(None);
         let watch = Stopwatch::start(true);
         let committed = self.often("COMMIT");
-        self.waits_for_disk.set(watch.took() > WITHOUT_DISK);
+        self.writing.waits_for_disk.set(watch.took() > WITHOUT_DISK);
         match committed {
             Ok(()) => Together::Done(done),
             Err(error) if error::is_of_the_disk(&error) => Together::Failed(error),
@@ -302,7 +335,7 @@ impl Session {
     /// Rolls the transaction back.
     pub(super) fn undo(&self) {
         if self.in_transaction() && self.often("ROLLBACK").is_err() {
-            self.broken.set(true);
+            self.set_broken();
         }
     }
 
@@ -312,7 +345,7 @@ impl Session {
         let Some(version) = self.schema_version() else {
             return false;
         };
-        if let Some((of, checks_at_once)) = self.checks_at_once.get()
+        if let Some((of, checks_at_once)) = self.writing.checks_at_once.get()
             && of == version
         {
             return checks_at_once;
@@ -321,7 +354,9 @@ impl Session {
         let looked = self.db.prepare(deferred);
         let found = looked.and_then(|mut look| look.exists([]));
         let checks_at_once = found.is_ok_and(|found| !found);
-        self.checks_at_once.set(Some((version, checks_at_once)));
+        self.writing
+            .checks_at_once
+            .set(Some((version, checks_at_once)));
         checks_at_once
     }
 
@@ -343,7 +378,7 @@ impl Session {
         let is_writing = self.is_writing();
         // What is left over from others is not this one's.
         self.alarm.take_used();
-        let watch = Stopwatch::start(self.is_timed);
+        let watch = self.timing.start();
         let done = self.execute(statement, &order.sql, &order.class, order.rows);
         self.note_time(watch);
         if order.cache {
@@ -365,7 +400,7 @@ impl Session {
                     _ => pace.note(took),
                 }
             };
-            self.paces.borrow_mut().change(&order.sql, sort, change);
+            self.timing.change(&order.sql, sort, change);
         }
         done
     }
