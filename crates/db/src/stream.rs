@@ -154,6 +154,9 @@ impl RowStream {
         let control = place.link().stream().copied();
         let control = control.and_then(|class| Control::of(&class, succeeded));
         place.link().end_stream();
+        if !succeeded {
+            place.link().note_error();
+        }
         if let Place::Turn(turn, _) = &mut place {
             turn.observe(Some(self.site), control);
         }

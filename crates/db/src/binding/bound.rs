@@ -502,21 +502,15 @@ impl Bound {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
         };
-        let site = state.levels.last().map(|level| level.site);
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            // The caller that had the turn gets the error.
-            state.lose_session(LostSession::Told);
-            if state.levels.is_empty() {
-                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
-            } else {
-                let message = "the connection of this transaction was lost: nothing more can run \
-                               in it, and nothing of it was committed";
-                state.lose(message.into(), site);
-            }
-            state.undo.clear();
-            state.seat = Seat::Gone;
-            state.free_place();
+            let told = match lease.is_loss_reported() {
+                true => LostSession::Told,
+                false => LostSession::Untold,
+            };
+            let message = "the connection of this transaction was lost: nothing more can run in \
+                           it, and nothing of it was committed";
+            after.unbind = state.lose_connection(told, message.into());
             after.lease = Some(lease);
         } else {
             if let Some(dropped) = dropped {
@@ -543,23 +537,12 @@ impl Bound {
     /// `told` says whether a caller gets an error for it.
     pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, told: LostSession) {
         let mut state = self.state();
-        state.lose_session(told);
         let mut after = After {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
         };
-        state.seat = Seat::Gone;
-        state.undo.clear();
-        state.free_place();
-        let site = state.levels.last().map(|level| level.site);
-        if state.levels.is_empty() {
-            if state.lost_session != LostSession::Untold {
-                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
-            }
-        } else {
-            let message = format!("the connection of this transaction had to be given up: {why}");
-            state.lose(message, site);
-        }
+        let message = format!("the connection of this transaction had to be given up: {why}");
+        after.unbind = state.lose_connection(told, message);
         drop(state);
         Lease::discard(lease);
         self.follow(after);
