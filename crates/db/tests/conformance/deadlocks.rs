@@ -1,10 +1,11 @@
 //! Waiting for a connection that cannot come.
 
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote::{Error, Kind, Result, TransactionOptions};
+use cenote::{Coroutine, Error, Kind, Result, TransactionOptions};
 use tokio::sync::Barrier;
 
 use crate::support::{
@@ -52,6 +53,23 @@ async fn h25_a_nested_coroutine_that_waits_for_its_place_is_told() -> Result<()>
         is_told(cenote::detached(nested).await.unwrap_err());
         let nested = async { cenote::scope(async { insert(&shop, 1).await }).await };
         is_told(cenote::scope(nested).await.unwrap_err());
+        insert(&shop, 2).await
+    })
+    .await?;
+    assert_eq!(numbers(&shop).await, [2]);
+    Ok(())
+}
+
+/// As an HTTP request inside of another one is driven.
+#[tokio::test]
+async fn hosted_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
+    let shop = shop(1).await;
+    shop.transaction(async || {
+        let hosted = Coroutine::new();
+        let mut call = Box::pin(hosted.enter(|| insert(&shop, 1)));
+        let driven = poll_fn(|cx| hosted.enter(|| call.as_mut().poll(cx)));
+        let error = soon("it is told", driven).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
         insert(&shop, 2).await
     })
     .await?;
