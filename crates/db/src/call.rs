@@ -513,7 +513,7 @@ impl<'a> Call<'a> {
         if hold == Hold::Stream
             && let Place::Turn(turn, _) = &mut place
         {
-            turn.begin_now(self.site).await?;
+            turn.begin_now(self).await?;
             turn.set_streaming();
         }
         let answer = place.send(op, class, self).await;
@@ -534,8 +534,12 @@ impl<'a> Call<'a> {
             Ok(_) => return Ok((place, answer)),
             Err(_) => place.link().in_use_for(),
         };
+        // Another connection is no use to a call on one that somebody holds.
+        let is_free = !matches!(self.target, Target::Bound(..));
         match &answer {
-            Err(lost) if self.may_repeat(class, lost, took) && place.is_exchangeable() => {
+            Err(lost)
+                if self.may_repeat(class, lost, took) && is_free && place.is_exchangeable() =>
+            {
                 drop(place);
                 self.send_once(hold, class, op).await
             }
@@ -568,11 +572,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The handle that takes the connection; none for a call on a connection that somebody holds.
-    fn handle(&self) -> Option<&Handle> {
+    /// The handle that its connection is of, if nobody has dropped it.
+    fn handle(&self) -> Option<Arc<Handle>> {
         match &self.target {
-            Target::Ambient(handle) | Target::Outside(handle) => Some(handle),
-            Target::Bound(..) => None,
+            Target::Ambient(handle) | Target::Outside(handle) => Some(Arc::clone(handle)),
+            Target::Bound(bound, _) => bound.shared().handle(),
         }
     }
 

@@ -279,10 +279,11 @@ impl Bound {
         state.levels.is_empty() && !state.session
     }
 
-    /// Whether nothing but its outermost transaction needs the connection.
+    /// Whether its outermost transaction may begin on another connection as well: nothing else is open, and the session was
+    /// not changed. What was done to one that somebody holds is not known. Statements are prepared again where they run.
     pub(crate) fn is_first_use(&self) -> bool {
         let state = self.state();
-        state.levels.len() == 1 && !state.session && state.statements == 0
+        state.levels.len() == 1 && state.owner.is_some() && !state.session
     }
 
     pub(crate) fn in_transaction(&self) -> bool {
