@@ -112,7 +112,8 @@ impl Bound {
         };
         if turn.is_untidy() {
             let told = match position {
-                Position::CleanUp => LostSession::Untold,
+                // The error of a rollback goes to nobody.
+                Position::CleanUp | Position::Ending(_) => LostSession::Untold,
                 _ => LostSession::Told,
             };
             Box::pin(turn.tidy(told)).await?;

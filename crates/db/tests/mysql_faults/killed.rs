@@ -163,3 +163,39 @@ async fn two_dropped_calls_do_not_lose_a_session_in_silence() {
     }
     panic!("it was never ready");
 }
+
+/// The rollback of a closure finds the connection closed, and has nobody to tell.
+#[tokio::test]
+async fn rollback_after_a_dropped_call_leaves_the_loss_to_the_next() {
+    let admin = admin().await;
+    let db = Db::builder(&dsn()).max(3).open().await.unwrap();
+    for guarded in [false, true] {
+        cenote::scope(async {
+            db.exec("SET @x = 5", ()).await.unwrap();
+            let id = session_id(&db).await;
+            let drop_call = async || {
+                let mut call = Box::pin(db.exec("SELECT SLEEP(600)", ()));
+                tokio::select! {
+                    _ = &mut call => panic!("it takes longer"),
+                    () = is_running(&admin, id, "SELECT SLEEP") => {}
+                }
+            };
+            if guarded {
+                let tx = db.begin().await.unwrap();
+                drop_call().await;
+                tx.rollback().await.unwrap();
+            } else {
+                let done = db.transaction(async || {
+                    drop_call().await;
+                    Err::<(), _>(Error::new(Kind::Other, "a reason of its own"))
+                });
+                assert_eq!(done.await.unwrap_err().kind(), Kind::Other);
+            }
+            let told = db.query_as_one::<Option<i64>>("SELECT @x", ()).await;
+            let lost = told.map_err(|error| error.kind());
+            assert_eq!(lost, Err(Kind::ConnectionLost), "guarded: {guarded}");
+        })
+        .await;
+    }
+    assert_whole(&db).await;
+}
