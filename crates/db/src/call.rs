@@ -261,21 +261,27 @@ impl<'a> Call<'a> {
     /// Refuses a write on another connection than that of the transaction around it, where the database has
     /// one writer at a time: it would wait for that transaction for ever.
     pub(crate) fn check_writer(&self) -> Result<()> {
-        let (shared, own) = match &self.target {
-            Target::Ambient(_) => return Ok(()),
-            Target::Outside(handle) => (&handle.shared, None),
-            Target::Bound(bound, _) => (bound.shared(), Some(*bound)),
-        };
+        let shared = self.shared();
         if !shared.one_writer {
             return Ok(());
         }
-        let writer = || {
-            let frame = self.seen.frame()?;
-            let around = frame.lookup(shared.id)?;
-            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &around));
-            (!is_own).then(|| around.writer_around(frame)).flatten()
+        let frame = self.seen.frame();
+        let own = match &self.target {
+            Target::Bound(bound, _) => Some(*bound),
+            Target::Ambient(_) | Target::Outside(_) => None,
         };
-        let Some(site) = writer() else {
+        let writer_around = || {
+            let around = frame?.lookup(shared.id)?;
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &around));
+            (!is_own).then(|| around.writer_around(frame?)).flatten()
+        };
+        let writer = match &self.target {
+            // In its own coroutine it runs on the connection of that transaction.
+            Target::Ambient(_) => None,
+            Target::Outside(_) | Target::Bound(..) => writer_around(),
+        };
+        let writer = writer.or_else(|| Frame::surrounding_writer(frame, shared.id, own));
+        let Some(site) = writer else {
             return Ok(());
         };
         let message = "self-deadlock: this database has one writer at a time, and that is the \

@@ -96,6 +96,9 @@ impl Call<'_> {
         if class.contains_transaction_control || class.transaction.is_some() {
             return Err(left_open(self.site));
         }
+        if !class.reads_only {
+            self.check_writer()?;
+        }
         let purpose = Purpose::of(class);
         self.place_alone(handle, None, purpose).await
     }

@@ -442,6 +442,17 @@ impl Bound {
         (!first.begin.read_only && state.lost.is_none()).then_some(first.site)
     }
 
+    /// The same, if that is the transaction of a closure, which does not end before the code inside it.
+    pub(crate) fn closure_that_writes(
+        &self,
+        frame: &Arc<Frame>,
+    ) -> Option<&'static Location<'static>> {
+        let writer = self.writer_around(frame)?;
+        let state = self.state();
+        let first = state.levels.first()?;
+        first.holding.is_some().then_some(writer)
+    }
+
     /// Takes a level off the stack that has been ended in order.
     pub(crate) fn pop(self: &Arc<Self>, serial: u64) -> Option<Level> {
         let mut state = self.state();

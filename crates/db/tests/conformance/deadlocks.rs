@@ -332,3 +332,60 @@ async fn an_outside_transaction_while_the_coroutine_is_sqlites_writer_is_told_at
     })
     .await
 }
+
+/// A stream that writes took a connection without being looked at.
+#[tokio::test]
+async fn outside_stream_that_writes_is_told_at_once() -> Result<()> {
+    let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
+    shop.transaction(async || {
+        insert(&shop, 1).await?;
+        let outside = shop.outside();
+        let stream = outside.stream("INSERT INTO t VALUES (2) RETURNING n", ());
+        let error = stream.await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+        Ok(())
+    })
+    .await
+}
+
+/// The transaction around them is SQLite's writer, and waits for them.
+#[tokio::test]
+async fn nested_coroutine_that_waits_for_its_writer_is_told() -> Result<()> {
+    for max in [2, 10] {
+        let shop = shop_with(|builder| builder.max(max).option("busy_timeout", "200ms")).await;
+        shop.transaction(async || {
+            insert(&shop, 1).await?;
+            let is_told = |error: Error| assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+            let write = || async { insert(&shop, 2).await };
+            is_told(cenote::scope(write()).await.unwrap_err());
+            is_told(cenote::detached(write()).await.unwrap_err());
+            let nested = async { cenote::scope(write()).await };
+            is_told(cenote::detached(nested).await.unwrap_err());
+            let begins = async { shop.transaction(async || Ok(())).await };
+            is_told(cenote::scope(begins).await.unwrap_err());
+            // Reading is fine.
+            assert_eq!(cenote::scope(count(&shop)).await, 0);
+            Ok(())
+        })
+        .await?;
+        assert_eq!(numbers(&shop).await, [1]);
+    }
+    Ok(())
+}
+
+/// The branch beside it ends the transaction: the write only has to wait.
+#[tokio::test]
+async fn nested_coroutine_beside_a_guard_waits_for_the_writer() -> Result<()> {
+    let shop = shop_with(|builder| builder.max(3)).await;
+    cenote::scope(async {
+        let guard = shop.begin().await?;
+        insert(&shop, 1).await?;
+        let beside = cenote::scope(async { insert(&shop, 2).await });
+        let (done, committed) = tokio::join!(beside, guard.commit());
+        done?;
+        committed
+    })
+    .await?;
+    assert_eq!(numbers(&shop).await, [1, 2]);
+    Ok(())
+}
