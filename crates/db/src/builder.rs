@@ -1,8 +1,8 @@
 //! Describing a database before it is opened.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
@@ -318,6 +318,7 @@ impl Builder {
             idle_in_transaction: config.idle_in_transaction,
             contention: Arc::new(Contention::default()),
             closed: AtomicBool::new(false),
+            handle: OnceLock::new(),
         });
         let connections = Connections {
             template,
@@ -342,13 +343,15 @@ impl Builder {
             pool = breaker(pool);
         }
         let pool = pool.open().await.map_err(not_opened)?;
-        Ok(Arc::new(Handle {
+        let handle = Arc::new(Handle {
             shared,
             pool,
             config,
             driver: driver.name(),
             next_check: AtomicU64::new(0),
-        }))
+        });
+        let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        Ok(handle)
     }
 }
 

@@ -261,21 +261,27 @@ impl<'a> Call<'a> {
     /// Refuses a write on another connection than that of the transaction around it, where the database has
     /// one writer at a time: it would wait for that transaction for ever.
     pub(crate) fn check_writer(&self) -> Result<()> {
-        let (shared, own) = match &self.target {
-            Target::Ambient(_) => return Ok(()),
-            Target::Outside(handle) => (&handle.shared, None),
-            Target::Bound(bound, _) => (bound.shared(), Some(*bound)),
-        };
+        let shared = self.shared();
         if !shared.one_writer {
             return Ok(());
         }
-        let writer = || {
-            let frame = self.seen.frame()?;
-            let around = frame.lookup(shared.id)?;
-            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &around));
-            (!is_own).then(|| around.writer_around(frame)).flatten()
+        let frame = self.seen.frame();
+        let own = match &self.target {
+            Target::Bound(bound, _) => Some(*bound),
+            Target::Ambient(_) | Target::Outside(_) => None,
         };
-        let Some(site) = writer() else {
+        let writer_around = || {
+            let around = frame?.lookup(shared.id)?;
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &around));
+            (!is_own).then(|| around.writer_around(frame?)).flatten()
+        };
+        let writer = match &self.target {
+            // In its own coroutine it runs on the connection of that transaction.
+            Target::Ambient(_) => None,
+            Target::Outside(_) | Target::Bound(..) => writer_around(),
+        };
+        let writer = writer.or_else(|| Frame::surrounding_writer(frame, shared.id, own));
+        let Some(site) = writer else {
             return Ok(());
         };
         let message = "self-deadlock: this database has one writer at a time, and that is the \
@@ -513,7 +519,7 @@ impl<'a> Call<'a> {
         if hold == Hold::Stream
             && let Place::Turn(turn, _) = &mut place
         {
-            turn.begin_now(self.site).await?;
+            turn.begin_now(self).await?;
             turn.set_streaming();
         }
         let answer = place.send(op, class, self).await;
@@ -534,8 +540,12 @@ impl<'a> Call<'a> {
             Ok(_) => return Ok((place, answer)),
             Err(_) => place.link().in_use_for(),
         };
+        // Another connection is no use to a call on one that somebody holds.
+        let is_free = !matches!(self.target, Target::Bound(..));
         match &answer {
-            Err(lost) if self.may_repeat(class, lost, took) && place.is_exchangeable() => {
+            Err(lost)
+                if self.may_repeat(class, lost, took) && is_free && place.is_exchangeable() =>
+            {
                 drop(place);
                 self.send_once(hold, class, op).await
             }
@@ -568,11 +578,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The handle that takes the connection; none for a call on a connection that somebody holds.
-    fn handle(&self) -> Option<&Handle> {
+    /// The handle that its connection is of, if nobody has dropped it.
+    fn handle(&self) -> Option<Arc<Handle>> {
         match &self.target {
-            Target::Ambient(handle) | Target::Outside(handle) => Some(handle),
-            Target::Bound(..) => None,
+            Target::Ambient(handle) | Target::Outside(handle) => Some(Arc::clone(handle)),
+            Target::Bound(bound, _) => bound.shared().handle(),
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Link {
     runtime: Arc<dyn Runtime>,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
+    /// A call has reported that the connection is lost.
+    is_loss_reported: bool,
 }
 
 impl Link {
@@ -64,6 +66,7 @@ impl Link {
             used: runtime.coarse_now(),
             runtime: Arc::clone(runtime),
             writer: None,
+            is_loss_reported: false,
         }
     }
 
@@ -108,7 +111,22 @@ impl Link {
         self.harmless = O::HARMLESS;
         let answer = op.start(&mut *self.connection).await;
         self.note_answer();
+        if answer.is_err() {
+            self.note_error();
+        }
         answer
+    }
+
+    /// A call or a stream on this connection ends with an error, which its caller gets.
+    #[cold]
+    pub(crate) fn note_error(&mut self) {
+        self.is_loss_reported |= self.is_broken();
+    }
+
+    /// Whether a caller has had an error for the loss of this connection. A call that is dropped, or that is
+    /// answered before the loss is noticed, has told nobody.
+    pub(crate) fn is_loss_reported(&self) -> bool {
+        self.is_loss_reported
     }
 
     /// Sends a request, and waits for its answer for at most `limit`.
@@ -346,6 +364,7 @@ impl Link {
     pub(crate) fn take_over(&mut self, fresh: Link) -> Box<dyn Connection> {
         self.answered = fresh.answered;
         self.defaults = fresh.defaults;
+        self.is_loss_reported = false;
         let lost = std::mem::replace(&mut self.connection, fresh.connection);
         if self.touched {
             self.connection.expect_session_change();

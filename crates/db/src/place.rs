@@ -182,7 +182,7 @@ impl Place {
         if !O::TAKES_BEGIN
             && let Place::Turn(turn, _) = self
         {
-            turn.begin_now(site).await?;
+            turn.begin_now(call).await?;
         }
         let limit = self.limit(shared);
         if let Place::Turn(turn, _) = self
@@ -191,34 +191,23 @@ impl Place {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
         }
-        let runtime = &shared.runtime;
-        let answer = match self.unsent_begin() {
-            None => self.link().send_within(op, site, runtime, limit).await,
-            Some(begin) => {
-                let op = WithBegin(op, begin);
-                self.set_begun(true);
-                // From here on a cancel leaves it to be rolled back.
-                let mut answer = self.link().send_within(&op, site, runtime, limit).await;
-                if let Err(lost) = &answer
-                    && call.may_repeat(class, lost, self.link().in_use_for())
-                    && self.is_first_use()
-                {
-                    // Nothing of the transaction has run yet. A cancel leaves it as it was.
-                    self.set_begun(false);
-                    call.reconnect(self.link()).await?;
-                    self.set_begun(true);
-                    answer = self.link().send_within(&op, site, runtime, limit).await;
-                }
-                // A text that ends its transaction may have got that far before it failed.
-                let is_unbegun = |error: &Error| {
-                    let ends = class.contains_transaction_control || class.transaction.is_some();
-                    !ends || error.was_never_sent()
-                };
-                if answer.as_ref().is_err_and(is_unbegun) && self.link().status() == Status::Idle {
-                    self.set_begun(false);
-                }
-                answer
+        let answer = if let Place::Turn(turn, _) = self
+            && let Some(begin) = turn.bound().unsent_begin()
+        {
+            let op = WithBegin(op, begin);
+            let answer = turn.send_first(&op, class, call, limit).await;
+            // A text that ends its transaction may have got that far before it failed.
+            let is_unbegun = |error: &Error| {
+                let ends = class.contains_transaction_control || class.transaction.is_some();
+                !ends || error.was_never_sent()
+            };
+            if answer.as_ref().is_err_and(is_unbegun) && turn.link().status() == Status::Idle {
+                turn.bound().set_begun(false);
             }
+            answer
+        } else {
+            let runtime = &shared.runtime;
+            self.link().send_within(op, site, runtime, limit).await
         };
         match answer {
             Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
@@ -226,22 +215,11 @@ impl Place {
         }
     }
 
-    /// Whether only the transaction that is about to begin needs the connection.
-    fn is_first_use(&self) -> bool {
-        matches!(self, Place::Turn(turn, _) if turn.bound().is_first_use())
-    }
-
     /// The BEGIN that is to travel with the next statement.
     fn unsent_begin(&self) -> Option<Begin> {
         match self {
             Place::Turn(turn, _) => turn.bound().unsent_begin(),
             Place::Alone(_) => None,
-        }
-    }
-
-    fn set_begun(&self, begun: bool) {
-        if let Place::Turn(turn, _) = self {
-            turn.bound().set_begun(begun);
         }
     }
 

@@ -1,14 +1,15 @@
 //! What a handle and everything made from it share, except the pool: a statement that outlives
 //! its handle must not keep the pool open.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use cenote_pool::Runtime;
 
 use crate::contention::Contention;
 use crate::driver::Dialect;
+use crate::handle::Handle;
 use crate::writers::Writers;
 
 /// Tells one `Db` from another. Clones are one.
@@ -40,9 +41,16 @@ pub(crate) struct Shared {
     /// Somebody closed the handle. A handle that was only dropped is not closed: statements may
     /// outlive it.
     pub(crate) closed: AtomicBool,
+    /// The handle itself, set when it has been made.
+    pub(crate) handle: OnceLock<Weak<Handle>>,
 }
 
 impl Shared {
+    /// The handle, if nobody has dropped it.
+    pub(crate) fn handle(&self) -> Option<Arc<Handle>> {
+        self.handle.get()?.upgrade()
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         // Acquire pairs with the release in `close`.
         self.closed.load(Ordering::Acquire)

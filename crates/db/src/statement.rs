@@ -55,9 +55,13 @@ impl Call<'_> {
         self.check_here()?;
         let plan = crate::sql::plan(self.shared().dialect, sql)?;
         let mut prepare = Prepare(plan.sql());
-        let (place, prepared) = self
-            .send(Hold::Statement, &Class::NO_SQL, &mut prepare)
-            .await?;
+        // SQLite runs some pragmas when it prepares them.
+        let class = Class {
+            touches_session: plan.class.touches_session,
+            survives_reset: plan.class.survives_reset,
+            ..Class::NO_SQL
+        };
+        let (place, prepared) = self.send(Hold::Statement, &class, &mut prepare).await?;
         let Place::Turn(turn, Some(pin)) = place else {
             unreachable!("a statement pins its connection");
         };

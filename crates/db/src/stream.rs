@@ -96,6 +96,9 @@ impl Call<'_> {
         if class.contains_transaction_control || class.transaction.is_some() {
             return Err(left_open(self.site));
         }
+        if !class.reads_only {
+            self.check_writer()?;
+        }
         let purpose = Purpose::of(class);
         self.place_alone(handle, None, purpose).await
     }
@@ -154,6 +157,9 @@ impl RowStream {
         let control = place.link().stream().copied();
         let control = control.and_then(|class| Control::of(&class, succeeded));
         place.link().end_stream();
+        if !succeeded {
+            place.link().note_error();
+        }
         if let Place::Turn(turn, _) = &mut place {
             turn.observe(Some(self.site), control);
         }

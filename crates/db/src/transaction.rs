@@ -233,7 +233,8 @@ async fn try_open(
     // A cancel from here on: the turn is given back unsettled, the pin goes, and the
     // pool's hook rolls back what may have begun.
     let mut turn = bound.bound().turn(&position, site).await?;
-    if turn.link().is_broken() {
+    // One whose BEGIN is yet to be sent begins on another connection.
+    if turn.link().is_broken() && turn.bound().unsent_begin().is_none() {
         let message = "the server closed the connection while it rested";
         let lost = Error::new(Kind::ConnectionLost, message).at(site);
         return Err(lost.never_sent());
@@ -243,7 +244,7 @@ async fn try_open(
     }
     let mut level = Level::new(level_frame, site);
     if turn.bound().in_transaction() {
-        set_savepoint(&mut turn, &mut level, begin).await?;
+        set_savepoint(call, &mut turn, &mut level, begin).await?;
     } else {
         level.begin = begin;
         level.begun = !turn.link().driver().begins_lazily();
@@ -301,13 +302,18 @@ async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Res
     call.bind(pin, frame)
 }
 
-async fn set_savepoint(turn: &mut Turn, level: &mut Level, begin: Begin) -> Result<()> {
+async fn set_savepoint(
+    call: &Call<'_>,
+    turn: &mut Turn,
+    level: &mut Level,
+    begin: Begin,
+) -> Result<()> {
     if begin != Begin::default() {
         let message = "a transaction is open already, so this one is a savepoint in it: its \
                        isolation and read-only mode are those of the outermost";
         return Err(Error::new(Kind::NestedBegin, message).at(level.site));
     }
-    turn.begin_now(level.site).await?;
+    turn.begin_now(call).await?;
     // A name that is never used again: one whose making was cut off harms nobody.
     let name = format!("cenote_{}", level.serial);
     let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
@@ -640,7 +646,7 @@ async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
     let frame = bound.frame_of(serial);
     let mut level = Level::new(frame, call.site);
     level.borrows = Some(serial);
-    set_savepoint(&mut turn, &mut level, Begin::default()).await?;
+    set_savepoint(call, &mut turn, &mut level, Begin::default()).await?;
     let serial = level.serial;
     bound.push(level);
     Ok(LevelGuard {

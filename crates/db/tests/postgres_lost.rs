@@ -126,6 +126,61 @@ async fn h27_a_transaction_moves_before_its_first_statement() {
 }
 
 #[tokio::test]
+async fn transaction_moves_whatever_its_first_call_is() {
+    let (db, admin) = open(2).await;
+    for (n, (what, call)) in (1..).zip(CALLS) {
+        if what == "begin" {
+            // A coroutine of its own: it would not run in the transaction.
+            continue;
+        }
+        let pid = session_id(&db).await;
+        let done = db.transaction(async || {
+            kill(&admin, pid).await;
+            call(&db).await
+        });
+        done.await
+            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert_eq!(count(&db).await, n, "{what} ran once");
+    }
+}
+
+#[tokio::test]
+async fn guard_moves_before_its_own_first_call() {
+    let (db, admin) = open(2).await;
+    cenote::scope(async {
+        let pid = session_id(&db).await;
+        let tx = db.begin().await.unwrap();
+        kill(&admin, pid).await;
+        tx.exec(INSERT, ()).await.unwrap();
+        tx.commit().await.unwrap();
+        let pid = session_id(&db).await;
+        let mut tx = db.begin().await.unwrap();
+        kill(&admin, pid).await;
+        let savepoint = tx.savepoint().await.unwrap();
+        savepoint.exec(INSERT, ()).await.unwrap();
+        savepoint.commit().await.unwrap();
+        tx.commit().await.unwrap();
+    })
+    .await;
+    assert_eq!(count(&db).await, 2);
+}
+
+/// Nobody knows what was done to the session of a connection that somebody holds.
+#[tokio::test]
+async fn transaction_of_a_held_connection_does_not_move() {
+    let (db, admin) = open(2).await;
+    let mut held = db.connection().await.unwrap();
+    held.exec("SET ROLE trusted", ()).await.unwrap();
+    let pid: i64 = held.query_as_one(SESSION_ID, ()).await.unwrap();
+    let tx = held.begin().await.unwrap();
+    kill(&admin, pid).await;
+    let lost = tx.exec(INSERT, ()).await.unwrap_err();
+    assert!(lost.is_connection_lost(), "{lost:?}");
+    drop(tx);
+    assert_eq!(count(&db).await, 0);
+}
+
+#[tokio::test]
 async fn h27_a_transaction_that_has_begun_is_lost_with_its_session() {
     let (db, admin) = open(1).await;
     let done = db

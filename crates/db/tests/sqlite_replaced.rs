@@ -158,3 +158,78 @@ async fn until_new_after_errors(db: &Db, new: i64) {
         .await
         .unwrap();
 }
+
+/// What keeps a connection: a pin, a changed session, a prepared statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Pinned,
+    Changed,
+    Prepared,
+}
+
+/// The write went to the file that was gone, and was reported as done.
+#[tokio::test]
+async fn write_on_a_kept_connection_reaches_the_new_file_or_fails() {
+    const INSERT: &str = "INSERT INTO t VALUES (10)";
+    for kept in [Kept::Pinned, Kept::Changed, Kept::Prepared] {
+        let files = Files::new();
+        files.make("shop.db", 1);
+        let db = files.open().await;
+        let done = cenote::scope(async {
+            let _pin = match kept {
+                Kept::Pinned => Some(db.pin().await.unwrap()),
+                _ => None,
+            };
+            let statement = match kept {
+                Kept::Prepared => Some(db.prepare(INSERT).await.unwrap()),
+                _ => None,
+            };
+            if kept == Kept::Changed {
+                let temporary = "CREATE TEMP TABLE own (n INTEGER)";
+                db.exec(temporary, ()).await.unwrap();
+            }
+            files.replace(100);
+            match statement {
+                Some(statement) => statement.exec(()).await,
+                None => db.exec(INSERT, ()).await,
+            }
+        })
+        .await;
+        let fresh = files.open().await;
+        let sum: i64 = fresh
+            .query_as_one("SELECT sum(n) FROM t", ())
+            .await
+            .unwrap();
+        match done {
+            Ok(_) => assert_eq!(sum, 110, "{kept:?}: it is in the new file"),
+            Err(lost) => {
+                assert!(lost.is_connection_lost(), "{kept:?}: {lost}");
+                assert_ne!(kept, Kept::Pinned, "nothing depends on the old connection");
+                assert_eq!(sum, 100, "{kept:?}: it is nowhere");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn held_connection_refuses_a_replaced_file() {
+    let files = Files::new();
+    files.make("shop.db", 1);
+    let db = files.open().await;
+    let mut held = db.connection().await.unwrap();
+    held.query("SELECT n FROM t", ()).await.unwrap();
+    files.replace(2);
+    let insert = "INSERT INTO t VALUES (10)";
+    let lost = [
+        held.exec(insert, ()).await.err(),
+        held.exec_many(insert, [(); 1]).await.err(),
+        held.stream("SELECT n FROM t", ()).await.err(),
+        held.prepare(insert).await.err(),
+        held.begin().await.err(),
+    ];
+    for lost in lost {
+        assert!(lost.is_some_and(|lost| lost.is_connection_lost()));
+    }
+    drop(held);
+    assert_eq!(number(&db).await.unwrap(), 2);
+}

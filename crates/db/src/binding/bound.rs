@@ -279,10 +279,11 @@ impl Bound {
         state.levels.is_empty() && !state.session
     }
 
-    /// Whether nothing but its outermost transaction needs the connection.
+    /// Whether its outermost transaction may begin on another connection as well: nothing else is open, and the session was
+    /// not changed. What was done to one that somebody holds is not known. Statements are prepared again where they run.
     pub(crate) fn is_first_use(&self) -> bool {
         let state = self.state();
-        state.levels.len() == 1 && !state.session && state.statements == 0
+        state.levels.len() == 1 && state.owner.is_some() && !state.session
     }
 
     pub(crate) fn in_transaction(&self) -> bool {
@@ -441,6 +442,17 @@ impl Bound {
         (!first.begin.read_only && state.lost.is_none()).then_some(first.site)
     }
 
+    /// The same, if that is the transaction of a closure, which does not end before the code inside it.
+    pub(crate) fn closure_that_writes(
+        &self,
+        frame: &Arc<Frame>,
+    ) -> Option<&'static Location<'static>> {
+        let writer = self.writer_around(frame)?;
+        let state = self.state();
+        let first = state.levels.first()?;
+        first.holding.is_some().then_some(writer)
+    }
+
     /// Takes a level off the stack that has been ended in order.
     pub(crate) fn pop(self: &Arc<Self>, serial: u64) -> Option<Level> {
         let mut state = self.state();
@@ -502,21 +514,15 @@ impl Bound {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
         };
-        let site = state.levels.last().map(|level| level.site);
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            // The caller that had the turn gets the error.
-            state.lose_session(LostSession::Told);
-            if state.levels.is_empty() {
-                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
-            } else {
-                let message = "the connection of this transaction was lost: nothing more can run \
-                               in it, and nothing of it was committed";
-                state.lose(message.into(), site);
-            }
-            state.undo.clear();
-            state.seat = Seat::Gone;
-            state.free_place();
+            let told = match lease.is_loss_reported() {
+                true => LostSession::Told,
+                false => LostSession::Untold,
+            };
+            let message = "the connection of this transaction was lost: nothing more can run in \
+                           it, and nothing of it was committed";
+            after.unbind = state.lose_connection(told, message.into());
             after.lease = Some(lease);
         } else {
             if let Some(dropped) = dropped {
@@ -543,23 +549,12 @@ impl Bound {
     /// `told` says whether a caller gets an error for it.
     pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, told: LostSession) {
         let mut state = self.state();
-        state.lose_session(told);
         let mut after = After {
             wakers: std::mem::take(&mut state.waiting),
             ..After::default()
         };
-        state.seat = Seat::Gone;
-        state.undo.clear();
-        state.free_place();
-        let site = state.levels.last().map(|level| level.site);
-        if state.levels.is_empty() {
-            if state.lost_session != LostSession::Untold {
-                after.unbind = state.owner.take().and_then(|owner| owner.upgrade());
-            }
-        } else {
-            let message = format!("the connection of this transaction had to be given up: {why}");
-            state.lose(message, site);
-        }
+        let message = format!("the connection of this transaction had to be given up: {why}");
+        after.unbind = state.lose_connection(told, message);
         drop(state);
         Lease::discard(lease);
         self.follow(after);

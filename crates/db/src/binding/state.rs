@@ -120,6 +120,28 @@ impl State {
         }
     }
 
+    /// The connection is gone: its transaction is lost, and so is what was changed in its session. Gives the frame
+    /// that it is bound to no more; a session stays bound until a caller was told that it is lost.
+    pub(super) fn lose_connection(
+        &mut self,
+        told: LostSession,
+        message: String,
+    ) -> Option<Arc<Frame>> {
+        self.lose_session(told);
+        self.seat = Seat::Gone;
+        self.undo.clear();
+        self.free_place();
+        if let Some(top) = self.levels.last() {
+            let site = Some(top.site);
+            self.lose(message, site);
+            return None;
+        }
+        match self.lost_session {
+            LostSession::Untold => None,
+            LostSession::No | LostSession::Told => self.owner.take().and_then(|it| it.upgrade()),
+        }
+    }
+
     pub(super) fn owner(&self) -> Option<Arc<Frame>> {
         self.owner.as_ref()?.upgrade()
     }

@@ -13,11 +13,13 @@ use super::bound::{Bound, Lease};
 use super::level::{Control, Level, Undo};
 use super::limits::watch;
 use super::state::{LostSession, Seat, State};
+use crate::call::Call;
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
 use crate::link::Link;
 use crate::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
 use crate::place;
+use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
 /// From where a call comes, which decides whether it may run now.
@@ -110,7 +112,8 @@ impl Bound {
         };
         if turn.is_untidy() {
             let told = match position {
-                Position::CleanUp => LostSession::Untold,
+                // The error of a rollback goes to nobody.
+                Position::CleanUp | Position::Ending(_) => LostSession::Untold,
                 _ => LostSession::Told,
             };
             Box::pin(turn.tidy(told)).await?;
@@ -465,19 +468,47 @@ impl Turn {
     }
 
     /// Sends a BEGIN that was to travel with the first statement.
-    pub(crate) async fn begin_now(&mut self, site: &'static Location<'static>) -> Result<()> {
+    pub(crate) async fn begin_now(&mut self, call: &Call<'_>) -> Result<()> {
         let Some(begin) = self.bound.unsent_begin() else {
             return Ok(());
         };
-        // From here on a cancel leaves it to be rolled back.
-        self.bound.set_begun(true);
         let limit = self.bound.shared.statement_timeout;
-        let done = self.send(&BeginOnly(begin), site, limit).await;
+        let begin = BeginOnly(begin);
+        let done = self.send_first(&begin, &Class::NO_SQL, call, limit).await;
         if done.is_err() {
             let open = self.link().status() != Status::Idle;
             self.bound.set_begun(open);
         }
         done.map(drop)
+    }
+
+    /// Sends the first request of the transaction, which begins with it. If the connection was lost before anything ran on
+    /// it, sends the request once more on a new one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped while it connects, the transaction has not begun; otherwise it may have, and is rolled back.
+    pub(crate) async fn send_first<O: Op>(
+        &mut self,
+        op: &O,
+        class: &Class,
+        call: &Call<'_>,
+        limit: Option<Duration>,
+    ) -> Result<O::Out> {
+        self.bound.set_begun(true);
+        let answer = self.send(op, call.site, limit).await;
+        match &answer {
+            Err(lost)
+                if call.may_repeat(class, lost, self.link().in_use_for())
+                    && self.bound.is_first_use() =>
+            {
+                self.bound.set_begun(false);
+                call.reconnect(self.link()).await?;
+                self.bound.set_begun(true);
+                self.send(op, call.site, limit).await
+            }
+            _ => answer,
+        }
     }
 
     /// Sends a request that belongs to the transaction itself.

@@ -44,6 +44,11 @@ pub(crate) fn hidden_frame() -> Option<Arc<Frame>> {
     found.unwrap_or_default()
 }
 
+/// The frame that waits for the running code: the one that it is in, or is detached from.
+pub(super) fn surrounding_frame() -> Option<Arc<Frame>> {
+    current_frame().or_else(hidden_frame)
+}
+
 fn replace_current(entered: Option<Entered>) -> Option<Entered> {
     // A thread that is ending has no current frame any more.
     let before = CURRENT.try_with(|current| {

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::current::hidden_frame;
 use crate::Error;
 use crate::binding::Bound;
 use crate::lazy::Lazy;
@@ -169,13 +170,41 @@ impl Frame {
             if frame.is_within(outer) {
                 return true;
             }
-            let surrounding = frame.root_of().state().surrounding.clone();
-            match surrounding.and_then(|surrounding| surrounding.upgrade()) {
+            match frame.surrounding() {
                 Some(next) => frame = next,
                 None => return false,
             }
         }
         false
+    }
+
+    /// The frame of another coroutine that its own one was last polled in.
+    fn surrounding(self: &Arc<Self>) -> Option<Arc<Frame>> {
+        self.root_of().state().surrounding.as_ref()?.upgrade()
+    }
+
+    /// Where a closure of another coroutine, which waits for this one, began a transaction that may write, on another connection
+    /// than this. Outwards from this frame; from the one that the running code is detached from if there is none.
+    pub(crate) fn surrounding_writer(
+        inside: Option<&Arc<Self>>,
+        db: DbId,
+        own: Option<&Arc<Bound>>,
+    ) -> Option<&'static Location<'static>> {
+        let mut next = match inside {
+            Some(frame) => frame.surrounding(),
+            None => hidden_frame(),
+        };
+        for _ in 0..MOST_NESTED {
+            let frame = next?;
+            let bound = frame.lookup(db);
+            let bound = bound.filter(|bound| !own.is_some_and(|own| Arc::ptr_eq(own, bound)));
+            let writer = bound.and_then(|bound| bound.closure_that_writes(&frame));
+            if writer.is_some() {
+                return writer;
+            }
+            next = frame.surrounding();
+        }
+        None
     }
 
     fn root_of(self: &Arc<Self>) -> &Arc<Frame> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::current::{Entered, Swapped};
+use super::current::{Entered, Swapped, surrounding_frame};
 use super::frame::{CoroutineId, Frame};
 
 /// A coroutine that a host drives: the runtime of another language, or an executor of
@@ -41,6 +41,7 @@ impl Coroutine {
 
     /// Runs a piece of it on this thread: a poll, or a call from the other language.
     pub fn enter<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.frame.note_surrounding(surrounding_frame);
         let _inside = Swapped::with(Some(Entered::now(Arc::clone(&self.frame))));
         run()
     }

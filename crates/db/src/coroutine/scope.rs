@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use super::current::{Entered, Hidden, Swapped, current_frame, hidden_frame};
+use super::current::{Entered, Hidden, Swapped, current_frame, surrounding_frame};
 use super::frame::{CoroutineId, Frame};
 
 /// Makes a future a coroutine of its own.
@@ -148,8 +148,7 @@ impl<F: Future> Future for InFrame<F> {
         let this = self.as_mut().project();
         let future = this.future.as_pin_mut();
         let future = future.expect("a coroutine is not polled again when it has ended");
-        this.frame
-            .note_surrounding(|| current_frame().or_else(hidden_frame));
+        this.frame.note_surrounding(surrounding_frame);
         let inside = Swapped::with(Some(Entered::now(Arc::clone(this.frame))));
         let polled = future.poll(cx);
         drop(inside);

@@ -156,6 +156,13 @@ impl SqliteConnection {
         self.worker.take_thread()
     }
 
+    /// Refuses a call that begins something while a stream is open, or on a file that was replaced.
+    #[inline]
+    fn check(&self) -> Result<()> {
+        self.stream.check_none()?;
+        self.worker.session().map_or(Ok(()), Session::check_file)
+    }
+
     async fn call<T: Send + 'static>(
         &mut self,
         program: impl FnOnce(&mut Session) -> Result<T> + Send + 'static,
@@ -197,7 +204,7 @@ async fn order(request: &Request<'_>) -> Result<Order> {
 impl Connection for SqliteConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         boxed_in_place(|| async move {
-            self.stream.check_none()?;
+            self.check()?;
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;
             }
@@ -225,6 +232,7 @@ impl Connection for SqliteConnection {
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
+            self.check()?;
             let mut owned = Vec::with_capacity(sets.len());
             for (n, set) in sets.iter().enumerate() {
                 owned.push(to_sqlite(set).await.map_err(|error| {
@@ -243,6 +251,7 @@ impl Connection for SqliteConnection {
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
+            self.check()?;
             let (class, sql) = (class(&DIALECT, sql), sql.to_owned());
             self.call(move |session| session.prepare(&sql, &class))
                 .await
@@ -251,7 +260,7 @@ impl Connection for SqliteConnection {
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
-            self.stream.check_none()?;
+            self.check()?;
             let order = order(&request).await?;
             let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
             self.stream.start(&mut self.worker, program).await
@@ -272,7 +281,7 @@ impl Connection for SqliteConnection {
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            self.stream.check_none()?;
+            self.check()?;
             let begin = *begin;
             let in_place = !begin.read_only && first.is_none();
             let pass = match in_place {

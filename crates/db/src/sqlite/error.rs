@@ -86,7 +86,7 @@ pub(super) fn is_busy(error: &Error) -> bool {
 /// The file of a connection was deleted or replaced.
 pub(super) fn file_replaced() -> Error {
     let message = "the file of this connection was deleted or replaced while it was open";
-    Error::new(Kind::ConnectionLost, message)
+    Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
 /// A value or a statement is longer than SQLite's limits allow.

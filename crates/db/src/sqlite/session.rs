@@ -183,7 +183,16 @@ impl Session {
 
     pub(super) fn is_broken(&self) -> bool {
         // A transaction may end on a file that was replaced: its answer says whether it is committed.
-        self.broken.get() || (self.is_on_another_file() && !self.in_transaction())
+        self.broken.get() || self.check_file().is_err()
+    }
+
+    /// Refuses to begin anything on a file that is not the one under the name any more: what is written there is lost.
+    #[inline]
+    pub(super) fn check_file(&self) -> Result<()> {
+        match self.is_on_another_file() && !self.in_transaction() {
+            true => Err(error::file_replaced()),
+            false => Ok(()),
+        }
     }
 
     /// Its file is not the one under the name any more.

@@ -1,10 +1,11 @@
 //! Waiting for a connection that cannot come.
 
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote::{Error, Kind, Result, TransactionOptions};
+use cenote::{Coroutine, Error, Kind, Result, TransactionOptions};
 use tokio::sync::Barrier;
 
 use crate::support::{
@@ -52,6 +53,23 @@ async fn h25_a_nested_coroutine_that_waits_for_its_place_is_told() -> Result<()>
         is_told(cenote::detached(nested).await.unwrap_err());
         let nested = async { cenote::scope(async { insert(&shop, 1).await }).await };
         is_told(cenote::scope(nested).await.unwrap_err());
+        insert(&shop, 2).await
+    })
+    .await?;
+    assert_eq!(numbers(&shop).await, [2]);
+    Ok(())
+}
+
+/// As an HTTP request inside of another one is driven.
+#[tokio::test]
+async fn hosted_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
+    let shop = shop(1).await;
+    shop.transaction(async || {
+        let hosted = Coroutine::new();
+        let mut call = Box::pin(hosted.enter(|| insert(&shop, 1)));
+        let driven = poll_fn(|cx| hosted.enter(|| call.as_mut().poll(cx)));
+        let error = soon("it is told", driven).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
         insert(&shop, 2).await
     })
     .await?;
@@ -313,4 +331,61 @@ async fn an_outside_transaction_while_the_coroutine_is_sqlites_writer_is_told_at
         Ok(())
     })
     .await
+}
+
+/// A stream that writes took a connection without being looked at.
+#[tokio::test]
+async fn outside_stream_that_writes_is_told_at_once() -> Result<()> {
+    let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
+    shop.transaction(async || {
+        insert(&shop, 1).await?;
+        let outside = shop.outside();
+        let stream = outside.stream("INSERT INTO t VALUES (2) RETURNING n", ());
+        let error = stream.await.unwrap_err();
+        assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+        Ok(())
+    })
+    .await
+}
+
+/// The transaction around them is SQLite's writer, and waits for them.
+#[tokio::test]
+async fn nested_coroutine_that_waits_for_its_writer_is_told() -> Result<()> {
+    for max in [2, 10] {
+        let shop = shop_with(|builder| builder.max(max).option("busy_timeout", "200ms")).await;
+        shop.transaction(async || {
+            insert(&shop, 1).await?;
+            let is_told = |error: Error| assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
+            let write = || async { insert(&shop, 2).await };
+            is_told(cenote::scope(write()).await.unwrap_err());
+            is_told(cenote::detached(write()).await.unwrap_err());
+            let nested = async { cenote::scope(write()).await };
+            is_told(cenote::detached(nested).await.unwrap_err());
+            let begins = async { shop.transaction(async || Ok(())).await };
+            is_told(cenote::scope(begins).await.unwrap_err());
+            // Reading is fine.
+            assert_eq!(cenote::scope(count(&shop)).await, 0);
+            Ok(())
+        })
+        .await?;
+        assert_eq!(numbers(&shop).await, [1]);
+    }
+    Ok(())
+}
+
+/// The branch beside it ends the transaction: the write only has to wait.
+#[tokio::test]
+async fn nested_coroutine_beside_a_guard_waits_for_the_writer() -> Result<()> {
+    let shop = shop_with(|builder| builder.max(3)).await;
+    cenote::scope(async {
+        let guard = shop.begin().await?;
+        insert(&shop, 1).await?;
+        let beside = cenote::scope(async { insert(&shop, 2).await });
+        let (done, committed) = tokio::join!(beside, guard.commit());
+        done?;
+        committed
+    })
+    .await?;
+    assert_eq!(numbers(&shop).await, [1, 2]);
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Connections and queries that MariaDB ends.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use cenote::{Db, Error, Kind};
@@ -112,5 +113,89 @@ async fn a_session_that_idles_longer_than_the_server_allows_is_replaced_without_
     is_gone(&admin, first).await;
     time.advance(Duration::from_secs(2));
     assert_ne!(session_id(&db).await, first);
+    assert_whole(&db).await;
+}
+
+/// Polls a future at most so often, and drops it.
+async fn poll_times<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let mut polls = 0;
+    std::future::poll_fn(|cx| {
+        polls += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if polls == times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The call that cleans up after a dropped one has closed the connection when it is dropped as well.
+#[tokio::test]
+async fn two_dropped_calls_do_not_lose_a_session_in_silence() {
+    const ASK: &str = "SELECT @x";
+    let admin = admin().await;
+    let db = Db::builder(&dsn()).max(3).open().await.unwrap();
+    for times in 1..100 {
+        let was_ready = cenote::scope(async {
+            db.exec("SET @x = 5", ()).await.unwrap();
+            let id = session_id(&db).await;
+            let mut call = Box::pin(db.exec("SELECT SLEEP(600)", ()));
+            tokio::select! {
+                _ = &mut call => panic!("it takes longer"),
+                () = is_running(&admin, id, "SELECT SLEEP") => {}
+            }
+            drop(call);
+            let next = poll_times(times, db.query_as_one::<Option<i64>>(ASK, ())).await;
+            if let Some(told) = next {
+                assert_eq!(told.unwrap_err().kind(), Kind::ConnectionLost);
+                return true;
+            }
+            let told = db.query_as_one::<Option<i64>>(ASK, ()).await;
+            assert!(told.is_err(), "dropped at poll {times}: {told:?}");
+            false
+        })
+        .await;
+        if was_ready {
+            return assert_whole(&db).await;
+        }
+    }
+    panic!("it was never ready");
+}
+
+/// The rollback of a closure finds the connection closed, and has nobody to tell.
+#[tokio::test]
+async fn rollback_after_a_dropped_call_leaves_the_loss_to_the_next() {
+    let admin = admin().await;
+    let db = Db::builder(&dsn()).max(3).open().await.unwrap();
+    for guarded in [false, true] {
+        cenote::scope(async {
+            db.exec("SET @x = 5", ()).await.unwrap();
+            let id = session_id(&db).await;
+            let drop_call = async || {
+                let mut call = Box::pin(db.exec("SELECT SLEEP(600)", ()));
+                tokio::select! {
+                    _ = &mut call => panic!("it takes longer"),
+                    () = is_running(&admin, id, "SELECT SLEEP") => {}
+                }
+            };
+            if guarded {
+                let tx = db.begin().await.unwrap();
+                drop_call().await;
+                tx.rollback().await.unwrap();
+            } else {
+                let done = db.transaction(async || {
+                    drop_call().await;
+                    Err::<(), _>(Error::new(Kind::Other, "a reason of its own"))
+                });
+                assert_eq!(done.await.unwrap_err().kind(), Kind::Other);
+            }
+            let told = db.query_as_one::<Option<i64>>("SELECT @x", ()).await;
+            let lost = told.map_err(|error| error.kind());
+            assert_eq!(lost, Err(Kind::ConnectionLost), "guarded: {guarded}");
+        })
+        .await;
+    }
     assert_whole(&db).await;
 }

@@ -1,5 +1,6 @@
 //! What one user does to a session never reaches another, and is never lost in silence.
 
+use cenote::{Db, Result};
 use cenote_testkit::DroppedCalls;
 
 use crate::support::{ONE, World, dropped, ended, started};
@@ -109,4 +110,21 @@ fn a_session_change_by_the_text_of_a_stream_stays_with_the_coroutine() {
     assert!(world.place_of("stream 1 SET a = 1") < world.place_of(&format!("run 1 {ONE}")));
     world.is_whole();
     assert_eq!(world.count("reset 1"), 1);
+}
+
+/// SQLite runs this when it prepares it: the next user could not write.
+#[tokio::test]
+async fn pragma_that_is_only_prepared_reaches_nobody_else() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let dsn = format!("sqlite:{}", folder.path().join("pragma.db").display());
+    let db = Db::builder(&dsn).max(1).open().await?;
+    db.exec("CREATE TABLE t (n INTEGER)", ()).await?;
+    drop(db.prepare("PRAGMA query_only = 1").await?);
+    db.exec(ONE, ()).await?;
+    let prepared = async { db.prepare("PRAGMA query_only = 1").await.map(drop) };
+    cenote::scope(prepared).await?;
+    db.exec(ONE, ()).await?;
+    let n: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
+    assert_eq!(n, 2);
+    Ok(())
 }
