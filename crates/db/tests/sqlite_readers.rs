@@ -98,8 +98,10 @@ const INSERT: &str = "INSERT INTO t VALUES (1)";
 async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&folder).await;
-    db.transaction(async || {
-        db.exec(INSERT, ()).await?;
+    // Beside a guard a detached write waits; in a closure it would be a self-deadlock.
+    cenote::scope(async {
+        let writing = db.begin().await.unwrap();
+        writing.exec(INSERT, ()).await.unwrap();
         let other = cenote::detached(async {
             // The transaction has one of the three places, two more wait in the lane, the last here.
             let calls: Vec<_> = (0..3).map(|_| begin(db.exec(INSERT, ()))).collect();
@@ -118,10 +120,9 @@ async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
             drop(closing);
         });
         other.await;
-        Ok(())
+        writing.commit().await.unwrap();
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 #[tokio::test]
@@ -133,16 +134,17 @@ async fn who_waits_to_write_for_too_long_is_told_why() {
     let builder = Db::builder(&dsn).max(2).acquire_timeout(limit);
     let db = builder.open().await.unwrap();
     db.exec("CREATE TABLE t (n)", ()).await.unwrap();
-    db.transaction(async || {
-        db.exec(INSERT, ()).await?;
+    // Beside a guard a detached write waits; in a closure it would be a self-deadlock.
+    cenote::scope(async {
+        let writing = db.begin().await.unwrap();
+        writing.exec(INSERT, ()).await.unwrap();
         let late = cenote::detached(async { db.exec(INSERT, ()).await });
         let error = late.await.unwrap_err();
         assert_eq!(error.kind(), Kind::Timeout);
         assert!(error.message().contains("to write with"), "{error}");
-        Ok(())
+        writing.commit().await.unwrap();
     })
-    .await
-    .unwrap();
+    .await;
     db.exec(INSERT, ()).await.unwrap();
 }
 
@@ -153,14 +155,15 @@ async fn a_writer_that_gives_up_waiting_passes_its_place_on() {
     let db = Db::builder(&dsn).max(2).open().await.unwrap();
     db.exec("CREATE TABLE t (n)", ()).await.unwrap();
     let mut waiting = Vec::new();
-    db.transaction(async || {
-        db.exec(INSERT, ()).await?;
+    // Beside a guard a detached write waits; in a closure it would be a self-deadlock.
+    cenote::scope(async {
+        let writing = db.begin().await.unwrap();
+        writing.exec(INSERT, ()).await.unwrap();
         let outside = || cenote::detached(async { db.exec(INSERT, ()).await });
         waiting.extend((0..3).map(|_| begin(outside())));
-        Ok(())
+        writing.commit().await.unwrap();
     })
-    .await
-    .unwrap();
+    .await;
     drop(waiting.remove(0));
     for writer in waiting {
         writer.await.unwrap();
@@ -236,7 +239,7 @@ async fn h25_a_connection_of_ones_own_does_not_wait_for_its_own_writer() {
 async fn h25_a_connection_that_another_task_has_waits_for_the_writer() {
     let folder = tempfile::tempdir().unwrap();
     let db = patient(&folder).await;
-    let connection = db.connection().await.unwrap();
+    let mut connection = db.connection().await.unwrap();
     let mut writing = None;
     db.transaction(async || {
         db.exec(INSERT, ()).await?;
