@@ -7,8 +7,7 @@ use cenote::pool::Status;
 use cenote_bank::figures::{grouped, millis, money, per_second};
 use cenote_bank::{CAUSES, Outcome, Snapshot};
 
-use crate::paint::Paint;
-use crate::screen::Size;
+use crate::screen::{Paint, Size};
 use crate::summary::{described, row};
 
 /// The widest bar.
@@ -38,7 +37,7 @@ impl History {
         }
     }
 
-    /// Commits a second over the last so many steps.
+    /// Returns the commits per second over the last `back` steps.
     pub(crate) fn rate(&self, back: usize) -> u64 {
         let from = self.steps.iter().rev().nth(back).or(self.steps.front());
         match (from, self.steps.back()) {

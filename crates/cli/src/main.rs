@@ -3,10 +3,8 @@
 mod args;
 mod failure;
 mod frame;
-mod paint;
 mod run;
 mod screen;
-mod signals;
 mod summary;
 mod view;
 
@@ -25,13 +23,13 @@ fn main() -> ExitCode {
         Err(failure) => Err(failure),
     };
     ended.unwrap_or_else(|failure| {
-        // There is nowhere else to say it if this fails.
+        // There is no other place for an error.
         let _ = writeln!(std::io::stderr(), "cenote: {failure}");
         ExitCode::from(failure.code())
     })
 }
 
-/// Prints a text that may be cut short by whoever reads it (`cenote --help | head -1`).
+/// Prints a text; its reader may leave early (`cenote --help | head -1`).
 fn say(text: &str) -> Result<ExitCode, Failure> {
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
@@ -44,9 +42,9 @@ fn run(options: &Options) -> Result<ExitCode, Failure> {
     let mut view = View::new(options);
     let ended = runtime.block_on(run::run(options, &mut view));
     let trouble = view.trouble();
-    // The cursor is back before anything is said.
+    // Shows the cursor before any error.
     drop(view);
-    // Whatever still runs has nothing to say any more.
+    // What still runs has no results.
     runtime.shutdown_background();
     match (ended?, trouble) {
         (false, _) => Ok(ExitCode::FAILURE),

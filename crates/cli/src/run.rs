@@ -1,11 +1,12 @@
-//! Runs the bank, and shows it meanwhile.
+//! Runs the bank, shows it meanwhile, and stops it on a signal.
+
+use std::io;
 
 use cenote_bank::{Checked, Monitor, Run};
 use tokio::time::interval;
 
 use crate::args::Options;
 use crate::failure::Failure;
-use crate::signals::Signals;
 use crate::view::View;
 
 /// Runs the bank. `Ok` says whether every check passed.
@@ -50,6 +51,62 @@ async fn show<T>(
         }
         if deaf_ends && view.is_deaf() {
             return None;
+        }
+    }
+}
+
+/// Ctrl-C, and the signals that mean the same.
+#[derive(Debug)]
+struct Signals {
+    #[cfg(unix)]
+    kinds: [tokio::signal::unix::Signal; 3],
+}
+
+impl Signals {
+    /// Listens from now on, so that none of them ends the process. Needs Tokio.
+    #[cfg(unix)]
+    fn listen() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals {
+            kinds: [
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::hangup())?,
+            ],
+        })
+    }
+
+    /// Listens from now on, so that none of them ends the process. Needs Tokio.
+    #[cfg(not(unix))]
+    fn listen() -> io::Result<Self> {
+        Ok(Signals {})
+    }
+
+    /// Waits for the next signal.
+    #[cfg(unix)]
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.kinds;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+
+    /// Waits for the next signal.
+    #[cfg(not(unix))]
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Without signals it runs to its end.
+            std::future::pending().await
+        }
+    }
+
+    /// Awaits `work`; drops it and returns `None` if a signal comes first.
+    async fn unless<F: Future>(&mut self, work: F) -> Option<F::Output> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.next() => None,
         }
     }
 }

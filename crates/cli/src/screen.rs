@@ -1,9 +1,7 @@
-//! A few lines on a terminal, redrawn in place.
+//! The terminal: colours, and a few lines redrawn in place.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-
-use crate::paint::cropped;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -19,7 +17,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Of the terminal; what terminals used to have if it does not tell.
+    /// Returns the size of the terminal, or 80 by 24 if it is unknown.
     pub(crate) fn of_terminal() -> Self {
         match terminal_size::terminal_size() {
             Some((width, height)) if width.0 > 0 && height.0 > 0 => Size {
@@ -34,7 +32,7 @@ impl Size {
     }
 }
 
-/// Where lines are drawn. When it is dropped the cursor is there again.
+/// Draws lines in place. Dropped, it shows the cursor again.
 #[derive(Debug)]
 pub(crate) struct Screen<W: Write> {
     out: W,
@@ -47,7 +45,7 @@ impl<W: Write> Screen<W> {
         Screen { out, drawn: None }
     }
 
-    /// Draws lines over those that were drawn before. What does not fit is left out.
+    /// Draws lines over the last ones. Leaves out what does not fit.
     pub(crate) fn draw(&mut self, lines: &[String], size: Size) -> io::Result<()> {
         let mut frame = String::new();
         match self.drawn {
@@ -56,7 +54,7 @@ impl<W: Write> Screen<W> {
             Some((back, then)) if then == size => {
                 let _ = write!(frame, "\x1b[{back}A");
             }
-            // The terminal has moved the old lines to wherever they are now.
+            // The terminal has moved the old lines.
             Some(_) => frame.push_str(CLEAR_ALL),
         }
         // The cursor stands on a line of its own below them.
@@ -67,12 +65,12 @@ impl<W: Write> Screen<W> {
         }
         frame.push_str(CLEAR_BELOW);
         self.drawn = Some((lines.len(), size));
-        // In one go, so that no half frame is seen.
+        // In one write, so that no half frame is visible.
         self.out.write_all(frame.as_bytes())?;
         self.out.flush()
     }
 
-    /// Takes everything away that was drawn, and gives the cursor back.
+    /// Erases what was drawn, and shows the cursor.
     pub(crate) fn erase(&mut self) -> io::Result<()> {
         if let Some((back, _)) = self.drawn.take() {
             if back > 0 {
@@ -83,7 +81,7 @@ impl<W: Write> Screen<W> {
         self.out.flush()
     }
 
-    /// Writes what stays.
+    /// Writes text that stays.
     pub(crate) fn write(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
@@ -93,11 +91,79 @@ impl<W: Write> Screen<W> {
 impl<W: Write> Drop for Screen<W> {
     fn drop(&mut self) {
         if self.drawn.is_some() {
-            // The last frame stays: it is all that there is. Nobody is to be told.
+            // The last frame stays; there is no other place for an error.
             let _ = self.out.write_all(SHOW_CURSOR.as_bytes());
             let _ = self.out.flush();
         }
     }
+}
+
+/// Colours texts for a terminal, or leaves them alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// With colours, unless `NO_COLOR` is set to something.
+    pub(crate) fn by_environment() -> Self {
+        Paint {
+            on: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+
+    /// Without colours.
+    pub(crate) fn none() -> Self {
+        Paint { on: false }
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        match self.on && !text.is_empty() {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(crate) fn blue(self, text: &str) -> String {
+        self.with("34", text)
+    }
+}
+
+/// Cuts a painted text after so many visible columns.
+fn cropped(text: &str, columns: usize) -> String {
+    let mut kept = String::new();
+    let mut left = columns;
+    let mut in_escape = false;
+    for letter in text.chars() {
+        if in_escape || letter == '\x1b' {
+            in_escape = letter != 'm';
+            kept.push(letter);
+        } else if left > 0 {
+            left -= 1;
+            kept.push(letter);
+        }
+    }
+    kept
 }
 
 #[cfg(test)]
@@ -163,5 +229,19 @@ mod tests {
             screen.draw(&lines(&["b"]), size).unwrap();
         });
         assert!(text.contains(&format!("{CLEAR_ALL}\rb")), "{text:?}");
+    }
+
+    #[test]
+    fn a_painted_text_is_cropped_by_its_visible_columns() {
+        let paint = Paint { on: true };
+        let text = format!("{} and more", paint.green("green"));
+        assert_eq!(cropped(&text, 3), "\x1b[32mgre\x1b[0m");
+        assert_eq!(cropped("█░·", 2), "█░");
+        assert_eq!(cropped("all of it", 80), "all of it");
+    }
+
+    #[test]
+    fn without_colours_nothing_is_added() {
+        assert_eq!(Paint::none().red("x"), "x");
     }
 }

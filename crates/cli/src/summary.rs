@@ -3,7 +3,7 @@
 use cenote_bank::figures::{counted, grouped};
 use cenote_bank::{CAUSES, ChaosReport, Millis, NotBegun, Outcome, Summary};
 
-use crate::paint::Paint;
+use crate::screen::Paint;
 
 /// Formats a summary as one line of JSON.
 pub(crate) fn json(summary: &Summary) -> String {

@@ -9,8 +9,7 @@ use cenote_bank::{Outcome, Snapshot, Summary};
 
 use crate::args::Options;
 use crate::frame::{self, Heading, History};
-use crate::paint::Paint;
-use crate::screen::{Screen, Size};
+use crate::screen::{Paint, Screen, Size};
 use crate::summary;
 
 /// How often the live view is drawn.
@@ -24,7 +23,7 @@ enum Mode {
     Plain,
     /// Only the summary, in JSON.
     Json,
-    /// Nobody reads any more.
+    /// The reader is gone.
     Deaf,
 }
 
@@ -35,7 +34,7 @@ pub(crate) struct View {
     heading: Heading,
     history: History,
     stopping: Option<&'static str>,
-    /// Why nothing can be written any more.
+    /// Why the output failed.
     trouble: Option<io::Error>,
 }
 
@@ -68,7 +67,7 @@ impl View {
         }
     }
 
-    /// How often to draw.
+    /// Returns the time between two frames.
     pub(crate) fn interval(&self) -> Duration {
         match self.mode {
             Mode::Plain => LINE,
@@ -76,18 +75,18 @@ impl View {
         }
     }
 
-    /// Nobody reads what is written.
+    /// Whether the reader is gone.
     pub(crate) fn is_deaf(&self) -> bool {
         matches!(self.mode, Mode::Deaf)
     }
 
-    /// Why nothing could be written, if it was not just that the reader went away.
+    /// Returns why the output failed, unless the reader just went away.
     pub(crate) fn trouble(&mut self) -> Option<io::Error> {
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         self.trouble.take().filter(|error| !gone(error))
     }
 
-    /// It begins, on this database.
+    /// Shows that the run begins, on this database.
     pub(crate) fn begin(&mut self, database: &str) {
         self.heading.database = database.to_owned();
         if matches!(self.mode, Mode::Plain) {
@@ -98,7 +97,7 @@ impl View {
         }
     }
 
-    /// It has been going on for a while.
+    /// Shows the figures.
     pub(crate) fn draw(&mut self, now: &Snapshot) {
         self.history.push(now);
         if let Mode::Plain = self.mode {
@@ -136,7 +135,7 @@ impl View {
         )
     }
 
-    /// The end was asked for before its time.
+    /// Shows that a signal stops the run.
     pub(crate) fn interrupt(&mut self) {
         let line = "stopping; once more to end at once";
         self.stopping = Some(line);
@@ -145,7 +144,7 @@ impl View {
         }
     }
 
-    /// It is over.
+    /// Shows the summary.
     pub(crate) fn end(&mut self, summary: &Summary) {
         match &mut self.mode {
             Mode::Json => self.write(&summary::json(summary)),

@@ -26,7 +26,7 @@ const BRIEF: (u64, u64) = (20, 300);
 const SILENT: (u64, u64) = (100, 2_000);
 /// The number of faults between two inspections.
 const FAULTS_PER_INSPECTION: u32 = 6;
-/// So many commits after a fault count as recovery,
+/// This many commits after a fault count as recovery,
 const RECOVERED: u64 = 20;
 /// and must come within this time.
 const RECOVERY: Duration = Duration::from_secs(20);

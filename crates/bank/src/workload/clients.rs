@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const RECOVERY: Duration = Duration::from_millis(100);
 /// The longest time for which a statement outlives its coroutine.
 const LATE: Duration = Duration::from_millis(20);
-/// A visit that need not wait ends within so many polls.
+/// A visit that need not wait ends within this many polls.
 const POLLS: usize = 12;
 /// The largest amount of a transfer, in cents.
 const MOST_CENTS: i64 = 5_000;

@@ -169,7 +169,7 @@ async fn panics(db: &Db, order: Order, statements: u32, attempt: &Attempt) -> Re
     .await
 }
 
-/// Drops its transaction half-way, and goes on without.
+/// Drops its transaction half-way, and then reads without one.
 async fn drops_transaction(db: &Db, order: Order, attempt: &Attempt) -> Result<()> {
     let transaction = db.begin().await?;
     attempt.begun();
@@ -224,7 +224,7 @@ async fn looks_around(shared: &Shared, order: Order, attempt: &Attempt) -> Resul
     .await
 }
 
-/// Marks its session, which stays with it to its end, and of which nobody later sees a mark.
+/// Marks its session. The mark stays until the visit ends, and no later client sees it.
 async fn marks_session(shared: &Shared, order: Order, attempt: &Attempt) -> Result<()> {
     let (Some(tracking), Some(number)) = (&shared.tracking, order.number) else {
         return closure(&shared.db, order, attempt).await;

@@ -5,7 +5,7 @@ use crate::process::{Ended, Folder};
 const SECRET: &str = "hush-hush";
 
 #[test]
-fn a_database_that_cannot_be_used_gives_one_line_and_exit_code_3() {
+fn an_unusable_database_gives_one_line_and_exit_code_3() {
     let folder = Folder::new();
     let nowhere = format!("sqlite:{}/no/such/folder/x.db", folder.path().display());
     let no_database = folder.path().join("text.db");

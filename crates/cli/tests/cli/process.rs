@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use cenote::{Db, Kind};
+use cenote::Db;
 use tempfile::TempDir;
 
 /// A folder for one test. The command finds its temporary files in there, too.
@@ -184,7 +184,7 @@ pub(crate) fn exec_elsewhere(dsn: &str, sql: &str) -> u64 {
     with_db(dsn, async |db| {
         loop {
             match db.exec(sql, ()).await {
-                Err(error) if error.kind() == Kind::Database && error.is_retryable() => {}
+                Err(error) if error.kind() == cenote::Kind::Database && error.is_retryable() => {}
                 done => return Ok(done?.rows_affected),
             }
         }

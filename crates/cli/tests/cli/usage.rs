@@ -3,7 +3,7 @@
 use crate::process::Folder;
 
 #[test]
-fn a_wrong_argument_gives_one_line_that_names_it_and_exit_code_2() {
+fn a_wrong_argument_is_named_in_one_line_with_exit_code_2() {
     let folder = Folder::new();
     for args in [
         &["--fast"][..],
