@@ -24,7 +24,7 @@ impl Driver for Notebook {
         let mut reader = dsn.reader(options);
         let host = reader.take("host").unwrap_or("127.0.0.1").to_owned();
         let port = reader.take_parsed("port")?.unwrap_or(4000);
-        // Whatever is left nobody knows: an error that names it.
+        // An unknown option is left over: an error that names it.
         reader.finish()?;
         Ok(Arc::new(Place { host, port }))
     }

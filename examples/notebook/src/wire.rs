@@ -22,7 +22,7 @@ pub(crate) struct Wire {
     key: String,
     /// Written, but not sent yet.
     outbox: Vec<u8>,
-    /// Come in, but not read yet; from `read` on.
+    /// Received, but not read yet; from `read` on.
     inbox: Vec<u8>,
     read: usize,
     /// How many requests were written, and how many of them were answered.
@@ -169,19 +169,19 @@ impl Wire {
         if !self.is_busy() {
             return Ok(());
         }
-        // A cancel that is lost costs patience, nothing else: the layer has a deadline.
+        // If the cancel is lost, this only waits longer: the layer has a deadline.
         let _ = self.cancel().await;
         while self.is_busy() {
             match std::future::poll_fn(|cx| self.poll_line(cx)).await {
                 Err(error) if self.broken => return Err(error),
-                // An error of the dropped call belongs to nobody.
+                // Discards an error of the dropped call.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Cancels all that was asked so far. By number, so that it can never hit what is asked next.
+    /// Cancels all requests so far, by number, so that it never hits the next request.
     async fn cancel(&self) -> io::Result<()> {
         let (host, port) = &self.address;
         let mut other = TcpStream::connect((host.as_str(), *port)).await?;

@@ -48,25 +48,22 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
         error_in_transaction(&mut client).await.to_owned(),
     );
     add(
-        "the layer knows of one writer at a time",
+        "the layer serialises writers",
         yes_or_no(subject.template.one_writer()),
     );
     add(
-        "uncommitted rows are hidden from others, who need not wait",
+        "readers ignore uncommitted rows without waiting",
         yes_or_no(is_hidden(&mut client).await),
     );
-    add("`BEGIN` as a text", control(subject).await.to_owned());
-    add("a touched session", touched(subject).await.to_owned());
+    add("`BEGIN` as text", control(subject).await.to_owned());
+    add("a changed session", touched(subject).await.to_owned());
     add("a dropped call", dropped(subject).await.to_owned());
     add(
         "scripts of several statements",
         yes_or_no(runs_scripts(subject).await),
     );
-    add(
-        "the number that a new row gets (`last_insert_id`)",
-        number(subject).await.to_owned(),
-    );
-    add("a wrong statement", wrong(subject).await.to_owned());
+    add("`last_insert_id`", number(subject).await.to_owned());
+    add("an invalid statement", wrong(subject).await.to_owned());
     add("`Db::set_default`", setting(subject).await.to_owned());
     for (about, answer) in values(subject).await {
         add(about, answer);
@@ -192,7 +189,7 @@ async fn error_in_transaction(client: &mut Client<'_>) -> &'static str {
     client.roll_back().await;
     match status {
         Status::InTransaction => "leaves it open",
-        _ => "fails it; a savepoint heals",
+        _ => "fails it; a savepoint recovers",
     }
 }
 
@@ -223,8 +220,8 @@ async fn number(subject: &Subject) -> &'static str {
     let mut client = Client::another(subject).await;
     client.must(create).await;
     match client.must(insert).await.last_insert_id {
-        Some(_) => "is told",
-        None => "is asked for, as by RETURNING",
+        Some(_) => "returned",
+        None => "not returned; use RETURNING",
     }
 }
 
@@ -238,8 +235,8 @@ async fn control(subject: &Subject) -> &'static str {
     client.must(rollback).await;
     client.close().await;
     match status {
-        Status::InTransaction => "is seen",
-        _ => "is not seen: the connection is closed when it comes back",
+        Status::InTransaction => "detected",
+        _ => "not detected: the connection is closed on release",
     }
 }
 
@@ -248,8 +245,8 @@ async fn touched(subject: &Subject) -> &'static str {
     let reset = client.connection.reset().await;
     client.close().await;
     match reset.expect("a session can be reset") {
-        Reset::Done => "is reset",
-        Reset::Replace => "is replaced by a new connection",
+        Reset::Done => "reset",
+        Reset::Replace => "replaced by a new connection",
     }
 }
 
@@ -260,8 +257,8 @@ async fn dropped(subject: &Subject) -> &'static str {
     let mut client = Client::another(subject).await;
     super::dropped::begin_endless(&mut client, endless, 2).await;
     match client.settle().await {
-        true => "is cancelled",
-        false => "is cancelled, and the connection closed",
+        true => "cancelled",
+        false => "cancelled, and the connection is closed",
     }
 }
 
@@ -271,8 +268,8 @@ async fn wrong(subject: &Subject) -> &'static str {
     };
     let mut client = Client::another(subject).await;
     match client.connection.prepare(wrong).await {
-        Err(_) => "is told when it is prepared",
-        Ok(_) => "is told when it is run",
+        Err(_) => "fails when it is prepared",
+        Ok(_) => "fails when it runs",
     }
 }
 
@@ -288,9 +285,9 @@ async fn setting(subject: &Subject) -> &'static str {
 /// As what the values of each type come back.
 async fn values(subject: &Subject) -> Vec<(&'static str, String)> {
     let about = |name| match name {
-        "bools" => "`true` comes back as",
+        "bools" => "`true` is read as",
         "uints" => "a number above `i64::MAX`",
-        "floats" => "a float, to its last digit",
+        "floats" => "a float keeps its last digit",
         "decimals" => "a decimal",
         "dates" => "a date",
         "times" => "a time",
@@ -308,7 +305,7 @@ async fn values(subject: &Subject) -> Vec<(&'static str, String)> {
             continue;
         }
         if !sample.create(&mut client).await {
-            found.push((about, "is refused".to_owned()));
+            found.push((about, "refused".to_owned()));
             continue;
         }
         let sent = sample.values.last().expect("there are samples").clone();
