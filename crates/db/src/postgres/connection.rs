@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::cancel::Cancel;
+use super::cancel::Canceller;
 use super::connect::Types;
 use super::error;
 use super::kept::{Change, Kept};
@@ -18,7 +18,7 @@ use super::protocol::frontend;
 use super::protocol::inbox::Frame;
 use super::protocol::message::{self, Reader, Report, Tag};
 use super::session::{Misread, Session, Told};
-use super::startup::{CancelKey, Started};
+use super::startup::Started;
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::driver::{
@@ -42,17 +42,10 @@ pub struct PostgresConnection {
     /// A reset undoes all that can be undone.
     pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
-    pub(super) peer: Peer,
-    pub(super) key: CancelKey,
+    pub(super) canceller: Canceller,
     /// What is under way, or was when its future was dropped.
     pub(super) flight: Flight,
-    /// The statement that is being prepared under this name.
-    pub(super) preparing: Option<String>,
     pub(super) stream: Option<Stream>,
-    /// A cancel request that is under way.
-    pub(super) cancel: Option<Cancel>,
-    /// A cancel request was sent, and may still hit what is sent next.
-    pub(super) cancelled: bool,
     warnings: u64,
     /// Why the server closed the connection while it rested, if it said so.
     farewell: Option<Error>,
@@ -86,13 +79,9 @@ impl PostgresConnection {
             cache,
             full_reset: settings.full_reset,
             types,
-            peer,
-            key: started.key,
+            canceller: Canceller::new(peer, started.key),
             flight: Flight::Nothing,
-            preparing: None,
             stream: None,
-            cancel: None,
-            cancelled: false,
             warnings: 0,
             farewell: None,
         }
@@ -112,7 +101,7 @@ impl PostgresConnection {
 
     /// The number of the server's process that serves this connection.
     pub fn process_id(&self) -> i32 {
-        self.key.process
+        self.canceller.process()
     }
 
     /// Refuses to send a text that the server would misread, and closes the connection: only a reset, which did not
@@ -540,7 +529,7 @@ impl Connection for PostgresConnection {
 impl fmt::Debug for PostgresConnection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("PostgresConnection")
-            .field("process", &self.key.process)
+            .field("process", &self.canceller.process())
             .field("status", &self.status)
             .field("flight", &self.flight)
             .field("broken", &self.wire.is_broken())

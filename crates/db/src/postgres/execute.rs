@@ -287,10 +287,10 @@ impl PostgresConnection {
 
     /// Should the future be dropped, nobody will know whether the server has it.
     pub(super) fn note_preparing(&mut self, way: &Way) {
-        self.preparing = match way {
-            Way::New(name) if !name.is_empty() => Some(name.clone()),
-            _ => None,
-        };
+        match way {
+            Way::New(name) if !name.is_empty() => self.cache.begin_preparing(name),
+            _ => self.cache.end_preparing(),
+        }
     }
 
     /// Puts a statement into the outbox, up to its Execute. `limit` rows at most; 0 is all.
@@ -359,7 +359,7 @@ impl PostgresConnection {
     /// Keeps a statement that has just been prepared, if it is to be kept and was. `false` if it has
     /// no name that can be used.
     pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) -> bool {
-        self.preparing = None;
+        self.cache.end_preparing();
         let Way::New(name) = way else {
             return true;
         };
@@ -512,7 +512,7 @@ impl PostgresConnection {
                 let wrong = in_set(wrong, n, sets.len());
                 if !was_flushed {
                     self.wire.undo(mark);
-                    self.preparing = None;
+                    self.cache.end_preparing();
                     return Err(wrong);
                 }
                 // What went before it has been sent: the server undoes it by an error of its own.

@@ -43,6 +43,8 @@ pub(super) struct Kept {
     key: u64,
     /// Statements that the server may still have and we do not want: they go with the next call.
     pub(super) unwanted: Vec<String>,
+    /// The statement that is being prepared under this name.
+    preparing: Option<String>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,23 @@ impl Kept {
             settings: Vec::new(),
             key: 0,
             unwanted: Vec::new(),
+            preparing: None,
         }
+    }
+
+    /// The server is asked to prepare a statement under this name.
+    pub(super) fn begin_preparing(&mut self, name: &str) {
+        self.preparing = Some(name.to_owned());
+    }
+
+    /// The server has answered, or nothing is being prepared.
+    pub(super) fn end_preparing(&mut self) {
+        self.preparing = None;
+    }
+
+    /// The call was dropped that prepared a statement: nobody knows whether the server has it.
+    pub(super) fn give_up_preparing(&mut self) {
+        self.unwanted.extend(self.preparing.take());
     }
 
     #[inline]

@@ -2,10 +2,9 @@
 //! thrown away.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::cancel::Cancel;
 use super::connection::{Flight, PostgresConnection};
 use super::protocol::answer::Answer;
 use super::protocol::frontend::undo_batch;
@@ -32,10 +31,7 @@ impl PostgresConnection {
         };
         self.wind_up(may_cancel).await?;
         self.close_portal().await?;
-        if let Some(name) = self.preparing.take() {
-            // Whether the server has it nobody knows.
-            self.cache.unwanted.push(name);
-        }
+        self.cache.give_up_preparing();
         self.end_call();
         Ok(())
     }
@@ -58,22 +54,19 @@ impl PostgresConnection {
             self.wire.sync();
         }
         let mut waste = Answer::waste();
-        // A server that gave no key cannot be asked.
-        if may_cancel && self.key.process != 0 {
+        if may_cancel && self.canceller.can_ask() {
             let mut wait = PATIENCE;
             while self.wind_up_within(wait, &mut waste).await? == Wound::NotYet {
-                if self.cancel.is_none() {
-                    self.cancel = Some(Cancel::new(&self.peer, self.key));
-                }
+                self.canceller.ask();
                 wait = (wait * 2).clamp(AGAIN, LONGEST);
             }
         } else {
             poll_fn(|cx| self.poll_wind_up(cx, &mut waste)).await?;
         }
-        if self.cancelled {
+        if self.canceller.may_hit_next() {
             self.wire.sync();
             self.receive(&mut Answer::waste()).await?;
-            self.cancelled = false;
+            self.canceller.note_answer();
         }
         Ok(waste)
     }
@@ -92,23 +85,7 @@ impl PostgresConnection {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => false,
         };
-        if let Some(cancel) = &mut self.cancel {
-            if is_over && !cancel.is_sent() {
-                self.cancel = None;
-            } else {
-                let polled = cancel.poll(cx);
-                self.cancelled |= cancel.is_sent();
-                match polled {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(done) => {
-                        if let Err(error) = done {
-                            tracing::debug!(%error, "a statement could not be cancelled");
-                        }
-                        self.cancel = None;
-                    }
-                }
-            }
-        }
+        ready!(self.canceller.poll(cx, is_over));
         match is_over {
             true => Poll::Ready(Ok(())),
             false => Poll::Pending,

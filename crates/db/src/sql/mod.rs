@@ -67,6 +67,8 @@ pub use placeholders::Placeholders;
     feature = "odbc"
 ))]
 pub(crate) use plan::class;
+#[cfg(feature = "sqlite")]
+pub(crate) use plan::is_remembered;
 pub(crate) use plan::{Plan, plan};
 #[cfg(feature = "postgres")]
 pub(crate) use resolved::Resolved;

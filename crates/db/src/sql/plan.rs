@@ -166,6 +166,12 @@ pub(crate) fn class(dialect: &'static Dialect, sent: &str) -> Class {
     }
 }
 
+/// Whether the scan of a text is remembered. A longer one had better be scanned where nobody waits for it.
+#[cfg(feature = "sqlite")]
+pub(crate) fn is_remembered(text: &str) -> bool {
+    text.len() <= LONGEST
+}
+
 /// Where a text is remembered: by its length and three of its parts. Two that share a slot
 /// only push each other out.
 fn slot_of(text: &str) -> usize {

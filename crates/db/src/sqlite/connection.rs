@@ -7,17 +7,16 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::config::{DIALECT, is_identifier};
+use super::config::is_identifier;
 use super::error;
 use super::lane::{Joined, Pass, Ticket, Word};
-use super::session::{Order, Session};
+use super::session::{Order, Session, Text};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value, boxed_in_place,
 };
-use crate::sql::class;
 use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
 
@@ -192,8 +191,7 @@ impl Drop for Leaving {
 /// A request, borrowing nothing.
 async fn order(request: &Request<'_>) -> Result<Order> {
     Ok(Order {
-        sql: request.sql.to_owned(),
-        class: class(&DIALECT, request.sql),
+        sql: Text::new(request.sql),
         params: to_sqlite(request.params).await?,
         script: request.script,
         cache: request.cache,
@@ -211,7 +209,7 @@ impl Connection for SqliteConnection {
             let order = Arc::new(order(&request).await?);
             let Some(joined) = self.worker.join(&request, &order) else {
                 let run = move |session: &mut Session| {
-                    session.note_inserts_of(&order.class)?;
+                    session.note_inserts_of(order.sql.class())?;
                     session.run(&order)
                 };
                 return self.call(run).await;
@@ -240,10 +238,10 @@ impl Connection for SqliteConnection {
                     error.wrapped(Kind::Type, message)
                 })?);
             }
-            let (class, sql) = (class(&DIALECT, sql), sql.to_owned());
+            let sql = Text::new(sql);
             let run = move |session: &mut Session| {
-                session.note_inserts_of(&class)?;
-                session.run_batch(&sql, &class, &owned)
+                session.note_inserts_of(sql.class())?;
+                session.run_batch(&sql, &owned)
             };
             self.call(run).await
         })
@@ -252,9 +250,8 @@ impl Connection for SqliteConnection {
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
             self.check()?;
-            let (class, sql) = (class(&DIALECT, sql), sql.to_owned());
-            self.call(move |session| session.prepare(&sql, &class))
-                .await
+            let sql = Text::new(sql);
+            self.call(move |session| session.prepare(&sql)).await
         })
     }
 
@@ -303,7 +300,7 @@ impl Connection for SqliteConnection {
                 let Some(first) = first else {
                     return Ok(Outcome::default());
                 };
-                session.note_inserts_of(&first.class)?;
+                session.note_inserts_of(first.sql.class())?;
                 session.run(&first)
             })
             .await

@@ -8,7 +8,7 @@ use rusqlite::types::Value as SqlValue;
 
 use super::config::DIALECT;
 use super::insert;
-use super::session::{Order, Session};
+use super::session::{Order, Session, Text};
 use super::statement::check_count;
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
@@ -55,25 +55,20 @@ impl Session {
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
     /// it makes one.
-    pub(super) fn run_batch(
-        &self,
-        sql: &str,
-        class: &Class,
-        sets: &[Vec<SqlValue>],
-    ) -> Result<Outcome> {
+    pub(super) fn run_batch(&self, sql: &Text, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
         }
         if self.in_transaction() {
-            return self.run_sets(&mut statement, sql, class, sets);
+            return self.run_sets(&mut statement, sql, sets);
         }
         match statement.readonly() {
             true => self.often("BEGIN DEFERRED")?,
             false => self.begin_writing()?,
         }
         let done = self
-            .run_sets(&mut statement, sql, class, sets)
+            .run_sets(&mut statement, sql, sets)
             .and_then(|outcome| self.often("COMMIT").map(|()| outcome));
         if done.is_err() && self.rollback().is_err() {
             self.set_broken();
@@ -84,10 +79,10 @@ impl Session {
     fn run_sets(
         &self,
         statement: &mut Statement<'_>,
-        sql: &str,
-        class: &Class,
+        sql: &Text,
         sets: &[Vec<SqlValue>],
     ) -> Result<Outcome> {
+        let class = sql.class();
         let mut total = Outcome::default();
         for (n, set) in sets.iter().enumerate() {
             let outcome = self

@@ -80,9 +80,9 @@ impl Session {
         &self,
         request: &Request<'_>,
         params: &[Bound<'_>],
-        inline: Inline,
+        pace: &Pace,
     ) -> Result<Outcome> {
-        let most_bytes = match inline {
+        let most_bytes = match pace.inline() {
             Inline::Write => usize::MAX,
             _ => MOST_BYTES,
         };
@@ -94,7 +94,7 @@ impl Session {
         let rows = self.step(&mut statement, request.rows, most_bytes);
         // What follows is SQL of the driver's own.
         drop(tight);
-        let class = || class(&DIALECT, request.sql);
+        let class = || pace.class.unwrap_or_else(|| class(&DIALECT, request.sql));
         self.outcome(request.sql, class, before, rows?)
     }
 
@@ -181,7 +181,7 @@ impl Worker {
             Inline::Write | Inline::Never => None,
         };
         let (done, given_up) = self.here(limit, |session| {
-            let run = || session.run_inline(request, &params, inline);
+            let run = || session.run_inline(request, &params, &pace);
             match pace.plan.is_some_and(|plan| plan.has_ephemeral) {
                 true => session.with_temp_store_in_memory(run),
                 false => run(),

@@ -100,6 +100,8 @@ pub(super) struct Pace {
     pub(super) is_stale: bool,
     /// SQLite compiles it again for each run, by the values of its parameters: `LIMIT ?`, say.
     pub(super) is_volatile: bool,
+    /// The class of its text.
+    pub(super) class: Option<Class>,
     /// It has called a function of the application.
     calls_out: bool,
     /// As a transaction of its own it was done.
@@ -117,6 +119,7 @@ impl Pace {
             plan: None,
             is_stale: false,
             is_volatile: false,
+            class: None,
             calls_out: false,
             was_done_alone: false,
             is_slow: false,

@@ -3,13 +3,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
 use super::cancel::Control;
+use super::config::DIALECT;
 use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;
@@ -20,7 +22,7 @@ use super::statement::{Runnable, is_nothing, literal};
 use super::types::columns_of;
 use super::writing::Writing;
 use crate::driver::{Prepared, Reset};
-use crate::sql::Class;
+use crate::sql::{Class, class, is_remembered};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -69,11 +71,43 @@ pub(super) struct Setup {
     pub(super) statement_cache: usize,
 }
 
+/// SQL that borrows nothing, and its class.
+#[derive(Debug)]
+pub(super) struct Text {
+    sql: String,
+    class: OnceLock<Class>,
+}
+
+impl Text {
+    /// For the thread. The calling task looks the class up where its own scan is remembered; a long text is left to the thread.
+    pub(super) fn new(sql: &str) -> Self {
+        let text = Text {
+            sql: sql.to_owned(),
+            class: OnceLock::new(),
+        };
+        if is_remembered(sql) {
+            text.class();
+        }
+        text
+    }
+
+    pub(super) fn class(&self) -> &Class {
+        self.class.get_or_init(|| class(&DIALECT, &self.sql))
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.sql
+    }
+}
+
 /// A statement to run, borrowing nothing.
 #[derive(Debug)]
 pub(super) struct Order {
-    pub(super) sql: String,
-    pub(super) class: Class,
+    pub(super) sql: Text,
     pub(super) params: Vec<SqlValue>,
     pub(super) script: bool,
     pub(super) cache: bool,
@@ -212,8 +246,8 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn prepare(&self, sql: &str, class: &Class) -> Result<Prepared> {
-        if !insert::is_plain(class) {
+    pub(super) fn prepare(&self, sql: &Text) -> Result<Prepared> {
+        if !insert::is_plain(sql.class()) {
             // A pragma may take effect when it is compiled.
             self.is_plain.set(false);
         }

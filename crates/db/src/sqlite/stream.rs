@@ -20,7 +20,7 @@ impl Session {
         check_count(&statement, order.params.len())?;
         self.bind(&mut statement, &order.params)?;
         self.note_run(&statement);
-        self.before_run(&statement, &order.sql, &order.class)?;
+        self.before_run(&statement, &order.sql, order.sql.class())?;
         // What writes is brought to its end whether or not its rows are wanted: only then is it
         // certain that it was done.
         let writes = !statement.readonly();

@@ -374,20 +374,21 @@ impl Session {
     ) -> Result<Outcome> {
         self.bind(statement, &order.params)?;
         let is_fresh = is_fresh(statement);
-        let (plan, was_asked) = self.before_run(statement, &order.sql, &order.class)?;
+        let (plan, was_asked) = self.before_run(statement, &order.sql, order.sql.class())?;
         let is_writing = self.is_writing();
         // What is left over from others is not this one's.
         self.alarm.take_used();
         let watch = self.timing.start();
-        let done = self.execute(statement, &order.sql, &order.class, order.rows);
+        let done = self.execute(statement, &order.sql, order.sql.class(), order.rows);
         self.note_time(watch);
         if order.cache {
             let took = watch.took();
             let calls_out = self.alarm.take_used();
-            let sort = Pace::sort_of(statement, &order.class);
+            let sort = Pace::sort_of(statement, order.sql.class());
             let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
             let change = |pace: &mut Pace| {
                 pace.plan = Some(plan);
+                pace.class = Some(*order.sql.class());
                 pace.is_volatile |= recompiled && was_asked && !is_fresh;
                 pace.is_stale = recompiled || (!was_asked && (is_fresh || pace.is_stale));
                 if calls_out {

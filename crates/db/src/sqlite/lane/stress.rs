@@ -8,6 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use super::*;
+use crate::sqlite::session::Text;
 use crate::{Error, Kind};
 
 const CALLERS: u64 = 12;
@@ -47,7 +48,7 @@ impl Stress {
             0 => put_back(companions),
             1 => drop(companions),
             _ => companions.into_iter().for_each(|companion| {
-                let sql = companion.order().sql.clone();
+                let sql = companion.order().sql.to_string();
                 assert!(self.written.lock().unwrap().insert(sql.clone()));
                 companion.answer(Err(Error::new(Kind::Database, sql)));
             }),
@@ -79,8 +80,7 @@ impl Stress {
         let make = self.makes[usize::from(caller.is_multiple_of(4))];
         let sql = format!("{caller} {call}");
         let order = Arc::new(Order {
-            sql: sql.clone(),
-            class: crate::sql::Class::NO_SQL,
+            sql: Text::new(&sql),
             params: Vec::new(),
             script: false,
             cache: true,

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::sqlite::session::Text;
 
 const MAKE: Make = Make(0);
 
@@ -23,8 +24,7 @@ fn pass(turn: Turn) -> Pass {
 
 fn order(sql: &str) -> Arc<Order> {
     Arc::new(Order {
-        sql: sql.to_owned(),
-        class: crate::sql::Class::NO_SQL,
+        sql: Text::new(sql),
         params: Vec::new(),
         script: false,
         cache: true,
@@ -139,7 +139,10 @@ fn those_who_joined_are_taken_along_up_to_the_first_who_did_not() {
         until_queued(&lane, 3);
         let last = queued(&lane, "three");
         let companions = first.companions(MAKE, 10);
-        let sql: Vec<_> = companions.iter().map(|c| c.order().sql.clone()).collect();
+        let sql: Vec<_> = companions
+            .iter()
+            .map(|c| c.order().sql.to_string())
+            .collect();
         assert_eq!(sql, ["one", "two"]);
         for companion in companions {
             companion.answer(Ok(Outcome::default()));
@@ -248,7 +251,7 @@ fn a_turn_that_is_not_collected_is_passed_on_and_its_task_may_be_written_for() {
     assert!(told(&idle).is_none());
     let companions = turn.companions(MAKE, 9);
     assert_eq!(companions.len(), 1);
-    assert_eq!(companions[0].order().sql, "one");
+    assert_eq!(&*companions[0].order().sql, "one");
 }
 
 #[test]
