@@ -44,8 +44,8 @@ impl Runtime for SharedRuntime {
         self.0.enter(f);
     }
 
-    fn home(&self) -> u64 {
-        self.0.home()
+    fn needs_driving(&self) -> bool {
+        self.0.needs_driving()
     }
 
     fn must_not_block(&self) -> bool {

@@ -7,7 +7,6 @@ use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -43,7 +42,6 @@ impl<M: Manager> Core<M> {
         Acquire {
             core: self,
             wait: Wait::new(caller, timeout),
-            timer: None,
             serial: None,
             refused: false,
             stage: ManuallyDrop::new(Stage::Start),
@@ -71,9 +69,6 @@ pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
 struct Acquire<'p, M: Manager, F, H, L> {
     core: &'p Arc<Core<M>>,
     wait: Wait,
-    /// Where the keeper lives on another executor, which may not be driven.
-    /// Boxed once more, because it is rare and this struct is not.
-    timer: Option<Box<Task>>,
     /// Its number in the order of arrival, if it has been in the queue.
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
@@ -350,10 +345,7 @@ where
             let end = match looked {
                 Looked::Waiting(key) | Looked::WakerNeeded(key) => {
                     self.queued(key);
-                    if self.poll_timer(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    continue;
+                    return Poll::Pending;
                 }
                 Looked::Create(key, index) => {
                     self.queued(key);
@@ -419,7 +411,7 @@ where
             return false;
         };
         self.go_to(Stage::Queued(key));
-        self.poll_timer(cx).is_pending()
+        true
     }
 
     /// It has a place in the queue, and keeps it until the stage is another one.
@@ -465,35 +457,6 @@ where
         matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
-    /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
-    /// deadline has passed.
-    #[inline]
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.wait.timeout {
-            None => Poll::Pending,
-            Some(_) => self.poll_own_timer(cx),
-        }
-    }
-
-    fn poll_own_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.wait.deadline() else {
-            return Poll::Pending;
-        };
-        let core = self.core;
-        // Relaxed: see `keeper::start`.
-        if self.timer.is_none() && core.runtime.home() == core.keeper_home.load(Ordering::Relaxed) {
-            return Poll::Pending;
-        }
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::new(core.runtime.sleep(deadline)));
-        let polled = timer.as_mut().as_mut().poll(cx);
-        if polled.is_ready() {
-            self.timer = None;
-        }
-        polled
-    }
-
     fn arrival(&self) -> Arrival {
         Arrival {
             caller: self.wait.caller,
@@ -524,13 +487,7 @@ where
                 self.end_check();
                 Poll::Ready(Err(self.wait.timed_out(self.core, Phase::Checking)))
             }
-            _ => {
-                if self.poll_timer(cx).is_ready() {
-                    // Its time is over: the next look says so.
-                    cx.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
+            _ => Poll::Pending,
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::alarm::Alarm;
 use crate::breaker::PoolId;
 use crate::config::Config;
 use crate::destroy::Condemned;
@@ -86,8 +87,8 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
     pub(crate) bell: Arc<Bell>,
-    /// The executor that the keeper was started on.
-    pub(crate) keeper_home: AtomicU64,
+    /// Passes deadlines while nobody drives the runtime.
+    pub(crate) alarm: Alarm,
 }
 
 /// Wakes. A waker is its executor's code: one that panics must not keep the others
@@ -137,7 +138,7 @@ impl<M: Manager> Core<M> {
             runtime,
             listeners: Listeners::default(),
             bell: Arc::default(),
-            keeper_home: AtomicU64::new(0),
+            alarm: Alarm::default(),
         }
     }
 
@@ -178,10 +179,14 @@ impl<M: Manager> Core<M> {
 
     #[cold]
     fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
-        match after.keeper {
-            KeeperCall::Nothing => {}
-            KeeperCall::Ring => self.bell.ring(),
-            KeeperCall::Start => keeper::start(self),
+        if after.keeper != KeeperCall::Nothing {
+            // Read first: a runtime that is gone drops the keeper at once.
+            let due = self.state().keeper.flatten();
+            match after.keeper {
+                KeeperCall::Start => keeper::start(self),
+                _ => self.bell.ring(),
+            }
+            self.set_alarm(due);
         }
         let Some(rare) = after.rare.take() else {
             return;
@@ -257,24 +262,31 @@ impl<M: Manager> Core<M> {
         });
     }
 
-    /// The leases that are out, longest first.
-    pub(crate) fn holders(&self) -> Vec<Holder> {
-        let now = self.runtime.coarse_now();
-        let state = self.state();
-        let mut holders: Vec<_> = self
+    /// Returns the leases that are out, longest first, `most` at most.
+    pub(crate) fn holders(&self, most: usize) -> Vec<Holder> {
+        let mut leased: Vec<_> = self
             .slots
             .iter()
             .filter(|(_, slot)| slot.word().phase() == Phase::Leased)
-            .filter_map(|(index, slot)| {
-                Some(Holder {
-                    resource: state.metas.get(index)?.id,
-                    caller: slot.caller()?,
-                    held_for: Duration::from_nanos(now.saturating_sub(slot.since())),
-                })
-            })
+            .filter_map(|(index, slot)| Some((slot.since(), index, slot.caller()?)))
             .collect();
-        holders.sort_by_key(|holder| std::cmp::Reverse(holder.held_for));
-        holders
+        let by_age = |lease: &(u64, usize, _)| lease.0;
+        if leased.len() > most {
+            leased.select_nth_unstable_by_key(most, by_age);
+            leased.truncate(most);
+        }
+        leased.sort_by_key(by_age);
+        let now = self.runtime.coarse_now();
+        // Only the numbers need the lock.
+        let state = self.state();
+        let numbered = leased.into_iter().filter_map(|(since, index, caller)| {
+            Some(Holder {
+                resource: state.metas.get(index)?.id,
+                caller,
+                held_for: Duration::from_nanos(now.saturating_sub(since)),
+            })
+        });
+        numbered.collect()
     }
 
     /// Somebody began to listen, or stopped.
@@ -301,7 +313,7 @@ impl<M: Manager> Source for Core<M> {
 impl<M: Manager> Drop for Core<M> {
     fn drop(&mut self) {
         // The keeper and the sentinels hold the pool weakly: this ends them.
-        self.bell.ring();
+        self.bell.end();
     }
 }
 

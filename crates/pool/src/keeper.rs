@@ -5,10 +5,10 @@
 //! Health checks, refills and replacements are tasks of their own, so that a slow
 //! one delays no deadline. What the keeper calls itself is what must not block:
 //! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the keeper, the slots are flagged, and the
-//! next acquire starts another one.
+//! next acquire starts another one. While nobody drives the runtime, `alarm.rs` serves those who wait.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -26,43 +26,72 @@ use crate::state::Turn;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
 
-/// Rings for the keeper and the sentinels of one pool.
+/// Wakes the keeper of one pool when something is due, and its sentinels when the pool is gone.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    heard: Mutex<(u64, Vec<Waker>)>,
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    rung: u64,
+    keeper: Option<Waker>,
+    /// By the executor that each watches: however many there are, each has one entry.
+    sentinels: HashMap<u64, Waker>,
 }
 
 impl Default for Bell {
     fn default() -> Self {
         Bell {
-            heard: Mutex::new((0, Vec::new())),
+            listeners: Mutex::new(Listeners::default()),
         }
     }
 }
 
 impl Bell {
+    /// Wakes the keeper.
     pub(crate) fn ring(&self) {
-        let wakers = {
-            let mut heard = self.heard.lock();
-            heard.0 += 1;
-            std::mem::take(&mut heard.1)
+        let keeper = {
+            let mut listeners = self.listeners.lock();
+            listeners.rung += 1;
+            listeners.keeper.take()
         };
-        wakers.into_iter().for_each(wake);
+        keeper.into_iter().for_each(wake);
+    }
+
+    /// Wakes everybody: the pool is gone.
+    pub(crate) fn end(&self) {
+        self.ring();
+        let sentinels = std::mem::take(&mut self.listeners.lock().sentinels);
+        sentinels.into_values().for_each(wake);
     }
 
     /// Ready when the bell has rung since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock: that is an executor's code.
+        // Cloned before the lock, and an old one dropped after: both are an executor's code.
         let waker = cx.waker().clone();
-        let mut heard = self.heard.lock();
-        if heard.0 != *seen {
-            *seen = heard.0;
+        let mut listeners = self.listeners.lock();
+        if listeners.rung != *seen {
+            *seen = listeners.rung;
             return Poll::Ready(());
         }
-        if !heard.1.iter().any(|waker| waker.will_wake(cx.waker())) {
-            heard.1.push(waker);
-        }
+        let old = listeners.keeper.replace(waker);
+        drop(listeners);
+        drop(old);
         Poll::Pending
+    }
+
+    /// Drops the waker of a sentinel that is gone.
+    fn forget(&self, domain: u64) {
+        let old = self.listeners.lock().sentinels.remove(&domain);
+        drop(old);
+    }
+
+    /// Leaves the waker of the sentinel of this executor.
+    fn watch(&self, domain: u64, cx: &mut Context<'_>) {
+        let waker = cx.waker().clone();
+        let old = self.listeners.lock().sentinels.insert(domain, waker);
+        drop(old);
     }
 }
 
@@ -74,8 +103,6 @@ pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
     };
     let runtime = Arc::clone(&core.runtime);
     let bell = Arc::clone(&core.bell);
-    // Relaxed: whoever reads an old one keeps a timer it does not need.
-    core.keeper_home.store(runtime.home(), Ordering::Relaxed);
     core.runtime.spawn(Box::pin(keeper.run(runtime, bell)));
 }
 
@@ -116,9 +143,7 @@ impl<M: Manager> Keeper<M> {
             if turn.state.closed {
                 return None;
             }
-            turn.expire();
-            turn.revoke_uncollected();
-            turn.settle();
+            turn.pass_time();
             let now = turn.clock.now();
             let mut plan = Plan::default();
             if let Some(interval) = core.config.healthcheck_interval {
@@ -146,6 +171,7 @@ impl<M: Manager> Keeper<M> {
             turn.state.keeper = Some(plan.next);
             Some(plan)
         })?;
+        core.set_alarm(plan.next);
         for index in plan.refills {
             let creation = Creation::new(&core, index, None);
             core.runtime.spawn(Box::pin(async move {
@@ -397,12 +423,14 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
         domain,
     };
     let bell = Arc::clone(&core.bell);
-    core.runtime.spawn(Box::pin(async move {
-        let mut seen = 0;
-        while sentinel.core.strong_count() > 0 {
-            poll_fn(|cx| bell.poll(&mut seen, cx)).await;
+    core.runtime.spawn(Box::pin(poll_fn(move |cx| {
+        bell.watch(sentinel.domain, cx);
+        // Looked at last: whoever is gone by now has not seen the waker.
+        match sentinel.core.strong_count() {
+            0 => Poll::Ready(()),
+            _ => Poll::Pending,
         }
-    }));
+    })));
     core.state().domains.contains(&domain)
 }
 
@@ -416,6 +444,7 @@ impl<M: Manager> Drop for Sentinel<M> {
         let Some(core) = self.core.upgrade() else {
             return;
         };
+        core.bell.forget(self.domain);
         core.turn(|turn| {
             turn.state.domains.retain(|&domain| domain != self.domain);
             turn.doom(|meta| {

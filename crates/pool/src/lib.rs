@@ -2,6 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
+mod alarm;
 mod backoff;
 mod breaker;
 mod builder;

@@ -268,9 +268,9 @@ impl<M: Manager> Pool<M> {
     /// # Errors
     ///
     /// As [`acquire`](Pool::acquire); and
-    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) on an executor's
-    /// thread, where blocking would stop other tasks. (Tokio's `spawn_blocking`
-    /// threads count as such: use `Handle::block_on(pool.acquire())` there.)
+    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) in an executor's task, where
+    /// blocking would stop other tasks. Under a guard of Tokio's `Handle::enter`, in `spawn_blocking` and
+    /// in `block_in_place` it blocks.
     #[track_caller]
     pub fn acquire_blocking(&self) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
         self.lease_blocking(Location::caller(), self.core.config.acquire_timeout)
@@ -345,7 +345,7 @@ impl<M: Manager> Pool<M> {
 
     /// Who holds what, and since when, longest first.
     pub fn holders(&self) -> Vec<Holder> {
-        self.core.holders()
+        self.core.holders(usize::MAX)
     }
 
     /// The last failed creation, if none has succeeded since.

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use self::thread::ThreadRuntime;
-pub(crate) use self::thread::block_on;
+pub(crate) use self::thread::{Timer, block_on};
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioRuntime;
 
@@ -33,7 +33,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// exact: the age of leases is reckoned by it. Nothing may tick for it.
     fn coarse_now(&self) -> u64;
 
-    /// Resolves at or after `until`.
+    /// Resolves at or after `until`, wherever it is polled.
     fn sleep(&self, until: Instant) -> Task;
 
     /// The same for the pool's keeper, which sleeps nearly all the time, and for long.
@@ -55,11 +55,11 @@ pub trait Runtime: Send + Sync + 'static {
         f();
     }
 
-    /// Names the executor that a task spawned right now would run on. An acquire
-    /// with a deadline keeps a timer of its own where this is another one than
-    /// where the pool's keeper lives. Default: there is but one.
-    fn home(&self) -> u64 {
-        0
+    /// Returns whether spawned tasks run only while some thread drives the executor, by the
+    /// machine's clock. The built-in thread then watches the deadlines of acquires as well, so that they
+    /// pass wherever an acquire is polled. Default: no, the executor drives itself.
+    fn needs_driving(&self) -> bool {
+        false
     }
 
     /// Whether blocking the present thread would stop an executor. Default: no.

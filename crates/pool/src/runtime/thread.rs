@@ -15,8 +15,8 @@ use crate::user_code::contained;
 /// One background thread, shared by all pools of the process that use it.
 ///
 /// It starts with the first task or timer, sleeps while there is nothing to do,
-/// and does not keep the process alive. A hook that blocks it stops the others, and the
-/// time-outs of pools on Tokio, whose long sleeps are kept here.
+/// and does not keep the process alive. A hook that blocks it stops the others, and delays the
+/// deadlines of pools on Tokio, which it watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadRuntime;
 
@@ -78,6 +78,8 @@ struct Todo {
     ready: VecDeque<Arc<Job>>,
     timers: BTreeMap<(Instant, u64), Waker>,
     serial: u64,
+    /// Until when the thread sleeps, unless it is woken: a later timer need not wake it.
+    sleeps_until: Option<Instant>,
 }
 
 impl Todo {
@@ -143,12 +145,13 @@ impl Agenda {
                 todo = self.lock();
                 continue;
             }
-            todo = match todo.timers.first_key_value() {
+            todo.sleeps_until = todo.timers.first_key_value().map(|(&(at, _), _)| at);
+            todo = match todo.sleeps_until {
                 None => self
                     .changed
                     .wait(todo)
                     .unwrap_or_else(PoisonError::into_inner),
-                Some((&(at, _), _)) => {
+                Some(at) => {
                     let pause = at.saturating_duration_since(now);
                     let waited = self.changed.wait_timeout(todo, pause);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -191,21 +194,38 @@ impl Wake for Job {
     }
 }
 
-struct Sleep {
+/// A timer on the thread's list, which wakes somebody. Dropping it takes it off the list.
+pub(crate) struct Timer {
     until: Instant,
-    /// The timer on the thread's list, and the waker it has.
-    set: Option<(u64, Waker)>,
+    serial: u64,
 }
 
-impl Sleep {
-    fn unset(&mut self) {
-        if let Some((serial, _)) = self.set.take() {
-            // Dropped after the lock: the waker may own a task, whose drop is
-            // anybody's code and may come back here.
-            let waker = agenda().lock().timers.remove(&(self.until, serial));
-            drop(waker);
-        }
+impl Timer {
+    pub(crate) fn new(until: Instant, waker: Waker) -> Self {
+        let mut serial = 0;
+        agenda().add(|todo| {
+            todo.serial += 1;
+            serial = todo.serial;
+            todo.timers.insert((until, serial), waker);
+            todo.sleeps_until.is_none_or(|sleeps| until < sleeps)
+        });
+        Timer { until, serial }
     }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // Dropped after the lock: the waker may own a task, whose drop is
+        // anybody's code and may come back here.
+        let waker = agenda().lock().timers.remove(&(self.until, self.serial));
+        drop(waker);
+    }
+}
+
+struct Sleep {
+    until: Instant,
+    /// The timer, and the waker it has.
+    set: Option<(Timer, Waker)>,
 }
 
 impl Future for Sleep {
@@ -217,25 +237,10 @@ impl Future for Sleep {
         }
         let set = self.set.as_ref();
         if !set.is_some_and(|(_, waker)| waker.will_wake(cx.waker())) {
-            self.unset();
-            let mut serial = 0;
-            let waker = cx.waker().clone();
-            agenda().add(|todo| {
-                todo.serial += 1;
-                serial = todo.serial;
-                let timer = (self.until, serial);
-                todo.timers.insert(timer, waker);
-                todo.timers.first_key_value().map(|(first, _)| *first) == Some(timer)
-            });
-            self.set = Some((serial, cx.waker().clone()));
+            let timer = Timer::new(self.until, cx.waker().clone());
+            self.set = Some((timer, cx.waker().clone()));
         }
         Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.unset();
     }
 }
 

@@ -275,19 +275,29 @@ impl<F> State<F> {
         }
     }
 
-    /// When the keeper has to come by next.
-    pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
+    /// When something is due that acquires wait for: a deadline, a reservation that nobody
+    /// collects, the end of the back-off.
+    pub(crate) fn waiters_due(&mut self, now: Instant) -> Option<Instant> {
         let may = self.has_room() && self.creating < self.creation_limit;
         let for_waiters = (may && self.waiters.first_without_creation().is_some())
             .then(|| self.backoff.until(now).unwrap_or(now));
+        let dues = [
+            self.waiters.next_deadline(),
+            self.patience_over,
+            for_waiters,
+        ];
+        dues.into_iter().flatten().min()
+    }
+
+    /// When the keeper has to come by next.
+    pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
+        let may = self.has_room() && self.creating < self.creation_limit;
         let for_replacement = (self.outdated && self.replacing == Replacing::No)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         let for_min = (may && !self.warming && self.total < self.min)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         [
-            self.waiters.next_deadline(),
-            self.patience_over,
-            for_waiters,
+            self.waiters_due(now),
             for_min,
             for_replacement,
             self.breaker.next_due(),

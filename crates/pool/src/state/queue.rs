@@ -496,6 +496,13 @@ impl<T, F> Turn<'_, T, F> {
         true
     }
 
+    /// Does what is due for those who wait: deadlines, reservations, the end of the back-off.
+    pub(crate) fn pass_time(&mut self) {
+        self.expire();
+        self.revoke_uncollected();
+        self.settle();
+    }
+
     /// Fails every waiter whose deadline has passed.
     pub(crate) fn expire(&mut self) {
         while let Some(key) = self.state.waiters.pop_expired(self.clock.now()) {

@@ -32,5 +32,6 @@ mod runtimes;
 mod story;
 mod support;
 mod timeouts;
+mod timers;
 mod tools;
 mod waiting;
