@@ -305,8 +305,34 @@ impl<F> Waiters<F> {
             self.entries.reserve_exact(self.entries.len() / 8 + 8);
         }
         self.entries.push(Waiter::free(self.free));
-        self.grants.words.grow_by(|_| AtomicU64::new(0));
+        // Words are never given back, see `shrink`.
+        if self.entries.len() > self.grants.words.len() {
+            self.grants.words.grow_by(|_| AtomicU64::new(0));
+        }
         self.free = index;
+    }
+
+    /// Gives memory back after a burst: the free entries at the end of the table, if they are at
+    /// least half of it. The words stay: waiters read them without the lock.
+    pub(crate) fn shrink(&mut self) {
+        const KEPT: usize = 1024;
+        if self.entries.len() < 4 * self.live + KEPT {
+            return;
+        }
+        let last = self.entries.iter().rposition(|entry| entry.live);
+        let used = last.map_or(0, |last| last + 1);
+        if used > self.entries.len() / 2 {
+            return;
+        }
+        self.entries.truncate(used);
+        self.entries.shrink_to(used + KEPT / 2);
+        self.deadlines.shrink_to(2 * self.live + KEPT / 2);
+        self.free = NIL;
+        for (index, entry) in (0..).zip(&mut self.entries) {
+            if !entry.live {
+                entry.next = std::mem::replace(&mut self.free, index);
+            }
+        }
     }
 
     /// Takes a waiter out, from wherever it stands, and gives back what has become

@@ -501,6 +501,7 @@ impl<T, F> Turn<'_, T, F> {
         self.expire();
         self.revoke_uncollected();
         self.settle();
+        self.state.waiters.shrink();
     }
 
     /// Fails every waiter whose deadline has passed.
