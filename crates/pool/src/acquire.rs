@@ -375,6 +375,7 @@ where
                     continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
+                Looked::Closed if self.core.is_inherited() => self.nothing(AcquireError::Forked),
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
                 Looked::TimedOut { creating: true } => {

@@ -9,6 +9,7 @@ use crate::breaker::Strategy;
 use crate::config::{Config, Order};
 use crate::core::Core;
 use crate::error::{ConfigError, OpenError};
+use crate::fork;
 use crate::hooks::{Answer, AsyncHook, Check, DestroyAnswer, Hooks, ReleaseAnswer};
 use crate::manager::Manager;
 use crate::pool::Pool;
@@ -49,6 +50,7 @@ impl<M: Manager> Builder<M> {
         let runtime = self.runtime.unwrap_or_else(default_runtime);
         let core = Core::new(self.manager, self.hooks, self.config, runtime);
         let core = Arc::new(core);
+        fork::register(&core);
         if self.strategy.is_some() {
             core.set_strategy(self.strategy);
         }

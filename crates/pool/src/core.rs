@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::destroy::Condemned;
 use crate::error::{AcquireError, chain};
 use crate::events::{DestroyReason, Event, Hook, Listeners, Source};
+use crate::fork;
 use crate::histogram::Histograms;
 use crate::hooks::Hooks;
 use crate::keeper::{self, Bell};
@@ -110,6 +111,8 @@ pub(crate) mod signal {
     pub(crate) const OBSERVED: u64 = 8;
     /// A spare waits to replace an outdated resource.
     pub(crate) const SPARE: u64 = 16;
+    /// The pool was made by the process that forked this one; see `fork.rs`.
+    pub(crate) const INHERITED: u64 = 32;
 }
 
 impl<M: Manager> Core<M> {
@@ -224,6 +227,17 @@ impl<M: Manager> Core<M> {
         self.signals.load(Ordering::Acquire)
     }
 
+    /// Returns whether this process inherited the pool by `fork`.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.signals() & signal::INHERITED != 0
+    }
+
+    /// Notes that this process inherited the pool; the lock is held.
+    pub(crate) fn note_inherited(&self, state: &mut PoolState<M>) {
+        self.signals.fetch_or(signal::INHERITED, Ordering::Release);
+        self.mirror(state);
+    }
+
     /// Mirrors what is in the locked state; the lock is held.
     fn mirror(&self, state: &mut PoolState<M>) {
         state.ordinary = state.is_ordinary();
@@ -237,9 +251,11 @@ impl<M: Manager> Core<M> {
         ] {
             signals |= if on { signal } else { 0 };
         }
-        // Written only when it changes, so that readers keep their copy of it.
         // Relaxed: it is written under the lock only.
-        if self.signals.load(Ordering::Relaxed) != signals {
+        let before = self.signals.load(Ordering::Relaxed);
+        signals |= before & signal::INHERITED;
+        // Written only when it changes, so that readers keep their copy of it.
+        if before != signals {
             self.signals.store(signals, Ordering::Release);
         }
     }
@@ -312,6 +328,7 @@ impl<M: Manager> Source for Core<M> {
 
 impl<M: Manager> Drop for Core<M> {
     fn drop(&mut self) {
+        fork::unregister(self.id);
         // The keeper and the sentinels hold the pool weakly: this ends them.
         self.bell.end();
     }

@@ -25,7 +25,11 @@ impl<M: Manager> Condemned<M> {
     /// Takes the resource out of a slot that the caller owns and has sentenced.
     pub(crate) fn new(core: &Arc<Core<M>>, index: usize, reason: DestroyReason) -> Self {
         // SAFETY: the caller owns the slot: it is leased, and not to a lease.
-        let filled = unsafe { core.slots.at(index).take_out() };
+        let mut filled = unsafe { core.slots.at(index).take_out() };
+        if core.is_inherited() {
+            // The parent's: a destructor, or a mere drop, would end it there.
+            std::mem::forget(filled.take());
+        }
         Condemned {
             core: Arc::clone(core),
             index,

@@ -25,6 +25,9 @@ pub enum AcquireError<E> {
     CreateFailed(Arc<str>),
     /// [`acquire_blocking`](crate::Pool::acquire_blocking) was called on an executor's thread.
     WouldBlockExecutor,
+    /// The pool was made before this process was forked. Its resources are the parent's: make another
+    /// pool in the child.
+    Forked,
 }
 
 /// The story of an acquire that ran out of time.
@@ -95,6 +98,10 @@ impl<E> fmt::Display for AcquireError<E> {
             AcquireError::WouldBlockExecutor => f.write_str(
                 "acquire_blocking was called on an executor's thread, which it would stop: \
                  await acquire() there, or call it from a plain thread",
+            ),
+            AcquireError::Forked => f.write_str(
+                "the pool was made before this process was forked, and its resources are the \
+                 parent's: make a pool in the child",
             ),
         }
     }

@@ -14,6 +14,7 @@ mod crowd;
 mod destroy;
 mod error;
 mod events;
+mod fork;
 mod hint;
 mod histogram;
 mod hooks;

@@ -72,6 +72,11 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
     #[inline]
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
+        if self.held.core().is_inherited() {
+            // Not ours to return or to destroy.
+            self.held.disarm();
+            return Next::Done;
+        }
         if self.held.core().signals() & signal::CLOSED != 0 {
             let condemned = self.held.condemn(DestroyReason::Closed);
             condemned.destroy_in_background();

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use self::thread::ThreadRuntime;
-pub(crate) use self::thread::{Timer, block_on};
+pub(crate) use self::thread::{Timer, block_on, forget_thread};
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioRuntime;
 

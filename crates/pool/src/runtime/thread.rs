@@ -4,18 +4,20 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
+use crate::fork;
 use crate::user_code::contained;
 
 /// One background thread, shared by all pools of the process that use it.
 ///
 /// It starts with the first task or timer, sleeps while there is nothing to do,
-/// and does not keep the process alive. A hook that blocks it stops the others, and delays the
+/// and does not keep the process alive. The child of a `fork` gets one of its own. A hook that blocks it stops the others, and delays the
 /// deadlines of pools on Tokio, which it watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadRuntime;
@@ -77,7 +79,6 @@ struct Todo {
     started: bool,
     ready: VecDeque<Arc<Job>>,
     timers: BTreeMap<(Instant, u64), Waker>,
-    serial: u64,
     /// Until when the thread sleeps, unless it is woken: a later timer need not wake it.
     sleeps_until: Option<Instant>,
 }
@@ -94,12 +95,46 @@ impl Todo {
     }
 }
 
+/// This process's agenda. Null until it is needed, and again in the child of a fork.
+static AGENDA: AtomicPtr<Agenda> = AtomicPtr::new(std::ptr::null_mut());
+
 fn agenda() -> &'static Agenda {
-    static AGENDA: OnceLock<Agenda> = OnceLock::new();
-    AGENDA.get_or_init(|| Agenda {
+    // Acquire pairs with the release in `make_agenda`: the agenda is there whole.
+    let known = AGENDA.load(Ordering::Acquire);
+    // SAFETY: an agenda that was put there is never freed.
+    unsafe { known.as_ref() }.unwrap_or_else(make_agenda)
+}
+
+#[cold]
+fn make_agenda() -> &'static Agenda {
+    fork::watch();
+    let new = Box::into_raw(Box::new(Agenda {
         todo: Mutex::default(),
         changed: Condvar::new(),
-    })
+    }));
+    // Release pairs with the acquire in `agenda`; acquire, if another thread was first.
+    let put = AGENDA.compare_exchange(
+        std::ptr::null_mut(),
+        new,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    match put {
+        // SAFETY: just made, and never freed from here on.
+        Ok(_) => unsafe { &*new },
+        Err(first) => {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(new) });
+            // SAFETY: an agenda that was put there is never freed.
+            unsafe { &*first }
+        }
+    }
+}
+
+/// The process was forked, and the thread is not there: the next use starts another one.
+/// What it had to do is the parent's, and its lock may be taken for ever: both are left alone.
+pub(crate) fn forget_thread() {
+    AGENDA.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 impl Agenda {
@@ -145,6 +180,8 @@ impl Agenda {
                 todo = self.lock();
                 continue;
             }
+            // Nothing is ready: a burst's memory is given back.
+            todo.ready.shrink_to(64);
             todo.sleeps_until = todo.timers.first_key_value().map(|(&(at, _), _)| at);
             todo = match todo.sleeps_until {
                 None => self
@@ -202,10 +239,11 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub(crate) fn new(until: Instant, waker: Waker) -> Self {
-        let mut serial = 0;
+        // Of the process and its children: one that was set before a fork is none of the child's.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only has to be unique.
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
         agenda().add(|todo| {
-            todo.serial += 1;
-            serial = todo.serial;
             todo.timers.insert((until, serial), waker);
             todo.sleeps_until.is_none_or(|sleeps| until < sleeps)
         });
