@@ -27,6 +27,8 @@ mod breaker;
 mod callbacks;
 mod error;
 mod event;
+#[cfg(unix)]
+mod fork;
 mod handle;
 mod host;
 mod loans;
