@@ -22,7 +22,7 @@ use crate::runtime::Task;
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::unchecked::Unchecked;
-use crate::user_code::{Caught, caught_check, into_answer};
+use crate::user_code::{Caught, Contained, caught_check, into_answer};
 use crate::wait::Wait;
 use crate::waiters::WaiterKey;
 
@@ -106,9 +106,9 @@ struct Checking<'p, M: Manager, H> {
 }
 
 impl<'p, M: Manager, H> Checking<'p, M, H> {
-    /// What is in it besides the hook.
-    fn take(&mut self) -> (&'p Slot<Filled<M>>, Option<WaiterKey>, Option<Box<Instant>>) {
-        (self.unchecked.take(), self.key, self.began.take())
+    /// Takes out what is in it besides the hook.
+    fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Box<Instant>>) {
+        (self.unchecked.take_over(), self.key, self.began.take())
     }
 }
 
@@ -182,11 +182,13 @@ where
             Some(Check::Sync(check)) => {
                 let answer = caught_check(|| check(unchecked.resource()));
                 core.note_check(began);
-                match answer {
-                    Ok(_) => return Some(unchecked.take()),
-                    Err(refusal) => self.refuse(unchecked.take(), refusal, cx),
-                }
-                return None;
+                return match answer {
+                    Ok(_) => self.pass_if_open(unchecked),
+                    Err(refusal) => {
+                        self.refuse(unchecked.take(), refusal, cx);
+                        None
+                    }
+                };
             }
             Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
                 Ok(hook) => {
@@ -219,9 +221,7 @@ where
             // Nearly always, and at once.
             Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.began.is_none() => {
                 let slot = checking.unchecked.take();
-                // SAFETY: as in `end_check`.
-                unsafe { std::ptr::drop_in_place(checking) };
-                self.stage = ManuallyDrop::new(Stage::Done);
+                self.end_check();
                 Some(slot)
             }
             Poll::Ready(answer) => self.answered(into_answer(answer), cx),
@@ -242,7 +242,7 @@ where
     /// The hook is done, and the slot is ours.
     #[inline(never)]
     fn answered(&mut self, answer: Answered, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (slot, key, began) = match &mut *self.stage {
+        let (mut unchecked, key, began) = match &mut *self.stage {
             Stage::Checking(checking) => checking.take(),
             Stage::CheckingBoxed(checking) => checking.take(),
             _ => return None,
@@ -253,12 +253,26 @@ where
         }
         self.core.note_check(began);
         match answer {
-            Ok(_) => Some(slot),
+            Ok(_) => self.pass_if_open(unchecked),
             Err(refusal) => {
-                self.refuse(slot, refusal, cx);
+                self.refuse(unchecked.take(), refusal, cx);
                 None
             }
         }
+    }
+
+    /// Gives back a resource that passed its hook, unless the pool was closed meanwhile: then the
+    /// resource is destroyed, and the acquire starts again and finds that.
+    fn pass_if_open(&mut self, mut unchecked: Unchecked<'p, M>) -> Option<&'p Slot<Filled<M>>> {
+        let slot = unchecked.take();
+        if self.core.signals() & signal::CLOSED == 0 {
+            return Some(slot);
+        }
+        self.go_to(Stage::Start);
+        Held::new(self.core, slot.index())
+            .condemn(DestroyReason::Closed)
+            .destroy_in_background();
+        None
     }
 
     /// The hook refused a resource: it goes, and we wait again, ahead of all who
@@ -281,17 +295,14 @@ where
                 hint: None,
                 ..self.arrival()
             };
-            let mut waker = Some(cx.waker().clone());
+            let mut waker = Contained::new(Some(cx.waker().clone()));
             let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
                 self.go_to(Stage::Queued(key));
             }
         }
         if L::PATIENCE == Patience::Create {
-            self.go_to(Stage::Destroying(Box::pin(async move {
-                // Told by the guard, which is the only address here.
-                let _ = condemned.destroy().await;
-            })));
+            self.go_to(Stage::Destroying(Box::pin(condemned.destroy_quietly())));
         } else {
             condemned.destroy_in_background();
         }
@@ -322,7 +333,9 @@ where
                 }
                 &Stage::Queued(key) => self.look(key, cx),
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
-                    if let Some(slot) = self.poll_hook(cx) {
+                    let passed = self.poll_hook(cx);
+                    let unchecked = passed.map(|slot| Unchecked::new(self.core, slot));
+                    if let Some(slot) = unchecked.and_then(|it| self.pass_if_open(it)) {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
                     if self.is_checking() {
@@ -407,7 +420,7 @@ where
     #[inline(never)]
     fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
         self.wait.begin(self.core);
-        let mut waker = Some(cx.waker().clone());
+        let mut waker = Contained::new(Some(cx.waker().clone()));
         let Some(key) = self.core.queue_behind(self.wait.deadline(), &mut waker) else {
             return false;
         };
@@ -434,10 +447,22 @@ where
     /// is still in the stage.
     #[inline]
     fn end_check(&mut self) {
-        // SAFETY: dropped in place, because the hook is pinned, and once, because
-        // another stage is written right after; a hook's panic ends in `Caught`.
-        unsafe { ManuallyDrop::drop(&mut self.stage) };
-        self.stage = ManuallyDrop::new(Stage::Done);
+        /// Writes another stage when it is dropped, even by a panic.
+        struct Leave<'a, S>(&'a mut ManuallyDrop<S>, Option<S>);
+
+        impl<S> Drop for Leave<'_, S> {
+            #[inline]
+            fn drop(&mut self) {
+                if let Some(next) = self.1.take() {
+                    *self.0 = ManuallyDrop::new(next);
+                }
+            }
+        }
+
+        let leave = Leave(&mut self.stage, Some(Stage::Done));
+        // SAFETY: dropped in place, because the hook is pinned, and once, because `leave` writes
+        // another stage whatever happens.
+        unsafe { ManuallyDrop::drop(leave.0) };
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
@@ -501,11 +526,12 @@ where
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
         self.go_to(Stage::Done);
         slot.count_lease();
+        let lease = L::of(self.core, slot);
         // Otherwise it was taken at once, and by one who is noted already.
         if self.wait.has_begun() {
             self.wait.served(self.core, slot);
         }
-        L::of(self.core, slot)
+        lease
     }
 }
 
@@ -529,7 +555,7 @@ impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
             Stage::Destroying(_) => {
                 if let Stage::Destroying(end) = std::mem::replace(&mut *self.stage, Stage::Done) {
                     // Goes on without us.
-                    self.core.runtime.spawn(end);
+                    self.core.spawn(end);
                 }
                 return;
             }

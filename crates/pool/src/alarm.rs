@@ -31,7 +31,7 @@ impl<M: Manager> Core<M> {
     /// Sees to it that the built-in thread looks soon after this time, or earlier.
     pub(crate) fn set_alarm(self: &Arc<Self>, due: Option<Instant>) {
         let Some(due) = due else { return };
-        if !self.runtime.needs_driving() {
+        if !self.needs_driving() {
             return;
         }
         let Some(at) = due.max(self.now()).checked_add(GRACE) else {

@@ -14,6 +14,7 @@ use crate::hooks::{Answer, AsyncHook, Check, DestroyAnswer, Hooks, ReleaseAnswer
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, default_runtime};
+use crate::user_code::drop_contained;
 
 /// Builds a [`Pool`]. Made by [`Pool::builder`] and [`Pool::from_fn`].
 ///
@@ -73,8 +74,8 @@ impl<M: Manager> Builder<M> {
         match pool.warm_up().await {
             Ok(()) => Ok(pool),
             Err(error) => {
-                // Its destructors' errors are told by events; the cause counts here.
-                let _ = pool.close().await;
+                // The events tell of its destructors' errors; the cause counts here.
+                drop_contained(pool.close().await);
                 Err(OpenError::Warmup(error))
             }
         }

@@ -25,8 +25,7 @@ use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
-use crate::user_code::contained;
-use crate::user_code::drop_caught;
+use crate::user_code::{Contained, contained, drop_contained};
 use crate::waiters::{Grants, WaiterKey};
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
@@ -81,10 +80,10 @@ pub(crate) struct Core<M: Manager> {
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
     /// but not the pool open.
     pub(crate) handles: Apart<AtomicUsize>,
-    pub(crate) manager: M,
+    pub(crate) manager: Contained<M>,
     pub(crate) hooks: Hooks<M>,
     pub(crate) config: Config,
-    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) runtime: Contained<Arc<dyn Runtime>>,
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
     pub(crate) bell: Arc<Bell>,
@@ -134,11 +133,11 @@ impl<M: Manager> Core<M> {
             signals: AtomicU64::new(0),
             spare: Mutex::new(None),
             handles: Apart(AtomicUsize::new(1)),
-            manager,
+            manager: Contained::new(manager),
             hooks,
             histograms: config.histograms.then(Box::default),
             config,
-            runtime,
+            runtime: Contained::new(runtime),
             listeners: Listeners::default(),
             bell: Arc::default(),
             alarm: Alarm::default(),
@@ -152,7 +151,7 @@ impl<M: Manager> Core<M> {
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
-            clock: Clock::new(&*self.runtime),
+            clock: Clock::new(&**self.runtime),
             after: &mut after,
         };
         let decision = decide(&mut turn);
@@ -168,7 +167,8 @@ impl<M: Manager> Core<M> {
         self.state.0.lock()
     }
 
-    /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
+    /// Does what a decision entails: wakes, tells, destroys. The lock is not held. It must not panic:
+    /// the decision may hold a slot that nothing guards yet.
     #[inline]
     fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
         if let Some(waker) = after.waker.take() {
@@ -177,7 +177,7 @@ impl<M: Manager> Core<M> {
         if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
             self.follow_rare(after);
         }
-        // What is spent is dropped by the caller, after the lock.
+        // Spent wakers are dropped by the caller, after the lock.
     }
 
     #[cold]
@@ -203,7 +203,7 @@ impl<M: Manager> Core<M> {
             Condemned::new(self, index, reason).destroy_in_background();
         }
         for outcome in rare.uncollected {
-            let _ = drop_caught(outcome);
+            drop_contained(outcome);
         }
     }
 
@@ -331,6 +331,9 @@ impl<M: Manager> Drop for Core<M> {
         fork::unregister(self.id);
         // The keeper and the sentinels hold the pool weakly: this ends them.
         self.bell.end();
+        // Whatever the user gave the pool may panic when it is dropped.
+        let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
+        drop_contained(strategy);
     }
 }
 
@@ -390,7 +393,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
             replaced
         });
         if let Some(replaced) = replaced {
-            replaced.destroy(core);
+            replaced.destroy_in_background();
         }
     }
 

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::backoff::random;
 use crate::breaker::Failure;
 use crate::core::{Core, CreateFailure, Filled, PoolTurn};
-use crate::destroy::{destroy_unused, run_in_background};
+use crate::destroy::{Condemned, run_in_background};
 use crate::events::{DestroyReason, Event};
 use crate::keeper;
 use crate::log;
 use crate::manager::Manager;
 use crate::state::Meta;
 use crate::status::CreationError;
-use crate::user_code::drop_caught;
+use crate::user_code::drop_contained;
 use crate::waiters::WaiterKey;
 
 /// A claimed place in which a resource is being made. Dropping it gives the
@@ -49,8 +49,8 @@ impl<M: Manager> Creation<M> {
     pub(crate) fn start(self) {
         let core = Arc::clone(&self.core);
         run_in_background(&core, async move {
-            // An error that nobody waits for has been told; its drop is its maker's.
-            let _ = drop_caught(self.run().await);
+            // An error that nobody waits for has been told.
+            drop_contained(self.run().await);
         });
     }
 
@@ -167,11 +167,11 @@ impl<M: Manager> Made<M> {
         began: Instant,
         generation: u64,
     ) -> Result<Self, CreateFailure<M::Error>> {
-        let domain = core.runtime.domain();
+        let domain = core.domain();
         if let Some(domain) = domain
             && !keeper::watch_domain(core, domain)
         {
-            destroy_unused(core, resource);
+            Condemned::without_place(core, resource, None).destroy_in_background();
             let why = "the runtime it was made on is shutting down";
             return Err(CreateFailure::Broken(why.into()));
         }

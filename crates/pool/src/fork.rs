@@ -96,7 +96,7 @@ mod unix {
             Turn {
                 state: &mut state,
                 slots: &core.slots,
-                clock: Clock::new(&*core.runtime),
+                clock: Clock::new(&**core.runtime),
                 after: &mut after,
             }
             .close();

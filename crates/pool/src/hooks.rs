@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::error::chain;
 use crate::manager::{Manager, Verdict};
+use crate::user_code::drop_contained;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -174,6 +175,17 @@ pub(crate) struct Hooks<M: Manager> {
 
 pub(crate) type Create<R, E> = Box<dyn Fn() -> BoxFuture<'static, Result<R, E>> + Send + Sync>;
 pub(crate) type Destroy<R, E> = Box<dyn Fn(R) -> BoxFuture<'static, Result<(), E>> + Send + Sync>;
+
+impl<M: Manager> Drop for Hooks<M> {
+    fn drop(&mut self) {
+        // One by one: a second panic in the drop of the whole struct would abort.
+        drop_contained(self.create.take());
+        drop_contained(self.destroy.take());
+        drop_contained(self.healthcheck.take());
+        drop_contained(self.before_acquire.take());
+        drop_contained(self.before_release.take());
+    }
+}
 
 impl<M: Manager> Default for Hooks<M> {
     fn default() -> Self {

@@ -25,6 +25,7 @@ use crate::slot::Phase;
 use crate::state::Turn;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
+use crate::user_code::{Contained, drop_contained};
 
 /// Wakes the keeper of one pool when something is due, and its sentinels when the pool is gone.
 #[derive(Debug)]
@@ -69,29 +70,29 @@ impl Bell {
     /// Ready when the bell has rung since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         // Cloned before the lock, and an old one dropped after: both are an executor's code.
-        let waker = cx.waker().clone();
+        let waker = Contained::new(cx.waker().clone());
         let mut listeners = self.listeners.lock();
         if listeners.rung != *seen {
             *seen = listeners.rung;
             return Poll::Ready(());
         }
-        let old = listeners.keeper.replace(waker);
+        let old = listeners.keeper.replace(waker.into_inner());
         drop(listeners);
-        drop(old);
+        drop_contained(old);
         Poll::Pending
     }
 
     /// Drops the waker of a sentinel that is gone.
     fn forget(&self, domain: u64) {
         let old = self.listeners.lock().sentinels.remove(&domain);
-        drop(old);
+        drop_contained(old);
     }
 
     /// Leaves the waker of the sentinel of this executor.
     fn watch(&self, domain: u64, cx: &mut Context<'_>) {
         let waker = cx.waker().clone();
         let old = self.listeners.lock().sentinels.insert(domain, waker);
-        drop(old);
+        drop_contained(old);
     }
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
     };
     let runtime = Arc::clone(&core.runtime);
     let bell = Arc::clone(&core.bell);
-    core.runtime.spawn(Box::pin(keeper.run(runtime, bell)));
+    core.spawn(Box::pin(keeper.run(runtime, bell)));
 }
 
 struct Keeper<M: Manager> {
@@ -174,9 +175,9 @@ impl<M: Manager> Keeper<M> {
         core.set_alarm(plan.next);
         for index in plan.refills {
             let creation = Creation::new(&core, index, None);
-            core.runtime.spawn(Box::pin(async move {
-                // An error is told by the creation itself.
-                let _ = creation.run().await;
+            core.spawn(Box::pin(async move {
+                // The creation itself tells of an error.
+                drop_contained(creation.run().await);
             }));
         }
         for (index, old) in plan.replacements {
@@ -187,10 +188,10 @@ impl<M: Manager> Keeper<M> {
             });
             let runtime = Arc::clone(&core.runtime);
             let replace = replace(creation, Arc::downgrade(&core), old, runtime, limit);
-            core.runtime.spawn(Box::pin(replace));
+            core.spawn(Box::pin(replace));
         }
         if plan.replaces {
-            core.runtime.spawn(Box::pin(Making::new(&core).run()));
+            core.spawn(Box::pin(Making::new(&core).run()));
         }
         core.place_spare();
         for leak in plan.leaks {
@@ -208,7 +209,7 @@ impl<M: Manager> Keeper<M> {
             let run = HealthRun {
                 core: Arc::downgrade(&core),
             };
-            core.runtime.spawn(Box::pin(run.check_all()));
+            core.spawn(Box::pin(run.check_all()));
         }
         Some(plan.next)
     }
@@ -335,13 +336,14 @@ async fn replace<M: Manager>(
     // A cancel here gives the new place back; the old resource stays. So does
     // running out of time: one that hangs must not keep the old one for ever.
     let made = within(&*runtime, limit, creation.run()).await;
-    let made = made.is_some_and(|made| made.is_ok());
+    let is_made = matches!(made, Some(Ok(())));
+    drop_contained(made);
     let Some(core) = core.upgrade() else { return };
     core.turn(|turn| {
         for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {
             meta.replaced = false;
         }
-        if made {
+        if is_made {
             turn.doom(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
         }
     });
@@ -391,8 +393,7 @@ impl<M: Manager> HealthRun<M> {
                     if let Some(error) = refusal {
                         core.hook_failed(index, Hook::Healthcheck, error);
                     }
-                    // Told by the guard, which is the only address here.
-                    let _ = condemned.destroy().await;
+                    condemned.destroy_quietly().await;
                 }
             }
         }
@@ -423,7 +424,7 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
         domain,
     };
     let bell = Arc::clone(&core.bell);
-    core.runtime.spawn(Box::pin(poll_fn(move |cx| {
+    core.spawn(Box::pin(poll_fn(move |cx| {
         bell.watch(sentinel.domain, cx);
         // Looked at last: whoever is gone by now has not seen the waker.
         match sentinel.core.strong_count() {

@@ -255,7 +255,7 @@ impl<M: Manager> Pool<M> {
         match acquire.as_mut().poll(&mut context) {
             Poll::Ready(lease) => lease.map(|lease| OwnedLease::into_borrowed(lease, &self.core)),
             Poll::Pending => {
-                self.core.runtime.spawn(Box::pin(async move {
+                self.core.spawn(Box::pin(async move {
                     drop(acquire.await);
                 }));
                 None
@@ -298,7 +298,7 @@ impl<M: Manager> Pool<M> {
             return Err(AcquireError::WouldBlockExecutor);
         }
         block_on(
-            &*self.core.runtime,
+            &**self.core.runtime,
             timeout,
             self.core.acquire(caller, timeout),
         )

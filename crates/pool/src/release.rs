@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::breaker::Failure;
 use crate::core::{Core, Filled, Held, signal};
+use crate::destroy::run_in_background;
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::hooks::Refusal;
@@ -97,12 +98,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         core.call_before_release(resource)
     }
 
-    /// Hands the async half to the runtime. If that never runs it, the resource
-    /// is destroyed and its place free.
+    /// Runs the async half: its first poll here, the rest on the runtime. If the runtime never runs
+    /// it, the resource is destroyed and its place free.
     pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
         let held = Held::new(Arc::clone(&core), self.held.disarm());
-        core.runtime.spawn(Box::pin(Return { held }.recycle()));
+        run_in_background(&core, Return { held }.recycle());
     }
 
     /// Runs the async half, then keeps or destroys.
@@ -117,9 +118,9 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
 
     #[inline]
     fn keep(mut self) {
+        self.held.core().report(None);
         let index = self.held.disarm();
         let core = self.held.core();
-        core.report(None);
         let slot = core.slots.at(index);
         let signals = core.signals() & (signal::QUEUED | signal::SPARE);
         if signals == signal::QUEUED && core.hand_over(slot) {
@@ -148,7 +149,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             (used, replaced)
         });
         if let Some(replaced) = replaced {
-            replaced.destroy(core);
+            replaced.destroy_in_background();
         }
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);

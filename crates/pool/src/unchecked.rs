@@ -29,6 +29,12 @@ impl<'p, M: Manager> Unchecked<'p, M> {
         &mut filled.expect("a taken slot has a resource").resource
     }
 
+    /// Moves the guard's duty to another one.
+    pub(crate) fn take_over(&mut self) -> Self {
+        let (core, slot) = (self.core, self.slot.take());
+        Unchecked { core, slot }
+    }
+
     /// Takes the slot out of the guard, which does nothing any more.
     #[inline]
     pub(crate) fn take(&mut self) -> &'p Slot<Filled<M>> {

@@ -10,6 +10,8 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use crate::user_code::{Contained, contained};
+
 pub use self::thread::ThreadRuntime;
 pub(crate) use self::thread::{Timer, block_on, forget_thread};
 #[cfg(feature = "tokio")]
@@ -25,8 +27,8 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// a default.
 pub trait Runtime: Send + Sync + 'static {
     /// The time. Deadlines, lifetimes and intervals are reckoned by it. Called
-    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): it must not
-    /// call the pool back.
+    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): neither may
+    /// call the pool back or panic.
     fn now(&self) -> Instant;
 
     /// Nanoseconds since some fixed moment, cheap to read and a few milliseconds
@@ -50,7 +52,8 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Calls `f` where the executor's timers and I/O can be used, if the present
     /// thread is none of its own: hooks are polled through this from plain threads.
-    /// Must call it exactly once. Default: just calls it.
+    /// Calls it once, or not at all where that is impossible (on a thread whose locals
+    /// are gone); the pool then uses [`spawn`](Runtime::spawn). Default: just calls it.
     fn enter(&self, f: &mut dyn FnMut()) {
         f();
     }
@@ -89,7 +92,7 @@ pub(crate) async fn within<F: Future>(
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut sleep: Option<Task> = None;
+    let mut sleep: Option<Contained<Task>> = None;
     std::future::poll_fn(move |cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
@@ -97,15 +100,26 @@ pub(crate) async fn within<F: Future>(
         let Some(limit) = limit else {
             return Poll::Pending;
         };
-        // Only now: what is ready at once never looks at a clock.
-        let sleep = match &mut sleep {
-            Some(sleep) => sleep,
-            none => match runtime.now().checked_add(limit) {
-                Some(until) => none.insert(runtime.sleep(until)),
-                None => return Poll::Pending,
-            },
-        };
-        sleep.as_mut().poll(cx).map(|()| None)
+        // A timer that panics counts as one that has gone off.
+        let mut is_over = true;
+        contained(|| {
+            // Only now: what is ready at once never looks at a clock.
+            let sleep = match &mut sleep {
+                Some(sleep) => sleep,
+                none => match runtime.now().checked_add(limit) {
+                    Some(until) => none.insert(Contained::new(runtime.sleep(until))),
+                    None => {
+                        is_over = false;
+                        return;
+                    }
+                },
+            };
+            is_over = sleep.as_mut().poll(cx).is_ready();
+        });
+        match is_over {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
     })
     .await
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
 use crate::fork;
-use crate::user_code::contained;
+use crate::user_code::{Contained, contained, drop_contained};
 
 /// One background thread, shared by all pools of the process that use it.
 ///
@@ -253,17 +253,17 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // Dropped after the lock: the waker may own a task, whose drop is
-        // anybody's code and may come back here.
+        // Dropped after the lock: the waker may own a task, whose drop is user code and may come
+        // back here.
         let waker = agenda().lock().timers.remove(&(self.until, self.serial));
-        drop(waker);
+        drop_contained(waker);
     }
 }
 
 struct Sleep {
     until: Instant,
     /// The timer, and the waker it has.
-    set: Option<(Timer, Waker)>,
+    set: Option<(Timer, Contained<Waker>)>,
 }
 
 impl Future for Sleep {
@@ -276,7 +276,7 @@ impl Future for Sleep {
         let set = self.set.as_ref();
         if !set.is_some_and(|(_, waker)| waker.will_wake(cx.waker())) {
             let timer = Timer::new(self.until, cx.waker().clone());
-            self.set = Some((timer, cx.waker().clone()));
+            self.set = Some((timer, Contained::new(cx.waker().clone())));
         }
         Poll::Pending
     }
@@ -285,37 +285,60 @@ impl Future for Sleep {
 /// Runs a future on the present thread, which sleeps while there is nothing to do.
 /// After `limit` it is polled again even if nobody woke it: it may depend on an
 /// executor that nobody drives.
+///
+/// A wake-up is noted in a flag, because the future may park the thread itself and use up the
+/// token of an `unpark`.
 pub(crate) fn block_on<F: Future>(
     runtime: &dyn Runtime,
     limit: Option<Duration>,
     future: F,
 ) -> F::Output {
-    struct Unpark(Thread);
+    struct Unpark {
+        thread: Thread,
+        is_woken: AtomicBool,
+    }
 
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
-            self.0.unpark();
+            // Release pairs with the acquire below: what was done before the wake-up is seen by the
+            // poll that follows it.
+            self.is_woken.store(true, Ordering::Release);
+            self.thread.unpark();
         }
     }
 
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark {
+        thread: thread::current(),
+        is_woken: AtomicBool::new(false),
+    });
+    let waker = Waker::from(Arc::clone(&unpark));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     let mut left = limit;
     loop {
-        let mut polled = Poll::Pending;
-        runtime.enter(&mut || polled = future.as_mut().poll(&mut context));
+        let mut polled = None;
+        runtime.enter(&mut || polled = Some(future.as_mut().poll(&mut context)));
+        let polled = match polled {
+            Some(polled) => polled,
+            // The runtime cannot be entered here.
+            None => future.as_mut().poll(&mut context),
+        };
         if let Poll::Ready(output) = polled {
             return output;
         }
-        match left {
-            None => thread::park(),
-            Some(pause) => {
-                let began = clock::precise();
-                thread::park_timeout(pause);
-                let passed = clock::precise().saturating_duration_since(began);
-                // Once it is over, look again every now and then.
-                left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));
+        while !unpark.is_woken.swap(false, Ordering::Acquire) {
+            let Some(pause) = left else {
+                thread::park();
+                continue;
+            };
+            let began = clock::precise();
+            thread::park_timeout(pause);
+            let passed = clock::precise().saturating_duration_since(began);
+            let rest = pause.saturating_sub(passed);
+            // Once it is over, look again every now and then.
+            left = Some(rest.max(Duration::from_millis(1)));
+            if rest.is_zero() {
+                break;
             }
         }
     }

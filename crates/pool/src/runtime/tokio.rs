@@ -130,11 +130,18 @@ fn number(id: tokio::runtime::Id) -> u64 {
 /// A sleep so long is worth another thread's waking up for it.
 const LONG: Duration = Duration::from_millis(500);
 
+/// The time by Tokio's clock; by the machine's on a thread that is ending, where Tokio's panics if it
+/// can be paused.
+fn tokio_now() -> Instant {
+    let now = catch_unwind(tokio::time::Instant::now);
+    now.map_or_else(|_| clock::precise(), tokio::time::Instant::into_std)
+}
+
 /// Whether Tokio's clock is the machine's. A paused one stands at an earlier time, or was advanced
 /// to a later one.
 fn clock_is_real() -> bool {
     let before = clock::precise();
-    let told = tokio::time::Instant::now().into_std();
+    let told = tokio_now();
     before <= told && told <= clock::precise()
 }
 
@@ -185,7 +192,7 @@ impl Drop for Seen {
 
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
-        tokio::time::Instant::now().into_std()
+        tokio_now()
     }
 
     #[inline]
@@ -231,13 +238,18 @@ impl Runtime for TokioRuntime {
     }
 
     fn enter(&self, f: &mut dyn FnMut()) {
-        if Handle::try_current().is_err()
-            && let Way::To(handle) = self.way()
-        {
-            let _guard = handle.enter();
-            return f();
+        match Handle::try_current() {
+            // Tokio's thread-local is gone, and `Handle::enter` would panic.
+            Err(error) if error.is_thread_local_destroyed() => {}
+            Err(_) => match self.way() {
+                Way::To(handle) => {
+                    let _guard = handle.enter();
+                    f();
+                }
+                Way::Gone | Way::NeverSeen => f(),
+            },
+            Ok(_) => f(),
         }
-        f();
     }
 
     fn must_not_block(&self) -> bool {

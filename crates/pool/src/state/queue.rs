@@ -9,6 +9,7 @@ use super::{Turn, narrow};
 use crate::breaker::{Admission, BreakerState};
 use crate::events::Event;
 use crate::slot::Phase;
+use crate::user_code::Contained;
 use crate::waiters::{Newcomer, Outcome, Position, Waiter, WaiterKey};
 
 /// How long a reservation waits to be collected before it is passed on.
@@ -45,14 +46,18 @@ impl Arrival {
 #[derive(Debug)]
 pub(crate) struct Offered<'a> {
     theirs: &'a Waker,
-    owned: Option<Waker>,
+    owned: Option<Contained<Waker>>,
 }
 
 impl<'a> Offered<'a> {
     /// With a clone of its own, if it will be left.
     pub(crate) fn new(theirs: &'a Waker, cloned: bool) -> Self {
-        let owned = cloned.then(|| theirs.clone());
+        let owned = cloned.then(|| Contained::new(theirs.clone()));
         Offered { theirs, owned }
+    }
+
+    fn take(&mut self) -> Option<Waker> {
+        self.owned.take().map(Contained::into_inner)
     }
 }
 
@@ -132,7 +137,7 @@ impl<T, F> Turn<'_, T, F> {
             }
         }
         let newcomer = Newcomer {
-            waker: waker.owned.take(),
+            waker: waker.take(),
             probe: probe.and_then(NonZeroU64::new),
             ..arrival.newcomer()
         };
@@ -257,7 +262,7 @@ impl<T, F> Turn<'_, T, F> {
             {
                 let known = waiter.waker.as_ref();
                 if !known.is_some_and(|known| known.will_wake(waker.theirs)) {
-                    let Some(owned) = waker.owned.take() else {
+                    let Some(owned) = waker.take() else {
                         return Looked::WakerNeeded(key);
                     };
                     let old = waiter.waker.replace(owned);

@@ -12,6 +12,7 @@ mod closing;
 mod construct;
 mod creation;
 mod draining;
+mod drop_panics;
 mod dying;
 mod events;
 mod field;
