@@ -17,7 +17,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly tests=(conformance endings handles reentry async host guests events)
+readonly tests=(conformance endings handles resources reentry async host guests events)
 # Not under ThreadSanitizer, which forbids threads in the child of a process with threads.
 readonly forks=(fork)
 # Those that take a number of rounds.

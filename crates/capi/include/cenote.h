@@ -713,6 +713,25 @@ typedef void (*cenote_done_fn)(void *data,
                                const struct cenote_lease *lease);
 
 /**
+ * What a pool knows of a resource.
+ */
+typedef struct cenote_info {
+    /**
+     * sizeof(cenote_info); set it before the call.
+     */
+    size_t size;
+    /**
+     * How long ago it was made, in milliseconds.
+     */
+    uint64_t age_ms;
+    /**
+     * How often it was acquired. before_release finds the present time counted;
+     * before_acquire does not.
+     */
+    uint64_t uses;
+} cenote_info;
+
+/**
  * Every function of the library, in one table.
  */
 typedef struct cenote_api {
@@ -878,6 +897,10 @@ typedef struct cenote_api {
      * cenote_code_text.
      */
     const char *(*code_text)(int code);
+    /**
+     * cenote_resource_info.
+     */
+    int (*resource_info)(struct cenote_info *info);
 } cenote_api;
 
 #ifdef __cplusplus
@@ -1087,6 +1110,15 @@ int cenote_event_stop(struct cenote_pool *pool);
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_event_dispose(struct cenote_pool *pool);
+
+/**
+ * Says how old the resource is that the present callback is about, and how often it was used:
+ * inside of healthcheck, before_acquire, before_release and destroy, and of the function of
+ * cenote_pool_retain, on the thread that runs them.
+ *
+ * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, also outside of such a callback.
+ */
+int cenote_resource_info(struct cenote_info *info);
 
 /**
  * Sets every option to its default. `size` is sizeof(cenote_options), as your compiler

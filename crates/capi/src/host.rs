@@ -264,7 +264,7 @@ impl Host {
         theirs.saturating_add(since).min(CENOTE_NEVER - 1)
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         let Some(now) = self.table.now.filter(|_| !self.has_ended()) else {
             return ThreadRuntime::new().now();
         };
