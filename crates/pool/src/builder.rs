@@ -110,9 +110,20 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// How long one creation may take. Default: for ever.
+    /// How long one creation may take; then it is dropped and its place is free.
+    /// Default: 30 s.
+    ///
+    /// A creation whose acquire has gone serves the queue, and nobody else creates in its
+    /// stead; but only for a second, in case it hangs. Its place it keeps until this time
+    /// is over.
     pub fn create_timeout(mut self, timeout: Duration) -> Self {
         self.config.create_timeout = Some(timeout);
+        self
+    }
+
+    /// Creations may take for ever. One that hangs keeps its place until its executor ends.
+    pub fn no_create_timeout(mut self) -> Self {
+        self.config.create_timeout = None;
         self
     }
 

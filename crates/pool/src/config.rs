@@ -66,7 +66,7 @@ impl Default for Config {
             max: 10,
             order: Order::Affine,
             acquire_timeout: None,
-            create_timeout: None,
+            create_timeout: Some(Duration::from_secs(30)),
             cleanup_timeout: Duration::from_secs(5),
             healthcheck_interval: None,
             idle_timeout: None,

@@ -89,14 +89,14 @@ impl<M: Manager> Core<M> {
             Some(Ok(Ok(resource))) => Ok(resource),
             Some(Ok(Err(error))) => Err(CreateFailure::Error(error)),
             Some(Err(panic)) => Err(CreateFailure::Broken(panic)),
-            None => Err(CreateFailure::Broken(
-                format!(
-                    "it took longer than the create timeout of {:?}",
-                    self.config.create_timeout.unwrap_or_default()
-                )
-                .into(),
-            )),
+            None => Err(self.creation_is_late()),
         }
+    }
+
+    /// The failure of a creation that took too long.
+    pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
+        let limit = self.config.create_timeout.unwrap_or_default();
+        CreateFailure::Broken(format!("it took longer than the create timeout of {limit:?}").into())
     }
 
     pub(crate) async fn call_destroy(

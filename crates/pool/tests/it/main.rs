@@ -17,6 +17,8 @@ mod events;
 mod field;
 mod health;
 mod hooks;
+mod hostile_creations;
+mod hostile_reservations;
 mod invalid_config;
 mod leases;
 mod lifetimes;
