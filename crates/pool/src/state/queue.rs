@@ -103,7 +103,7 @@ impl<T, F> Turn<'_, T, F> {
         let probe = if arrival.refused && !open {
             None
         } else {
-            match self.state.breaker.admit() {
+            match self.state.breaker.admit(|| self.clock.now()) {
                 Admission::Refused => return Looked::Unavailable,
                 Admission::Free => None,
                 Admission::Probe(probe) => Some(probe),

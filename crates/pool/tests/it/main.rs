@@ -17,6 +17,7 @@ mod events;
 mod field;
 mod health;
 mod hooks;
+mod hostile_breaker;
 mod hostile_creations;
 mod hostile_reservations;
 mod invalid_config;
