@@ -400,6 +400,9 @@ where
                     continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
+                Looked::QueueFull { waiting, limit } => {
+                    Err(AcquireError::QueueFull { waiting, limit })
+                }
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
                 Looked::TimedOut { creating: true } => {

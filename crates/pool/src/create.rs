@@ -127,6 +127,7 @@ fn failed<M: Manager>(
     failure: CreateFailure<M::Error>,
 ) -> Option<CreateFailure<M::Error>> {
     let error = failure.message();
+    let may_retry = core.may_retry(&failure);
     let mut failure = Some(Box::new(failure));
     let ended = core.turn(|turn| {
         if !turn.state.claims.stands(claim) {
@@ -145,7 +146,8 @@ fn failed<M: Manager>(
         // First the error to whom it is due: the probe's end may open the
         // breaker, which fails everybody who still waits.
         if let Some(due) = failure.take() {
-            failure = turn.create_failed(claim.slot(), starter, due);
+            let may_retry = may_retry && probe.is_none();
+            failure = turn.create_failed(claim.slot(), starter, due, may_retry);
         }
         turn.end_probe(probe, Some(false));
         true

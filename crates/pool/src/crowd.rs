@@ -29,6 +29,9 @@ impl<M: Manager> Core<M> {
         if !state.ordinary || state.waiters.waiting() == 0 {
             return None;
         }
+        if state.waiters.without_creation() >= state.max_waiting {
+            return None;
+        }
         if deadline.is_some_and(|deadline| !state.keeper_comes_before(deadline)) {
             return None;
         }

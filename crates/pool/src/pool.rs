@@ -399,6 +399,12 @@ impl<M: Manager> Pool<M> {
         Ok(())
     }
 
+    /// Changes how many acquires may wait ([`max_waiting`](Builder::max_waiting)); `None` for
+    /// no limit. Those who wait already go on waiting.
+    pub fn set_max_waiting(&self, limit: Option<usize>) {
+        self.core.state().max_waiting = limit.unwrap_or(usize::MAX);
+    }
+
     /// The breaker's state.
     pub fn breaker(&self) -> BreakerState {
         self.core.state().breaker.state()

@@ -88,6 +88,8 @@ pub struct Counters {
     pub waited: u64,
     /// Acquires that ran out of time.
     pub timed_out: u64,
+    /// Acquires that found as many waiting as may wait.
+    pub rejected: u64,
     /// Acquires that were dropped while they queued.
     pub cancelled: u64,
     /// Resources and rights to create that were taken back from an acquire, because it was

@@ -93,6 +93,22 @@ impl<M: Manager> Core<M> {
         }
     }
 
+    /// Whether an acquire may create again after this failure.
+    pub(crate) fn may_retry(&self, failure: &CreateFailure<M::Error>) -> bool {
+        let CreateFailure::Error(error) = failure else {
+            return self.config.retry_creations;
+        };
+        let is_permanent = || match &self.hooks.is_permanent {
+            Some(is_permanent) => is_permanent(error),
+            None => self.manager.is_permanent(error),
+        };
+        self.config.retry_creations
+            && !catch_unwind(AssertUnwindSafe(is_permanent)).unwrap_or_else(|panic| {
+                drop(panic_message(panic));
+                true
+            })
+    }
+
     /// The failure of a creation that took too long.
     pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
         let limit = self.config.create_timeout.unwrap_or_default();

@@ -147,6 +147,16 @@ impl<F> Waiter<F> {
         self.place != NIL
     }
 
+    /// Whether it is in the queue and has a deadline that is later than this.
+    pub(crate) fn may_wait_until(&self, until: Option<Instant>) -> bool {
+        self.linked && self.deadline.is_some_and(|deadline| Some(deadline) > until)
+    }
+
+    /// Whether it is in the queue and creates nothing.
+    pub(crate) fn lacks_everything(&self) -> bool {
+        self.linked && !self.has_creation()
+    }
+
     /// Whether a creation of its own is under way.
     pub(crate) fn creates(&self) -> bool {
         self.job

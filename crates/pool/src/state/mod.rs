@@ -113,6 +113,8 @@ pub(crate) struct State<F> {
     total: usize,
     /// Of the total: on their way out.
     condemned: usize,
+    /// How many may wait without a creation.
+    pub(crate) max_waiting: usize,
     order: Order,
     pub(crate) closed: bool,
     /// [`State::is_ordinary`], as it was after the last turn.
@@ -176,6 +178,7 @@ impl<F> State<F> {
             total: 0,
             claims: Claims::default(),
             condemned: 0,
+            max_waiting: config.max_waiting.unwrap_or(usize::MAX),
             vacant: BinaryHeap::new(),
             ring: VecDeque::new(),
             metas: Vec::new(),

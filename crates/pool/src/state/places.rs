@@ -364,19 +364,23 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A creation failed, or was dropped half-way. Hands the failure back if
-    /// nobody waits for it.
+    /// nobody waits for it, or if the acquire that does may try again.
     pub(crate) fn create_failed(
         &mut self,
         index: usize,
         starter: Option<WaiterKey>,
         failure: Box<F>,
+        may_retry: bool,
     ) -> Option<Box<F>> {
         self.unclaim(index);
         self.state.counters.create_failed += 1;
+        let retry_at = self.state.backoff.until(self.clock.now());
         // One that began another creation meanwhile waits for that.
         let starter = starter.filter(|&key| self.state.waiters.job_ended(key, index));
         let waiter = starter.and_then(|key| self.state.waiters.get_mut(key));
         let undelivered = match waiter {
+            // It stays in the queue, and creates again after the back-off.
+            Some(waiter) if may_retry && waiter.may_wait_until(retry_at) => Some(failure),
             Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) && !waiter.checking => {
                 waiter.outcome = Outcome::Failed(failure);
                 self.after.wake(waiter.waker.take());

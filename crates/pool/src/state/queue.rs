@@ -80,6 +80,11 @@ pub(crate) enum Looked<F> {
         fresh: bool,
         serial: Option<u32>,
     },
+    /// As many wait as may: the number and the limit.
+    QueueFull {
+        waiting: usize,
+        limit: usize,
+    },
     /// There is nothing, and it would not wait.
     Exhausted,
     Failed(Box<F>),
@@ -142,8 +147,28 @@ impl<T, F> Turn<'_, T, F> {
             self.offer_place(key);
         } else {
             self.queue(key, Position::Back);
+            if !arrival.refused
+                && let Some(full) = self.turn_away(key)
+            {
+                return full;
+            }
         }
         self.answer(key, arrival.caller, waker)
+    }
+
+    /// Turns a newcomer away that would have to wait for others, if enough do.
+    fn turn_away(&mut self, key: WaiterKey) -> Option<Looked<F>> {
+        let limit = self.state.max_waiting;
+        let waiting = self.state.waiters.without_creation();
+        if waiting <= limit || !self.state.waiters.get(key)?.lacks_everything() {
+            return None;
+        }
+        self.state.counters.rejected += 1;
+        self.leave(key);
+        Some(Looked::QueueFull {
+            waiting: waiting - 1,
+            limit,
+        })
     }
 
     /// An acquire whose resource the hook refused queues again. `None` if the pool
