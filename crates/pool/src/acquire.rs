@@ -136,7 +136,7 @@ where
                 return Poll::Ready(Ok(this.serve(slot)));
             }
             if this.is_checking() {
-                return this.mind_the_deadline(cx);
+                return this.hook_waits(cx);
             }
         } else if this.join_crowd(cx) {
             return Poll::Pending;
@@ -226,6 +226,23 @@ where
             }
             Poll::Ready(answer) => self.answered(into_answer(answer), cx),
         }
+    }
+
+    /// The hook did not answer at once.
+    #[inline(never)]
+    fn hook_waits(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+        let slot = match &*self.stage {
+            Stage::Checking(checking) => checking.unchecked.slot(),
+            Stage::CheckingBoxed(checking) => checking.unchecked.slot(),
+            _ => None,
+        };
+        // The hook's time is not the time that it took to collect.
+        if let Some(slot) = slot
+            && self.serial.is_some()
+        {
+            self.core.note_collected(slot);
+        }
+        self.mind_the_deadline(cx)
     }
 
     #[inline(never)]
@@ -360,10 +377,10 @@ where
                     self.queued(key);
                     return Poll::Pending;
                 }
-                Looked::Create(key, index) => {
+                Looked::Create(key, claim) => {
                     self.queued(key);
                     // Counts on its own from here on; then see what came of it.
-                    Creation::new(self.core, index, Some(key)).start();
+                    Creation::new(self.core, claim, Some(key)).start();
                     continue;
                 }
                 Looked::Taken {
@@ -389,6 +406,9 @@ where
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
                 Looked::Closed if self.core.is_inherited() => self.nothing(AcquireError::Forked),
+                Looked::QueueFull { waiting, limit } => {
+                    Err(AcquireError::QueueFull { waiting, limit })
+                }
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
                 Looked::TimedOut { creating: true } => {

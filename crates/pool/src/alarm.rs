@@ -11,6 +11,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
+use crate::create;
 use crate::manager::Manager;
 use crate::runtime::Timer;
 use crate::sync::Mutex;
@@ -49,6 +50,7 @@ impl<M: Manager> Core<M> {
 
     /// Serves those who wait, if the keeper should have and did not.
     fn look_instead_of_keeper(self: &Arc<Self>) {
+        create::end_overdue(self);
         let due = self.turn(|turn| {
             if turn.state.closed {
                 return None;

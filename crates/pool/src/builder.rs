@@ -113,9 +113,20 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// How long one creation may take. Default: for ever.
+    /// How long one creation may take; then it is dropped and its place is free.
+    /// Default: 30 s.
+    ///
+    /// A creation whose acquire has gone serves the queue, and nobody else creates in its
+    /// stead; but only for a second, in case it hangs. Its place it keeps until this time
+    /// is over.
     pub fn create_timeout(mut self, timeout: Duration) -> Self {
         self.config.create_timeout = Some(timeout);
+        self
+    }
+
+    /// Creations may take for ever. One that hangs keeps its place until its executor ends.
+    pub fn no_create_timeout(mut self) -> Self {
+        self.config.create_timeout = None;
         self
     }
 
@@ -155,9 +166,28 @@ impl<M: Manager> Builder<M> {
         self
     }
 
+    /// How many acquires may wait in the queue; one that comes then ends with
+    /// [`AcquireError::QueueFull`](crate::AcquireError::QueueFull). Those with a creation under
+    /// way, or with a resource reserved for them, do not count. With 0 nobody waits for
+    /// others. [`Pool::set_max_waiting`] changes it. Default: no limit.
+    pub fn max_waiting(mut self, limit: usize) -> Self {
+        self.config.max_waiting = Some(limit);
+        self
+    }
+
     /// How many creations may run at once. Default: as many as there is room for.
     pub fn concurrent_creations(mut self, limit: usize) -> Self {
         self.config.concurrent_creations = Some(limit);
+        self
+    }
+
+    /// Makes an acquire with a deadline try again when the creation that it began fails, after
+    /// the [back-off](Builder::backoff), instead of ending with the error. It ends with the
+    /// error if its deadline comes first, if it has none, or if the error is permanent
+    /// ([`Manager::is_permanent`]). An acquire that never queues, and a probe of the breaker,
+    /// end with the first error. Default: off.
+    pub fn retry_creations(mut self) -> Self {
+        self.config.retry_creations = true;
         self
     }
 
@@ -221,6 +251,15 @@ impl<M: Manager> Builder<M> {
         Fut: Future<Output = Result<M::Resource, M::Error>> + Send + 'static,
     {
         self.hooks.create = Some(Box::new(move || Box::pin(create())));
+        self
+    }
+
+    /// Overrides [`Manager::is_permanent`].
+    pub fn is_permanent(
+        mut self,
+        is_permanent: impl Fn(&M::Error) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.is_permanent = Some(Box::new(is_permanent));
         self
     }
 

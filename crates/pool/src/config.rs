@@ -46,8 +46,12 @@ pub struct Config {
     pub max_lifetime: Option<Duration>,
     /// See [`Builder::lifetime_jitter`](crate::Builder::lifetime_jitter).
     pub lifetime_jitter: f64,
+    /// See [`Builder::max_waiting`](crate::Builder::max_waiting).
+    pub max_waiting: Option<usize>,
     /// See [`Builder::concurrent_creations`](crate::Builder::concurrent_creations).
     pub concurrent_creations: Option<usize>,
+    /// See [`Builder::retry_creations`](crate::Builder::retry_creations).
+    pub retry_creations: bool,
     /// See [`Builder::backoff`](crate::Builder::backoff).
     pub backoff: Option<(Duration, Duration)>,
     /// See [`Builder::slow_acquire_warning`](crate::Builder::slow_acquire_warning).
@@ -66,13 +70,15 @@ impl Default for Config {
             max: 10,
             order: Order::Affine,
             acquire_timeout: None,
-            create_timeout: None,
+            create_timeout: Some(Duration::from_secs(30)),
             cleanup_timeout: Duration::from_secs(5),
             healthcheck_interval: None,
             idle_timeout: None,
             max_lifetime: None,
             lifetime_jitter: 0.1,
+            max_waiting: None,
             concurrent_creations: None,
+            retry_creations: false,
             backoff: Some((Duration::from_millis(100), Duration::from_secs(5))),
             slow_acquire_warning: Some(Duration::from_secs(1)),
             leak_warning: None,
@@ -112,6 +118,10 @@ impl Config {
         if self.concurrent_creations == Some(0) {
             let rule = "it must be at least 1, or nothing could ever be created";
             return Err(wrong("concurrent_creations", 0, rule));
+        }
+        if self.retry_creations && self.backoff.is_none() {
+            let rule = "it needs a back-off between the attempts, which no_backoff switches off";
+            return Err(wrong("retry_creations", true, rule));
         }
         if let Some((first, longest)) = self.backoff
             && (first.is_zero() || first > longest)

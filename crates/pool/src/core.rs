@@ -14,6 +14,7 @@ use crate::destroy::Condemned;
 use crate::error::{AcquireError, chain};
 use crate::events::{DestroyReason, Event, Hook, Listeners, Source};
 use crate::fork;
+use crate::grants::Grants;
 use crate::histogram::Histograms;
 use crate::hooks::Hooks;
 use crate::keeper::{self, Bell};
@@ -26,7 +27,7 @@ use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::user_code::{Contained, contained, drop_contained};
-use crate::waiters::{Grants, WaiterKey};
+use crate::waiters::WaiterKey;
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
 /// an owned lease borrows, so that no lease ever counts references.
@@ -214,6 +215,13 @@ impl<M: Manager> Core<M> {
         let grant = self.grants.take(key)?;
         let slot = self.slots.at(grant.slot as usize);
         slot.collect(grant.ticket).then_some(slot)
+    }
+
+    /// Notes that a slot was collected, by an acquire that does not hand it out at once.
+    #[cold]
+    pub(crate) fn note_collected(&self, slot: &Slot<Filled<M>>) {
+        slot.stamp(self.runtime.coarse_now());
+        self.state().forget_collected(slot);
     }
 
     pub(crate) fn now(&self) -> Instant {

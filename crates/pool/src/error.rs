@@ -17,6 +17,13 @@ pub enum AcquireError<E> {
     Closed,
     /// The circuit breaker is open.
     Unavailable,
+    /// As many acquires wait as [`max_waiting`](crate::Builder::max_waiting) allows.
+    QueueFull {
+        /// How many wait, without a creation or a reservation of their own.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
     /// The caller's deadline passed. The pool itself may be fine: this is not a pool failure.
     Timeout(Box<Timeout>),
     /// Creating a resource failed, with the factory's own error.
@@ -92,6 +99,11 @@ impl<E> fmt::Display for AcquireError<E> {
             AcquireError::Unavailable => {
                 f.write_str("the pool's circuit breaker is open, try again later")
             }
+            AcquireError::QueueFull { waiting, limit } => write!(
+                f,
+                "{waiting} acquires wait for a resource and max_waiting is {limit}: \
+                 try again later, or raise it"
+            ),
             AcquireError::Timeout(timeout) => timeout.fmt(f),
             AcquireError::Create(_) => f.write_str("creating a resource failed"),
             AcquireError::CreateFailed(why) => write!(f, "creating a resource failed: {why}"),

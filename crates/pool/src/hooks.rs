@@ -167,6 +167,7 @@ pub(crate) enum Check<R> {
 /// Overrides of a manager's methods.
 pub(crate) struct Hooks<M: Manager> {
     pub(crate) create: Option<Create<M::Resource, M::Error>>,
+    pub(crate) is_permanent: Option<IsPermanent<M::Error>>,
     pub(crate) destroy: Option<Destroy<M::Resource, M::Error>>,
     pub(crate) healthcheck: Option<Check<M::Resource>>,
     pub(crate) before_acquire: Option<Check<M::Resource>>,
@@ -174,6 +175,7 @@ pub(crate) struct Hooks<M: Manager> {
 }
 
 pub(crate) type Create<R, E> = Box<dyn Fn() -> BoxFuture<'static, Result<R, E>> + Send + Sync>;
+pub(crate) type IsPermanent<E> = Box<dyn Fn(&E) -> bool + Send + Sync>;
 pub(crate) type Destroy<R, E> = Box<dyn Fn(R) -> BoxFuture<'static, Result<(), E>> + Send + Sync>;
 
 impl<M: Manager> Drop for Hooks<M> {
@@ -191,6 +193,7 @@ impl<M: Manager> Default for Hooks<M> {
     fn default() -> Self {
         Hooks {
             create: None,
+            is_permanent: None,
             destroy: None,
             healthcheck: None,
             before_acquire: None,
@@ -204,6 +207,7 @@ impl<M: Manager> fmt::Debug for Hooks<M> {
         // Closures have no names; say which hooks they stand in for.
         let Hooks {
             create,
+            is_permanent,
             destroy,
             healthcheck,
             before_acquire,
@@ -211,6 +215,7 @@ impl<M: Manager> fmt::Debug for Hooks<M> {
         } = self;
         f.debug_struct("Hooks")
             .field("create", &create.is_some())
+            .field("is_permanent", &is_permanent.is_some())
             .field("destroy", &destroy.is_some())
             .field("healthcheck", &healthcheck.is_some())
             .field("before_acquire", &before_acquire.is_some())

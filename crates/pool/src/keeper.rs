@@ -13,9 +13,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::claims::ClaimKey;
 use crate::config::Config;
 use crate::core::{Core, Held, wake};
-use crate::create::Creation;
+use crate::create::{self, Creation};
 use crate::events::{DestroyReason, Event, Hook};
 use crate::log;
 use crate::manager::Manager;
@@ -140,6 +141,7 @@ impl<M: Manager> Keeper<M> {
     fn look(&self) -> Option<Option<Instant>> {
         let core = self.core.upgrade()?;
         core.consider_recovery();
+        create::end_overdue(&core);
         let plan = core.turn(|turn| {
             if turn.state.closed {
                 return None;
@@ -166,22 +168,22 @@ impl<M: Manager> Keeper<M> {
             }
             plan.replaces = turn.begin_replacement();
             while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
-                plan.refills.push(turn.claim() as usize);
+                plan.refills.push(turn.begin_own_creation());
             }
             plan.next = turn.state.next_due(now);
             turn.state.keeper = Some(plan.next);
             Some(plan)
         })?;
         core.set_alarm(plan.next);
-        for index in plan.refills {
-            let creation = Creation::new(&core, index, None);
+        for claim in plan.refills {
+            let creation = Creation::new(&core, claim, None);
             core.spawn(Box::pin(async move {
                 // The creation itself tells of an error.
                 drop_contained(creation.run().await);
             }));
         }
-        for (index, old) in plan.replacements {
-            let creation = Creation::new(&core, index, None);
+        for (claim, old) in plan.replacements {
+            let creation = Creation::new(&core, claim, None);
             let limit = core.config.max_lifetime.map(|lifetime| {
                 // Time enough for a slow server, however short the lifetime.
                 (lifetime / 4).max(core.config.cleanup_timeout)
@@ -252,9 +254,9 @@ struct Plan {
     next: Option<Instant>,
     healthcheck: bool,
     /// Claimed places to be filled.
-    refills: Vec<usize>,
+    refills: Vec<ClaimKey>,
     /// Claimed places to be filled, and the resource each replaces.
-    replacements: Vec<(usize, ResourceId)>,
+    replacements: Vec<(ClaimKey, ResourceId)>,
     leaks: Vec<Event>,
     /// A resource is to be made that replaces an outdated one.
     replaces: bool,
@@ -311,7 +313,7 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
                 let old = &mut turn.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
-                plan.replacements.push((turn.claim() as usize, old));
+                plan.replacements.push((turn.begin_own_creation(), old));
             }
         } else if word.phase() == Phase::Idle
             && config

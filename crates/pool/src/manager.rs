@@ -58,6 +58,15 @@ pub trait Manager: Send + Sync + 'static {
     /// An error goes to the acquire that caused it, if that one still waits.
     fn create(&self) -> impl Future<Output = Result<Self::Resource, Self::Error>> + Send;
 
+    /// Whether it is of no use to create again after this error of [`create`](Manager::create):
+    /// a refused login, say, which repeated would lock the account. Asked only where
+    /// [`Builder::retry_creations`](crate::Builder::retry_creations) is on; a panic counts as
+    /// yes. Default: no.
+    fn is_permanent(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+
     /// Destroys a resource that leaves the pool. Default: drops it.
     ///
     /// Its place is free when this is done, or when the cleanup time is over.

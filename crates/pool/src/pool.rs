@@ -312,10 +312,10 @@ impl<M: Manager> Pool<M> {
                 let lacking = turn.state.total() < turn.state.min;
                 // Until then the keeper makes none beside us.
                 turn.state.warming = lacking;
-                lacking.then(|| turn.claim() as usize)
+                lacking.then(|| turn.begin_own_creation())
             });
-            let Some(index) = place else { break };
-            let creation = Creation::new(core, index, None);
+            let Some(claim) = place else { break };
+            let creation = Creation::new(core, claim, None);
             // A cancel here gives the place back.
             if let Err(failure) = creation.run().await {
                 return Err(failure.into_error());
@@ -397,6 +397,12 @@ impl<M: Manager> Pool<M> {
         }
         self.core.turn(|turn| turn.resize(max));
         Ok(())
+    }
+
+    /// Changes how many acquires may wait ([`max_waiting`](Builder::max_waiting)); `None` for
+    /// no limit. Those who wait already go on waiting.
+    pub fn set_max_waiting(&self, limit: Option<usize>) {
+        self.core.state().max_waiting = limit.unwrap_or(usize::MAX);
     }
 
     /// The breaker's state.

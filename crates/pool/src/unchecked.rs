@@ -35,6 +35,10 @@ impl<'p, M: Manager> Unchecked<'p, M> {
         Unchecked { core, slot }
     }
 
+    pub(crate) fn slot(&self) -> Option<&'p Slot<Filled<M>>> {
+        self.slot
+    }
+
     /// Takes the slot out of the guard, which does nothing any more.
     #[inline]
     pub(crate) fn take(&mut self) -> &'p Slot<Filled<M>> {

@@ -168,14 +168,30 @@ impl<M: Manager> Core<M> {
             Some(Ok(Ok(resource))) => Ok(resource),
             Some(Ok(Err(error))) => Err(CreateFailure::Error(error)),
             Some(Err(panic)) => Err(CreateFailure::Broken(panic)),
-            None => Err(CreateFailure::Broken(
-                format!(
-                    "it took longer than the create timeout of {:?}",
-                    self.config.create_timeout.unwrap_or_default()
-                )
-                .into(),
-            )),
+            None => Err(self.creation_is_late()),
         }
+    }
+
+    /// Whether an acquire may create again after this failure.
+    pub(crate) fn may_retry(&self, failure: &CreateFailure<M::Error>) -> bool {
+        let CreateFailure::Error(error) = failure else {
+            return self.config.retry_creations;
+        };
+        let is_permanent = || match &self.hooks.is_permanent {
+            Some(is_permanent) => is_permanent(error),
+            None => self.manager.is_permanent(error),
+        };
+        self.config.retry_creations
+            && !catch_unwind(AssertUnwindSafe(is_permanent)).unwrap_or_else(|panic| {
+                drop(panic_message(panic));
+                true
+            })
+    }
+
+    /// The failure of a creation that took too long.
+    pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
+        let limit = self.config.create_timeout.unwrap_or_default();
+        CreateFailure::Broken(format!("it took longer than the create timeout of {limit:?}").into())
     }
 
     pub(crate) async fn call_destroy(
