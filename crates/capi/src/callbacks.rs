@@ -11,7 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rust_pool::{Manager, Verdict};
+use rust_pool::{Info, Manager, Verdict};
 
 use crate::body::Body;
 use crate::error::take_callback_text;
@@ -230,7 +230,11 @@ impl Manager for Callbacks {
         resource.destroy()
     }
 
-    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn healthcheck(
+        &self,
+        resource: &mut Resource,
+        _: Info<'_>,
+    ) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         let table = self.body.table();
@@ -241,6 +245,7 @@ impl Manager for Callbacks {
     fn before_acquire(
         &self,
         resource: &mut Resource,
+        _: Info<'_>,
     ) -> impl Future<Output = Result<bool, CallbackError>> + Send {
         // A cancel here gives the resource to the pool, which destroys it.
         BeforeAcquire {
@@ -252,7 +257,7 @@ impl Manager for Callbacks {
     /// Where there is a host. Without one, a closure stands in for this, because that
     /// can say why.
     #[inline]
-    fn before_release(&self, resource: &mut Resource) -> Verdict {
+    fn before_release(&self, resource: &mut Resource, _: Info<'_>) -> Verdict {
         let table = self.body.table();
         let nothing_to_call = table.before_release.is_none() && !self.body.is_watched();
         if nothing_to_call {
@@ -267,7 +272,7 @@ impl Manager for Callbacks {
         }
     }
 
-    async fn recycle(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn recycle(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         self.body.table().before_release(resource.get())

@@ -10,6 +10,7 @@ use crate::breaker::Failure;
 use crate::core::{Core, CreateFailure, Filled, PoolTurn};
 use crate::destroy::{Condemned, run_in_background};
 use crate::events::{DestroyReason, Event};
+use crate::info::Born;
 use crate::keeper;
 use crate::log;
 use crate::manager::Manager;
@@ -87,6 +88,7 @@ impl<M: Manager> Creation<M> {
             let (resource, mut meta) = made.into_parts(turn);
             let filled = Filled {
                 resource,
+                born: Born::new(&meta, slot),
                 core: Some(Arc::clone(core)),
             };
             // SAFETY: a creation owns its slot.
@@ -206,6 +208,7 @@ impl<M: Manager> Made<M> {
             returned: 0,
             replaced: false,
             generation: self.generation,
+            judged: turn.state.retains,
             domain: self.domain,
             probe: None,
             leased: None,

@@ -17,6 +17,7 @@ mod events;
 mod hint;
 mod histogram;
 mod hooks;
+mod info;
 mod keeper;
 mod lease;
 mod log;
@@ -25,6 +26,7 @@ mod pool;
 mod release;
 mod replace;
 mod report;
+mod retain;
 mod runtime;
 mod slot;
 mod state;
@@ -47,7 +49,11 @@ pub use crate::error::{
 };
 pub use crate::events::{DestroyReason, Event, Events, Hook, Subscription};
 pub use crate::histogram::{Histogram, Timings};
-pub use crate::hooks::{Answer, AsyncHook, DestroyAnswer, FnManager, ReleaseAnswer, With, with};
+pub use crate::hooks::{
+    Answer, AsyncHook, DestroyAnswer, FnManager, Informed, InformedHook, ReleaseAnswer, With,
+    informed, with,
+};
+pub use crate::info::Info;
 pub use crate::lease::{Lease, OwnedLease, Place};
 pub use crate::manager::{Manager, Verdict};
 pub use crate::pool::{FnPool, Pool, WeakPool};

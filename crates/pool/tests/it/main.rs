@@ -29,6 +29,7 @@ mod regression_queue;
 mod regression_runtimes;
 mod replacing;
 mod reservations;
+mod retain;
 mod runtimes;
 mod story;
 mod support;
