@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rust_pool::{Manager, Verdict};
+use rust_pool::{Info, Manager, Verdict};
 
 use crate::body::Body;
 use crate::error::take_callback_text;
@@ -233,7 +233,11 @@ impl Manager for Callbacks {
         resource.destroy()
     }
 
-    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn healthcheck(
+        &self,
+        resource: &mut Resource,
+        _: Info<'_>,
+    ) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         let table = self.body.table();
@@ -244,6 +248,7 @@ impl Manager for Callbacks {
     fn before_acquire(
         &self,
         resource: &mut Resource,
+        _: Info<'_>,
     ) -> impl Future<Output = Result<bool, CallbackError>> + Send {
         // A cancel here gives the resource to the pool, which destroys it.
         BeforeAcquire {
@@ -255,7 +260,7 @@ impl Manager for Callbacks {
     /// Where there is a host. Without one, a closure stands in for this, because that
     /// can say why.
     #[inline]
-    fn before_release(&self, resource: &mut Resource) -> Verdict {
+    fn before_release(&self, resource: &mut Resource, _: Info<'_>) -> Verdict {
         let table = self.body.table();
         let nothing_to_call = table.before_release.is_none() && !self.body.is_watched();
         if nothing_to_call {
@@ -270,7 +275,7 @@ impl Manager for Callbacks {
         }
     }
 
-    async fn recycle(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn recycle(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         self.body.table().before_release(resource)

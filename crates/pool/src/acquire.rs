@@ -16,9 +16,10 @@ use crate::error::{AcquireError, Phase};
 use crate::events::{DestroyReason, Hook};
 use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
+use crate::info::Info;
 use crate::lease::Handout;
 use crate::manager::{Manager, Verdict};
-use crate::runtime::Task;
+use crate::runtime::{Limit, Task};
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::unchecked::Unchecked;
@@ -45,8 +46,8 @@ impl<M: Manager> Core<M> {
             serial: None,
             refused: false,
             stage: ManuallyDrop::new(Stage::Start),
-            make_hook: |manager: &'p M, resource: &'p mut M::Resource| {
-                manager.before_acquire(resource)
+            make_hook: |manager: &'p M, resource: &'p mut M::Resource, info: Info<'p>| {
+                manager.before_acquire(resource, info)
             },
             _hands_out: PhantomData::<fn() -> L>,
         }
@@ -102,20 +103,43 @@ struct Checking<'p, M: Manager, H> {
     unchecked: Unchecked<'p, M>,
     /// Its entry, once the hook waits and there is a deadline to mind.
     key: Option<WaiterKey>,
-    began: Option<Box<Instant>>,
+    /// What few checks need.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Default)]
+struct Extra {
+    /// When the check began, for the histogram.
+    began: Option<Instant>,
+    /// The time limit of the hook.
+    limit: Limit,
 }
 
 impl<'p, M: Manager, H> Checking<'p, M, H> {
     /// Takes out what is in it besides the hook.
-    fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Box<Instant>>) {
-        (self.unchecked.take_over(), self.key, self.began.take())
+    fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Instant>) {
+        let extra = self.extra.take();
+        let began = extra.and_then(|extra| extra.began);
+        (self.unchecked.take_over(), self.key, began)
+    }
+}
+
+impl Extra {
+    #[inline]
+    fn new(began: Option<Instant>) -> Option<Box<Extra>> {
+        began.map(|began| {
+            Box::new(Extra {
+                began: Some(began),
+                limit: Limit::default(),
+            })
+        })
     }
 }
 
 impl<'p, M, F, H, L> Future for Acquire<'p, M, F, H, L>
 where
     M: Manager,
-    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    F: Fn(&'p M, &'p mut M::Resource, Info<'p>) -> H,
     H: Future<Output = Result<bool, M::Error>>,
     L: Handout<'p, M>,
 {
@@ -127,7 +151,7 @@ where
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
         let taken = match *this.stage {
-            Stage::Start => this.core.take_unlocked(this.wait.caller),
+            Stage::Start => this.core.take_unlocked(),
             Stage::Queued(key) => this.take_reserved(key),
             _ => None,
         };
@@ -135,8 +159,10 @@ where
             if let Some(slot) = this.check_at_once(slot, cx) {
                 return Poll::Ready(Ok(this.serve(slot)));
             }
-            if this.is_checking() {
-                return this.hook_waits(cx);
+            if this.is_checking()
+                && let Some(polled) = this.hook_waits(cx)
+            {
+                return polled;
             }
         } else if this.join_crowd(cx) {
             return Poll::Pending;
@@ -148,7 +174,7 @@ where
 impl<'p, M, F, H, L> Acquire<'p, M, F, H, L>
 where
     M: Manager,
-    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    F: Fn(&'p M, &'p mut M::Resource, Info<'p>) -> H,
     H: Future<Output = Result<bool, M::Error>>,
     L: Handout<'p, M>,
 {
@@ -161,10 +187,13 @@ where
     ) -> Option<&'p Slot<Filled<M>>> {
         let core = self.core;
         let mut unchecked = Unchecked::new(core, slot);
-        let began = core.histograms.as_ref().map(|_| Box::new(core.now()));
+        let began = core.histograms.as_ref().map(|_| core.now());
         match &core.hooks.before_acquire {
             None => {
-                let make = || (self.make_hook)(&core.manager, unchecked.resource());
+                let make = || {
+                    let (resource, info) = unchecked.parts();
+                    (self.make_hook)(&core.manager, resource, info)
+                };
                 let hook = match Caught::new(make) {
                     Ok(hook) => hook,
                     Err(panic) => {
@@ -176,11 +205,11 @@ where
                     hook,
                     unchecked,
                     key: None,
-                    began,
+                    extra: Extra::new(began),
                 }));
             }
             Some(Check::Sync(check)) => {
-                let answer = caught_check(|| check(unchecked.resource()));
+                let answer = caught_check(|| check(unchecked.parts().0));
                 core.note_check(began);
                 return match answer {
                     Ok(_) => self.pass_if_open(unchecked),
@@ -190,13 +219,16 @@ where
                     }
                 };
             }
-            Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
+            Some(Check::Async(check)) => match Caught::new(|| {
+                let (resource, info) = unchecked.parts();
+                check(resource, info)
+            }) {
                 Ok(hook) => {
                     self.go_to(Stage::CheckingBoxed(Checking {
                         hook,
                         unchecked,
                         key: None,
-                        began,
+                        extra: Extra::new(began),
                     }));
                 }
                 Err(panic) => {
@@ -219,7 +251,7 @@ where
         match hook.poll(cx) {
             Poll::Pending => None,
             // Nearly always, and at once.
-            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.began.is_none() => {
+            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.extra.is_none() => {
                 let slot = checking.unchecked.take();
                 self.end_check();
                 Some(slot)
@@ -230,7 +262,7 @@ where
 
     /// The hook did not answer at once.
     #[inline(never)]
-    fn hook_waits(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+    fn hook_waits(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
         let slot = match &*self.stage {
             Stage::Checking(checking) => checking.unchecked.slot(),
             Stage::CheckingBoxed(checking) => checking.unchecked.slot(),
@@ -242,7 +274,7 @@ where
         {
             self.core.note_collected(slot);
         }
-        self.mind_the_deadline(cx)
+        self.wait_in_hook(cx)
     }
 
     #[inline(never)]
@@ -355,8 +387,10 @@ where
                     if let Some(slot) = unchecked.and_then(|it| self.pass_if_open(it)) {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
-                    if self.is_checking() {
-                        return self.mind_the_deadline(cx);
+                    if self.is_checking()
+                        && let Some(polled) = self.wait_in_hook(cx)
+                    {
+                        return polled;
                     }
                     // Refused: on with the next.
                     continue;
@@ -398,8 +432,10 @@ where
                     if let Some(slot) = checked {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
-                    if self.is_checking() {
-                        return self.mind_the_deadline(cx);
+                    if self.is_checking()
+                        && let Some(polled) = self.wait_in_hook(cx)
+                    {
+                        return polled;
                     }
                     // Refused: on with the next.
                     continue;
@@ -514,27 +550,49 @@ where
         }
     }
 
-    /// The acquire hook waits: so does the deadline.
-    fn mind_the_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+    /// The acquire hook waits, within the deadline and its own time limit. `None`: the limit has
+    /// passed, so the resource was refused, and the acquire goes on with another one.
+    fn wait_in_hook(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
         self.wait.begin(self.core);
+        if self.deadline_passes(cx) {
+            // Destroys the resource, whose state is unknown.
+            self.end_check();
+            let error = self.wait.timed_out(self.core, Phase::Checking);
+            return Some(Poll::Ready(Err(error)));
+        }
+        let core = self.core;
+        let (unchecked, extra) = match &mut *self.stage {
+            Stage::Checking(checking) => (&checking.unchecked, &mut checking.extra),
+            Stage::CheckingBoxed(checking) => (&checking.unchecked, &mut checking.extra),
+            _ => return Some(Poll::Pending),
+        };
+        // Until the hook is over, the last holder is not the present one.
+        unchecked.note_pool();
+        let Some(limit) = core.config.before_acquire_timeout else {
+            return Some(Poll::Pending);
+        };
+        let timer = &mut extra.get_or_insert_with(Box::default).limit;
+        if !timer.is_over(&**core.runtime, limit, cx) {
+            return Some(Poll::Pending);
+        }
+        let why = format!("it took longer than the before_acquire timeout of {limit:?}");
+        self.answered(Err(Some(why.into())), cx);
+        None
+    }
+
+    /// Whether the deadline passes while the hook waits.
+    fn deadline_passes(&mut self, cx: &mut Context<'_>) -> bool {
         if self.wait.deadline().is_none() {
-            return Poll::Pending;
+            return false;
         }
         let (core, arrival) = (self.core, self.arrival());
         let key = match &mut *self.stage {
             Stage::Checking(checking) => &mut checking.key,
             Stage::CheckingBoxed(checking) => &mut checking.key,
-            _ => return Poll::Pending,
+            _ => return false,
         };
         let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
-        match self.look(key, cx) {
-            Looked::TimedOut { .. } => {
-                // Destroys the resource, whose state is unknown.
-                self.end_check();
-                Poll::Ready(Err(self.wait.timed_out(self.core, Phase::Checking)))
-            }
-            _ => Poll::Pending,
-        }
+        matches!(self.look(key, cx), Looked::TimedOut { .. })
     }
 
     fn nothing(&self, error: AcquireError<M::Error>) -> Acquired<L, M> {
@@ -547,9 +605,10 @@ where
         self.go_to(Stage::Done);
         slot.count_lease();
         let lease = L::of(self.core, slot);
-        // Otherwise it was taken at once, and by one who is noted already.
         if self.wait.has_begun() {
             self.wait.served(self.core, slot);
+        } else {
+            slot.note_holder(self.wait.caller, self.core.runtime.coarse_now());
         }
         lease
     }

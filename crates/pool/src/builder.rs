@@ -10,7 +10,7 @@ use crate::config::{Config, Order};
 use crate::core::Core;
 use crate::error::{ConfigError, OpenError};
 use crate::fork;
-use crate::hooks::{Answer, AsyncHook, Check, DestroyAnswer, Hooks, ReleaseAnswer};
+use crate::hooks::{Answer, Check, DestroyAnswer, Hooks, InformedHook, ReleaseAnswer};
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, default_runtime};
@@ -89,6 +89,7 @@ impl<M: Manager> Builder<M> {
 
     /// The fewest resources the pool keeps up, made by [`open`](Builder::open)
     /// and refilled in the background. Default: 0. At most `max`.
+    /// [`Pool::set_min`] changes it.
     pub fn min(mut self, min: usize) -> Self {
         self.config.min = min;
         self
@@ -127,6 +128,14 @@ impl<M: Manager> Builder<M> {
     /// Creations may take for ever. One that hangs keeps its place until its executor ends.
     pub fn no_create_timeout(mut self) -> Self {
         self.config.create_timeout = None;
+        self
+    }
+
+    /// How long the acquire hook may look at one resource. After that the resource is
+    /// destroyed, and the acquire goes on with another one, within its own timeout.
+    /// Default: as long as the acquire may take.
+    pub fn before_acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.config.before_acquire_timeout = Some(timeout);
         self
     }
 
@@ -304,7 +313,7 @@ impl<M: Manager> Builder<M> {
     /// Overrides [`Manager::healthcheck`] with an async closure.
     pub fn healthcheck_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.healthcheck = Some(async_check(check, A::into_answer));
         self
@@ -323,14 +332,15 @@ impl<M: Manager> Builder<M> {
     /// boxed; a [`Manager`]'s is not.
     pub fn before_acquire_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.before_acquire = Some(async_check(check, A::into_answer));
         self
     }
 
     /// Overrides [`Manager::before_release`] with a plain closure. It may answer
-    /// [`Verdict::Later`](crate::Verdict::Later), and [`Manager::recycle`] runs.
+    /// [`Verdict::Later`](crate::Verdict::Later), and [`Manager::recycle`] runs. It also decides
+    /// about a resource whose holder panicked, which is destroyed where there is no such hook.
     pub fn before_release<A: ReleaseAnswer>(
         mut self,
         check: impl Fn(&mut M::Resource) -> A + Send + Sync + 'static,
@@ -340,10 +350,11 @@ impl<M: Manager> Builder<M> {
     }
 
     /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an
-    /// async closure, which runs on the runtime when a lease is dropped.
+    /// async closure. It is polled first where a lease is dropped, and then on the runtime. It also
+    /// decides about a resource whose holder panicked.
     pub fn before_release_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.before_release = Some(async_check(check, A::into_answer));
         self
@@ -351,13 +362,13 @@ impl<M: Manager> Builder<M> {
 }
 
 fn async_check<R: Send + 'static, A: 'static>(
-    check: impl for<'a> AsyncHook<'a, R, A>,
+    check: impl for<'a> InformedHook<'a, R, A>,
     into: fn(A) -> Result<crate::Verdict, Option<Arc<str>>>,
 ) -> Check<R> {
     let check = Arc::new(check);
-    Check::Async(Box::new(move |resource| {
+    Check::Async(Box::new(move |resource, info| {
         let check = Arc::clone(&check);
-        Box::pin(async move { into(check.call(resource).await) })
+        Box::pin(async move { into(check.call_with(resource, info).await) })
     }))
 }
 

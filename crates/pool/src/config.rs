@@ -36,6 +36,8 @@ pub struct Config {
     pub acquire_timeout: Option<Duration>,
     /// See [`Builder::create_timeout`](crate::Builder::create_timeout).
     pub create_timeout: Option<Duration>,
+    /// See [`Builder::before_acquire_timeout`](crate::Builder::before_acquire_timeout).
+    pub before_acquire_timeout: Option<Duration>,
     /// See [`Builder::cleanup_timeout`](crate::Builder::cleanup_timeout).
     pub cleanup_timeout: Duration,
     /// See [`Builder::healthcheck_interval`](crate::Builder::healthcheck_interval).
@@ -71,6 +73,7 @@ impl Default for Config {
             order: Order::Affine,
             acquire_timeout: None,
             create_timeout: Some(Duration::from_secs(30)),
+            before_acquire_timeout: None,
             cleanup_timeout: Duration::from_secs(5),
             healthcheck_interval: None,
             idle_timeout: None,
@@ -91,13 +94,11 @@ impl Config {
     /// Says what is impossible about these settings.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         check_max(self.max)?;
-        if self.min > self.max {
-            let rule = format!("it cannot be more than max, which is {}", self.max);
-            return Err(wrong("min", self.min, rule));
-        }
+        check_min(self.min, self.max)?;
         let durations = [
             ("acquire_timeout", self.acquire_timeout),
             ("create_timeout", self.create_timeout),
+            ("before_acquire_timeout", self.before_acquire_timeout),
             ("cleanup_timeout", Some(self.cleanup_timeout)),
             ("healthcheck_interval", self.healthcheck_interval),
             ("idle_timeout", self.idle_timeout),
@@ -148,6 +149,15 @@ impl Config {
             .min()
             .map(|shortest| (shortest / 8).max(Duration::from_millis(1)))
     }
+}
+
+/// The rule for a minimum, at build and when it changes.
+pub(crate) fn check_min(min: usize, max: usize) -> Result<(), ConfigError> {
+    if min > max {
+        let rule = format!("it cannot be more than max, which is {max}");
+        return Err(wrong("min", min, rule));
+    }
+    Ok(())
 }
 
 /// The rule for a maximum, at build and at resize.

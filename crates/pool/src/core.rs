@@ -17,10 +17,12 @@ use crate::fork;
 use crate::grants::Grants;
 use crate::histogram::Histograms;
 use crate::hooks::Hooks;
+use crate::info::{Born, Info};
 use crate::keeper::{self, Bell};
 use crate::log;
 use crate::manager::Manager;
 use crate::replace::{Replacing, Spare};
+use crate::retain::Predicates;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
@@ -33,6 +35,7 @@ use crate::waiters::WaiterKey;
 /// an owned lease borrows, so that no lease ever counts references.
 pub(crate) struct Filled<M: Manager> {
     pub(crate) resource: M::Resource,
+    pub(crate) born: Born,
     pub(crate) core: Option<Arc<Core<M>>>,
 }
 
@@ -78,6 +81,8 @@ pub(crate) struct Core<M: Manager> {
     signals: AtomicU64,
     /// Waits to replace an outdated resource. Locked under the state's lock only.
     pub(crate) spare: Mutex<Option<Spare<M>>>,
+    /// What `retain` was given and some resources have not passed. Locked likewise.
+    pub(crate) predicates: Mutex<Predicates<M>>,
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
     /// but not the pool open.
     pub(crate) handles: Apart<AtomicUsize>,
@@ -111,8 +116,10 @@ pub(crate) mod signal {
     pub(crate) const OBSERVED: u64 = 8;
     /// A spare waits to replace an outdated resource.
     pub(crate) const SPARE: u64 = 16;
+    /// Some resource has not passed every predicate of `retain`.
+    pub(crate) const JUDGING: u64 = 32;
     /// The pool was made by the process that forked this one; see `fork.rs`.
-    pub(crate) const INHERITED: u64 = 32;
+    pub(crate) const INHERITED: u64 = 64;
 }
 
 impl<M: Manager> Core<M> {
@@ -133,6 +140,7 @@ impl<M: Manager> Core<M> {
             state: Apart(Mutex::new(state)),
             signals: AtomicU64::new(0),
             spare: Mutex::new(None),
+            predicates: Mutex::new(Vec::new()),
             handles: Apart(AtomicUsize::new(1)),
             manager: Contained::new(manager),
             hooks,
@@ -203,6 +211,9 @@ impl<M: Manager> Core<M> {
         for (index, reason) in rare.doomed {
             Condemned::new(self, index, reason).destroy_in_background();
         }
+        for index in rare.unjudged {
+            self.judge(index);
+        }
         for outcome in rare.uncollected {
             drop_contained(outcome);
         }
@@ -247,7 +258,7 @@ impl<M: Manager> Core<M> {
     }
 
     /// Mirrors what is in the locked state; the lock is held.
-    fn mirror(&self, state: &mut PoolState<M>) {
+    pub(crate) fn mirror(&self, state: &mut PoolState<M>) {
         state.ordinary = state.is_ordinary();
         let mut signals = 0;
         for (signal, on) in [
@@ -256,6 +267,7 @@ impl<M: Manager> Core<M> {
             (signal::QUEUED, state.waiters.waiting() > 0),
             (signal::OBSERVED, state.observed),
             (signal::SPARE, state.replacing == Replacing::Ready),
+            (signal::JUDGING, state.judging),
         ] {
             signals |= if on { signal } else { 0 };
         }
@@ -342,6 +354,8 @@ impl<M: Manager> Drop for Core<M> {
         // Whatever the user gave the pool may panic when it is dropped.
         let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
         drop_contained(strategy);
+        let predicates = std::mem::take(&mut *self.predicates.lock());
+        predicates.into_iter().for_each(drop_contained);
     }
 }
 
@@ -373,13 +387,15 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         self.index
     }
 
-    /// The pool, and the resource in the slot.
-    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource) {
+    /// The pool, the resource in the slot, and what the pool knows of it.
+    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource, Info<'_>) {
         let core = self.core.borrow();
+        let slot = core.slots.at(self.index);
         // SAFETY: this guard owns the slot, and is borrowed mutably.
-        let filled = unsafe { core.slots.at(self.index).value_mut() };
+        let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a held slot has a resource");
-        (core, &mut filled.resource)
+        let info = Info::new(&filled.born, slot, &**core.runtime);
+        (core, &mut filled.resource, info)
     }
 
     /// Hands the slot on to whoever goes on with it.

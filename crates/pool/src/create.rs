@@ -11,6 +11,7 @@ use crate::claims::ClaimKey;
 use crate::core::{Core, CreateFailure, Filled, PoolTurn};
 use crate::destroy::{Condemned, run_in_background};
 use crate::events::{DestroyReason, Event};
+use crate::info::Born;
 use crate::keeper;
 use crate::log;
 use crate::manager::Manager;
@@ -96,6 +97,7 @@ impl<M: Manager> Creation<M> {
             let (resource, mut meta) = made.into_parts(turn);
             let filled = Filled {
                 resource,
+                born: Born::new(&meta, slot),
                 core: Some(Arc::clone(core)),
             };
             // SAFETY: a creation owns its slot.
@@ -253,6 +255,7 @@ impl<M: Manager> Made<M> {
             returned: 0,
             replaced: false,
             generation: self.generation,
+            judged: turn.state.retains,
             domain: self.domain,
             probe: None,
             leased: None,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::core::Core;
+use crate::core::{Core, signal};
 use crate::error::{DestroyError, chain};
 use crate::events::{DestroyReason, Event};
 use crate::log;
@@ -126,5 +126,8 @@ impl<M: Manager> Drop for Condemned<M> {
             turn.end_probe(probe, None);
             turn.vacate(index, reason);
         });
+        if core.signals() & signal::JUDGING != 0 {
+            core.forget_predicates();
+        }
     }
 }

@@ -125,6 +125,8 @@ pub enum Hook {
     BeforeAcquire,
     /// `before_release`, or its async half `recycle`.
     BeforeRelease,
+    /// The predicate of `retain`.
+    Retain,
 }
 
 /// Why a resource left the pool.
@@ -133,7 +135,7 @@ pub enum Hook {
 pub enum DestroyReason {
     /// `before_acquire` refused it.
     AcquireRejected,
-    /// `before_release` refused it, or its async half did.
+    /// `before_release` refused or retired it, or its async half did; also because its holder panicked.
     ReleaseRejected,
     /// The health check refused it.
     Unhealthy,
@@ -141,6 +143,8 @@ pub enum DestroyReason {
     IdleTimeout,
     /// It lived for too long.
     Lifetime,
+    /// The predicate of [`retain`](crate::Pool::retain) refused it.
+    Evicted,
     /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
     Replaced,
     /// The pool became smaller.

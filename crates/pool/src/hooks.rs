@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::chain;
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
 use crate::user_code::drop_contained;
 
@@ -154,9 +155,97 @@ where
     }
 }
 
+/// What the builder takes as an async hook: an async closure over a resource, or one made by [`with`]
+/// or [`informed`]. There is no need to implement it yourself.
+pub trait InformedHook<'a, R: 'a, A>: Send + Sync + 'static {
+    #[doc(hidden)]
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        info: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>>;
+}
+
+impl<'a, R, A, F, Fut> InformedHook<'a, R, A> for F
+where
+    R: 'a,
+    F: Fn(&'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        _: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        AsyncHook::call(self, resource)
+    }
+}
+
+impl<'a, R, A, S, F, Fut> InformedHook<'a, R, A> for With<S, F>
+where
+    R: 'a,
+    S: Send + Sync + 'static,
+    F: Fn(&'a S, &'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        _: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        self.call(resource)
+    }
+}
+
+/// An async hook that is told the age and the uses of a resource:
+/// `informed(async |resource: &mut R, info: Info<'_>| …)`.
+///
+/// # Examples
+///
+/// ```
+/// # use cenote_pool::{Info, Pool, informed};
+/// # use std::{convert::Infallible, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # struct Connection;
+/// # impl Connection { async fn ping(&mut self) -> bool { true } }
+/// let pool = Pool::from_fn(|| async { Ok::<_, Infallible>(Connection) })
+///     .before_acquire_async(informed(async |connection: &mut Connection, info: Info<'_>| {
+///         info.unused_for() < Duration::from_secs(30) || connection.ping().await
+///     }))
+///     .build()?;
+/// # drop(pool.acquire().await?);
+/// # drop(pool.acquire().await?);
+/// # Ok(()) }
+/// ```
+pub fn informed<F>(hook: F) -> Informed<F> {
+    Informed { hook }
+}
+
+/// A hook that is told what the pool knows of a resource, made by [`informed`].
+#[derive(Debug)]
+pub struct Informed<F> {
+    hook: F,
+}
+
+impl<'a, R, A, F, Fut> InformedHook<'a, R, A> for Informed<F>
+where
+    R: 'a,
+    F: Fn(&'a mut R, Info<'a>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        info: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        Box::pin((self.hook)(resource, info))
+    }
+}
+
 type SyncFn<R> = dyn Fn(&mut R) -> Result<Verdict, Refusal> + Send + Sync;
 type AsyncFn<R> =
-    dyn for<'a> Fn(&'a mut R) -> BoxFuture<'a, Result<Verdict, Refusal>> + Send + Sync;
+    dyn for<'a> Fn(&'a mut R, Info<'a>) -> BoxFuture<'a, Result<Verdict, Refusal>> + Send + Sync;
 
 /// A hook given as a closure.
 pub(crate) enum Check<R> {

@@ -230,7 +230,7 @@ impl<M: Manager> Drop for Keeper<M> {
             }
             // Its runtime is gone. The next acquire starts another one; those
             // who wait with a deadline are woken to do it themselves.
-            state.keeper_lost = core.config.needs_keeper();
+            state.keeper_lost = core.config.needs_keeper() || state.min > 0;
             state.next_healthcheck = None;
             state.next_sweep = None;
             for meta in &mut state.metas {
@@ -380,8 +380,8 @@ impl<M: Manager> HealthRun<M> {
             }
             let mut held = Held::new(Arc::clone(&core), index);
             // A cancel here drops `held`, which destroys the resource.
-            let (pool, resource) = held.parts();
-            match pool.call_healthcheck(resource).await {
+            let (pool, resource, info) = held.parts();
+            match pool.call_healthcheck(resource, info).await {
                 Ok(()) => {
                     // A check is no use: the resource has been idle all along.
                     if let Some(since) = idle_since {

@@ -20,6 +20,7 @@ mod grants;
 mod hint;
 mod histogram;
 mod hooks;
+mod info;
 mod keeper;
 mod lease;
 mod log;
@@ -28,6 +29,7 @@ mod pool;
 mod release;
 mod replace;
 mod report;
+mod retain;
 mod runtime;
 mod slot;
 mod state;
@@ -50,7 +52,11 @@ pub use crate::error::{
 };
 pub use crate::events::{DestroyReason, Event, Events, Hook, Subscription};
 pub use crate::histogram::{Histogram, Timings};
-pub use crate::hooks::{Answer, AsyncHook, DestroyAnswer, FnManager, ReleaseAnswer, With, with};
+pub use crate::hooks::{
+    Answer, AsyncHook, DestroyAnswer, FnManager, Informed, InformedHook, ReleaseAnswer, With,
+    informed, with,
+};
+pub use crate::info::Info;
 pub use crate::lease::{Lease, OwnedLease, Place};
 pub use crate::manager::{Manager, Verdict};
 pub use crate::pool::{FnPool, Pool, WeakPool};

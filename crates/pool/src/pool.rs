@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
-use crate::config::{Config, check_max, wrong};
+use crate::config::{Config, check_max, check_min, wrong};
 use crate::core::Core;
 use crate::create::Creation;
 use crate::error::{AcquireError, ConfigError};
@@ -353,7 +353,7 @@ impl<M: Manager> Pool<M> {
         self.core.state().last_creation_error.clone()
     }
 
-    /// The settings it was built with. The present maximum is in
+    /// The settings it was built with. The present minimum and maximum are in
     /// [`status`](Pool::status).
     pub fn config(&self) -> &Config {
         &self.core.config
@@ -390,13 +390,30 @@ impl<M: Manager> Pool<M> {
     /// `max` is 0, or less than `min`.
     pub fn resize(&self, max: usize) -> Result<(), ConfigError> {
         check_max(max)?;
-        let min = self.core.config.min;
-        if max < min {
-            let rule = format!("it cannot be less than min, which is {min}");
-            return Err(wrong("max", max, rule));
-        }
-        self.core.turn(|turn| turn.resize(max));
-        Ok(())
+        self.core.turn(|turn| {
+            let min = turn.state.min;
+            if max < min {
+                let rule = format!("it cannot be less than min, which is {min}");
+                return Err(wrong("max", max, rule));
+            }
+            turn.resize(max);
+            Ok(())
+        })
+    }
+
+    /// Changes the minimum. The pool makes what is missing in the background. What is more than a
+    /// smaller minimum stays until its idle timeout.
+    ///
+    /// # Errors
+    ///
+    /// `min` is more than the present maximum.
+    pub fn set_min(&self, min: usize) -> Result<(), ConfigError> {
+        self.core.turn(|turn| {
+            check_min(min, turn.state.max)?;
+            turn.state.min = min;
+            turn.refill_later();
+            Ok(())
+        })
     }
 
     /// Changes how many acquires may wait ([`max_waiting`](Builder::max_waiting)); `None` for

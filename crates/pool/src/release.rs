@@ -9,6 +9,7 @@ use crate::destroy::run_in_background;
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::hooks::Refusal;
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
 use crate::replace::Replacing;
 use crate::slot::Slot;
@@ -41,7 +42,8 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     // SAFETY: the caller owns the slot, and nobody uses the lease any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
-    let verdict = core.call_before_release(&mut filled.resource);
+    let info = Info::new(&filled.born, slot, &**core.runtime);
+    let verdict = core.call_before_release(&mut filled.resource, info);
     if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
@@ -87,6 +89,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         match verdict {
             Ok(Verdict::Keep) => self.keep(),
             Ok(Verdict::Later) => return Next::Recycle(self),
+            Ok(Verdict::Retire) => self.retire(),
             Ok(Verdict::Discard) => self.reject(None),
             Err(refusal) => self.reject(refusal),
         }
@@ -94,8 +97,8 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     }
 
     fn ask(&mut self) -> Result<Verdict, Refusal> {
-        let (core, resource) = self.held.parts();
-        core.call_before_release(resource)
+        let (core, resource, info) = self.held.parts();
+        core.call_before_release(resource, info)
     }
 
     /// Runs the async half: its first poll here, the rest on the runtime. If the runtime never runs
@@ -108,9 +111,9 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
 
     /// Runs the async half, then keeps or destroys.
     pub(crate) async fn recycle(mut self) {
-        let (core, resource) = self.held.parts();
+        let (core, resource, info) = self.held.parts();
         // A cancel here drops `self`, which destroys the resource.
-        match core.call_recycle(resource).await {
+        match core.call_recycle(resource, info).await {
             Ok(()) => self.keep(),
             Err(refusal) => self.reject(refusal),
         }
@@ -154,6 +157,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);
         }
+    }
+
+    /// Destroys a resource that is not wanted any more. That is no failure.
+    fn retire(self) {
+        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        condemned.destroy_in_background();
     }
 
     fn reject(self, refusal: Refusal) {

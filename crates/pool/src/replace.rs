@@ -15,6 +15,7 @@ use crate::core::{Core, CreateFailure, Filled, PoolTurn};
 use crate::create::Made;
 use crate::destroy::Condemned;
 use crate::events::{DestroyReason, Event};
+use crate::info::Born;
 use crate::log;
 use crate::manager::Manager;
 use crate::pool::Pool;
@@ -205,6 +206,7 @@ impl<M: Manager> Core<M> {
         let spare = spare.take()?;
         let filled = Filled {
             resource: spare.resource,
+            born: Born::new(&spare.meta, slot),
             core: Some(Arc::clone(self)),
         };
         // SAFETY: as above.

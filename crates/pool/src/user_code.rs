@@ -17,6 +17,7 @@ use std::time::Instant;
 use crate::core::{Core, CreateFailure};
 use crate::error::{DestroyError, chain, panic_message};
 use crate::hooks::{Check, Refusal};
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
 use crate::runtime::{Task, within};
 
@@ -215,20 +216,24 @@ impl<M: Manager> Core<M> {
 
     /// Keeps how long an acquire hook took, where that is kept.
     #[inline]
-    pub(crate) fn note_check(&self, began: Option<Box<Instant>>) {
+    pub(crate) fn note_check(&self, began: Option<Instant>) {
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
-            let took = self.now().saturating_duration_since(*began);
+            let took = self.now().saturating_duration_since(began);
             histograms.check.record(took);
         }
     }
 
-    pub(crate) async fn call_healthcheck(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+    pub(crate) async fn call_healthcheck(
+        &self,
+        resource: &mut M::Resource,
+        info: Info<'_>,
+    ) -> Result<(), Refusal> {
         let limit = self.config.cleanup_timeout;
         let check = async {
             match &self.hooks.healthcheck {
                 Some(Check::Sync(check)) => caught_check(|| check(resource)),
-                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                None => into_answer(caught(|| self.manager.healthcheck(resource)).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource, info)).await),
+                None => into_answer(caught(|| self.manager.healthcheck(resource, info)).await),
             }
         };
         match within(&**self.runtime, Some(limit), check).await {
@@ -242,11 +247,12 @@ impl<M: Manager> Core<M> {
     pub(crate) fn call_before_release(
         &self,
         resource: &mut M::Resource,
+        info: Info<'_>,
     ) -> Result<Verdict, Refusal> {
         match &self.hooks.before_release {
             Some(Check::Sync(check)) => caught_check(|| check(resource)),
             Some(Check::Async(_)) => Ok(Verdict::Later),
-            None => caught_check(|| match self.manager.before_release(resource) {
+            None => caught_check(|| match self.manager.before_release(resource, info) {
                 Verdict::Discard => Err(None),
                 verdict => Ok(verdict),
             }),
@@ -254,12 +260,16 @@ impl<M: Manager> Core<M> {
     }
 
     /// The async half of a release.
-    pub(crate) async fn call_recycle(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+    pub(crate) async fn call_recycle(
+        &self,
+        resource: &mut M::Resource,
+        info: Info<'_>,
+    ) -> Result<(), Refusal> {
         let limit = self.config.cleanup_timeout;
         let recycle = async {
             match &self.hooks.before_release {
-                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                _ => into_answer(caught(|| self.manager.recycle(resource)).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource, info)).await),
+                _ => into_answer(caught(|| self.manager.recycle(resource, info)).await),
             }
         };
         match within(&**self.runtime, Some(limit), recycle).await {

@@ -7,7 +7,7 @@ mod tokio;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::user_code::{Contained, contained};
@@ -85,26 +85,23 @@ pub(crate) fn default_runtime() -> std::sync::Arc<dyn Runtime> {
     return std::sync::Arc::new(ThreadRuntime::new());
 }
 
-/// Runs a future for at most this long; `None` if that was not enough.
-pub(crate) async fn within<F: Future>(
-    runtime: &dyn Runtime,
-    limit: Option<Duration>,
-    future: F,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut sleep: Option<Contained<Task>> = None;
-    std::future::poll_fn(move |cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        let Some(limit) = limit else {
-            return Poll::Pending;
-        };
-        // A timer that panics counts as one that has gone off.
+/// A time limit, which begins when it is polled first: what is ready at once never looks at a clock.
+#[derive(Default)]
+pub(crate) struct Limit {
+    sleep: Option<Contained<Task>>,
+}
+
+impl Limit {
+    /// Whether it is over. A timer that panics counts as one that has gone off.
+    pub(crate) fn is_over(
+        &mut self,
+        runtime: &dyn Runtime,
+        limit: Duration,
+        cx: &mut Context<'_>,
+    ) -> bool {
         let mut is_over = true;
         contained(|| {
-            // Only now: what is ready at once never looks at a clock.
-            let sleep = match &mut sleep {
+            let sleep = match &mut self.sleep {
                 Some(sleep) => sleep,
                 none => match runtime.now().checked_add(limit) {
                     Some(until) => none.insert(Contained::new(runtime.sleep(until))),
@@ -116,9 +113,25 @@ pub(crate) async fn within<F: Future>(
             };
             is_over = sleep.as_mut().poll(cx).is_ready();
         });
-        match is_over {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
+        is_over
+    }
+}
+
+/// Runs a future for at most this long; `None` if that was not enough.
+pub(crate) async fn within<F: Future>(
+    runtime: &dyn Runtime,
+    limit: Option<Duration>,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut timer = Limit::default();
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        match limit {
+            Some(limit) if timer.is_over(runtime, limit, cx) => Poll::Ready(None),
+            _ => Poll::Pending,
         }
     })
     .await

@@ -65,6 +65,8 @@ pub(crate) struct Meta {
     pub(crate) replaced: bool,
     /// The pool's generation when its creation began.
     pub(crate) generation: u64,
+    /// The last predicate of `retain` that it has passed, or that was there before it.
+    pub(crate) judged: u64,
     /// The executor its I/O depends on.
     pub(crate) domain: Option<u64>,
     /// Its number, if the present lease is a probe of the breaker.
@@ -154,6 +156,10 @@ pub(crate) struct State<F> {
     /// There may be outdated resources.
     pub(crate) outdated: bool,
     pub(crate) replacing: Replacing,
+    /// How many predicates `retain` was given.
+    pub(crate) retains: u64,
+    /// There may be resources that have not passed all of them.
+    pub(crate) judging: bool,
     /// Numbers the returns, for the ring.
     returns: u64,
     /// Those who wait for the pool to be closed or drained.
@@ -196,6 +202,8 @@ impl<F> State<F> {
             generation: 0,
             outdated: false,
             replacing: Replacing::No,
+            retains: 0,
+            judging: false,
             returns: 0,
             ordinary: false,
             observed: false,
@@ -282,6 +290,7 @@ impl<F> State<F> {
             || self.timed
             || self.keeper_lost
             || self.replacing == Replacing::Ready
+            || self.judging
             || self.breaker.needs_lock()
     }
 

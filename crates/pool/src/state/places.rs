@@ -126,6 +126,9 @@ impl<T, F> Turn<'_, T, F> {
             self.condemn(index, reason);
             return;
         }
+        if self.set_aside_unjudged(index) {
+            return;
+        }
         let Some(key) = self.state.waiters.pop() else {
             let watched = self.state.watched();
             self.slots.at(index).set(Phase::Idle, watched);
@@ -211,6 +214,7 @@ impl<T, F> Turn<'_, T, F> {
         self.state.condemned += 1;
         // On its way out: nothing to be replaced.
         self.state.metas[index].generation = self.state.generation;
+        self.state.metas[index].judged = self.state.retains;
     }
 
     /// Takes one idle resource out of service; `false` if it is not idle.

@@ -67,6 +67,8 @@ pub(crate) struct Rare<F> {
     pub(crate) uncollected: Vec<Outcome<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
     pub(crate) doomed: Vec<(usize, DestroyReason)>,
+    /// Slots that are leased to the pool now, whose resource is to be judged.
+    pub(crate) unjudged: Vec<usize>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -108,6 +110,7 @@ impl<F> Aftermath<F> {
                 spent: Vec::new(),
                 uncollected: Vec::new(),
                 doomed: Vec::new(),
+                unjudged: Vec::new(),
                 events: Vec::new(),
             })
         })

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use cenote_pool::{
-    AcquireError, Advice, Builder, DestroyReason, Event, FnManager, FnPool, Lease, Manager, Pool,
-    Report, Runtime, Strategy, Task, Verdict, with,
+    AcquireError, Advice, Builder, DestroyReason, Event, FnManager, FnPool, Info, Lease, Manager,
+    Pool, Report, Runtime, Strategy, Task, Verdict, with,
 };
 
 use crate::tools::*;
@@ -237,25 +237,25 @@ impl Manager for Failing {
         Ok(self.made.fetch_add(1, Ordering::SeqCst))
     }
 
-    async fn healthcheck(&self, _: &mut usize) -> Result<bool, Boom> {
+    async fn healthcheck(&self, _: &mut usize, _: Info<'_>) -> Result<bool, Boom> {
         self.answer("healthcheck")
     }
 
-    async fn before_acquire(&self, number: &mut usize) -> Result<bool, Boom> {
+    async fn before_acquire(&self, number: &mut usize, _: Info<'_>) -> Result<bool, Boom> {
         match *number {
             0 => self.answer("before_acquire"),
             _ => Ok(true),
         }
     }
 
-    fn before_release(&self, number: &mut usize) -> Verdict {
+    fn before_release(&self, number: &mut usize, _: Info<'_>) -> Verdict {
         match *number {
             0 => Verdict::Later,
             _ => Verdict::Keep,
         }
     }
 
-    async fn recycle(&self, _: &mut usize) -> Result<bool, Boom> {
+    async fn recycle(&self, _: &mut usize, _: Info<'_>) -> Result<bool, Boom> {
         self.answer("recycle")
     }
 }

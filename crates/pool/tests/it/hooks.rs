@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cenote_pool::{AcquireError, DestroyReason, Event, FnPool, Hook, Manager, Pool, with};
+use cenote_pool::{AcquireError, DestroyReason, Event, FnPool, Hook, Info, Manager, Pool, with};
 
 use crate::tools::*;
 
@@ -316,7 +316,7 @@ fn h12_manager_hook_and_plain_hook_give_no_lease_after_close() {
             Ok(())
         }
 
-        async fn before_acquire(&self, (): &mut ()) -> Result<bool, Oops> {
+        async fn before_acquire(&self, (): &mut (), _: Info<'_>) -> Result<bool, Oops> {
             self.0.pass().await;
             Ok(true)
         }

@@ -33,6 +33,7 @@ mod regression_queue;
 mod regression_runtimes;
 mod replacing;
 mod reservations;
+mod retain;
 mod retries;
 mod runtimes;
 mod story;

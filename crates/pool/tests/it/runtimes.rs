@@ -429,12 +429,14 @@ fn h7_lease_in_a_thread_local_outlives_its_closed_pool() {
         .destroy_async(move |number| {
             let gone = gone.clone();
             async move {
-                tokio::spawn(async {}).await.unwrap();
+                let _tokio = tokio::runtime::Handle::current();
+                tokio::task::yield_now().await;
                 gone.destroy(number);
             }
         })
         .before_release_async(async |number: &mut usize| {
-            tokio::spawn(async {}).await.unwrap();
+            let _tokio = tokio::runtime::Handle::current();
+            tokio::task::yield_now().await;
             *number != 2
         })
         .build()
