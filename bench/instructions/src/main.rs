@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll, Waker};
 
-use cenote_pool::{Manager, Pool, Verdict};
+use cenote_pool::{Info, Manager, Pool, Verdict};
 
 const CASES: &str = "one-borrowed one-owned one-hooks queued deadpool-one deadpool-queued";
 
@@ -45,20 +45,20 @@ impl Manager for Hooked {
         Ok(())
     }
 
-    async fn healthcheck(&self, resource: &mut u64) -> Result<bool, Infallible> {
+    async fn healthcheck(&self, resource: &mut u64, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(black_box(*resource) < u64::MAX)
     }
 
-    async fn before_acquire(&self, resource: &mut u64) -> Result<bool, Infallible> {
+    async fn before_acquire(&self, resource: &mut u64, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(black_box(*resource) < u64::MAX)
     }
 
-    fn before_release(&self, resource: &mut u64) -> Verdict {
+    fn before_release(&self, resource: &mut u64, _: Info<'_>) -> Verdict {
         black_box(*resource);
         Verdict::Keep
     }
 
-    async fn recycle(&self, resource: &mut u64) -> Result<bool, Infallible> {
+    async fn recycle(&self, resource: &mut u64, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(black_box(*resource) < u64::MAX)
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::hint::black_box;
 
-use cenote_pool::{
+use cenote_pool::{Info, 
     AcquireError, Builder, FnManager, FnPool, Lease, Manager, Order, OwnedLease, Pool, Verdict,
 };
 
@@ -40,15 +40,15 @@ impl Manager for Hooked {
         Ok(())
     }
 
-    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, Infallible> {
+    async fn healthcheck(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(is_fine(resource))
     }
 
-    async fn before_acquire(&self, resource: &mut Resource) -> Result<bool, Infallible> {
+    async fn before_acquire(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(is_fine(resource))
     }
 
-    fn before_release(&self, resource: &mut Resource) -> Verdict {
+    fn before_release(&self, resource: &mut Resource, _: Info<'_>) -> Verdict {
         if is_fine(resource) {
             Verdict::Keep
         } else {
@@ -56,7 +56,7 @@ impl Manager for Hooked {
         }
     }
 
-    async fn recycle(&self, resource: &mut Resource) -> Result<bool, Infallible> {
+    async fn recycle(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(is_fine(resource))
     }
 }

@@ -19,9 +19,10 @@
 #include <stdint.h>
 
 /**
- * Waits for as long as it takes.
+ * Waits for as long as it takes. No other time does: a negative one, as that of a deadline that has
+ * passed, is over already.
  */
-#define CENOTE_FOREVER (-1)
+#define CENOTE_FOREVER INT64_MAX
 
 /**
  * The version of the table that this header describes. It changes only when a program
@@ -712,6 +713,25 @@ typedef void (*cenote_done_fn)(void *data,
                                const struct cenote_lease *lease);
 
 /**
+ * What a pool knows of a resource.
+ */
+typedef struct cenote_info {
+    /**
+     * sizeof(cenote_info); set it before the call.
+     */
+    size_t size;
+    /**
+     * How long ago it was made, in milliseconds.
+     */
+    uint64_t age_ms;
+    /**
+     * How often it was acquired. before_release finds the present time counted;
+     * before_acquire does not.
+     */
+    uint64_t uses;
+} cenote_info;
+
+/**
  * Every function of the library, in one table.
  */
 typedef struct cenote_api {
@@ -877,6 +897,10 @@ typedef struct cenote_api {
      * cenote_code_text.
      */
     const char *(*code_text)(int code);
+    /**
+     * cenote_resource_info.
+     */
+    int (*resource_info)(struct cenote_info *info);
 } cenote_api;
 
 #ifdef __cplusplus
@@ -887,7 +911,7 @@ extern "C" {
  * Acquires a resource: an idle one, a new one if there is room, or the one that comes
  * back first, in the order of arrival. Blocks the calling thread only, for at most
  * `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
- * so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0
+ * so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0 or less
  * does not queue at all. On the thread that callbacks run on it never waits: what is not
  * to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
  * cenote_discard.
@@ -1088,6 +1112,15 @@ int cenote_event_stop(struct cenote_pool *pool);
 int cenote_event_dispose(struct cenote_pool *pool);
 
 /**
+ * Says how old the resource is that the present callback is about, and how often it was used:
+ * inside of healthcheck, before_acquire, before_release and destroy, and of the function of
+ * cenote_pool_retain, on the thread that runs them.
+ *
+ * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, also outside of such a callback.
+ */
+int cenote_resource_info(struct cenote_info *info);
+
+/**
  * Sets every option to its default. `size` is sizeof(cenote_options), as your compiler
  * sees it: so the struct may grow without your program being compiled again.
  *
@@ -1139,13 +1172,16 @@ int cenote_pool_close(struct cenote_pool *pool);
 
 /**
  * Closes a pool like cenote_pool_close, and waits until everything that is out has come
- * back, for at most `timeout_ms` milliseconds.
+ * back, for at most `timeout_ms` milliseconds; CENOTE_FOREVER is without limit, and 0 or less does not
+ * wait.
  *
  * Returns as cenote_pool_close; CENOTE_ERR_IN_USE if not everything came back, whose
- * text says how much; CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
+ * text says how much; CENOTE_ERR_TIMEOUT if a host's loop did not answer in time;
+ * CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
  * where the pool is closed, too (listen for CENOTE_EVENT_DRAINED there).
  */
-int cenote_pool_close_and_drain(struct cenote_pool *pool, int64_t timeout_ms);
+int cenote_pool_close_and_drain(struct cenote_pool *pool,
+                                int64_t timeout_ms);
 
 /**
  * Changes the maximum. Growing serves those who wait at once; shrinking destroys idle
@@ -1210,7 +1246,7 @@ int cenote_pool_is_closed(struct cenote_pool *pool);
 /**
  * Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
  * calls `on_done` exactly once, later, where callbacks run; never inside this call. With
- * a time of 0 it takes no place: `on_done` gets what is to be had when it is looked for.
+ * a time of 0 or less it takes no place: `on_done` gets what is to be had when it is looked for.
  * `waiter` may be NULL; otherwise it is written before `on_done` can run, and
  * cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
  * the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)

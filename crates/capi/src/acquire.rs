@@ -19,21 +19,23 @@ use crate::handle::{self, cenote_pool};
 use crate::host::Host;
 use crate::loans::cenote_lease;
 
-/// Waits for as long as it takes.
-pub const CENOTE_FOREVER: i64 = -1;
+/// Waits for as long as it takes. No other time does: a negative one, as that of a deadline that has
+/// passed, is over already.
+pub const CENOTE_FOREVER: i64 = i64::MAX;
 
 /// What an acquire ends with.
 type Acquired<T> = Result<T, AcquireError<CallbackError>>;
 
-/// How long a call may take; `None` is for ever.
+/// Returns how long a call may take; `None` is for ever. The one reader of times that C gives.
 pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
-    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+    let ms = u64::try_from(timeout_ms).unwrap_or(0);
+    (timeout_ms != CENOTE_FOREVER).then(|| Duration::from_millis(ms))
 }
 
 /// Acquires a resource: an idle one, a new one if there is room, or the one that comes
 /// back first, in the order of arrival. Blocks the calling thread only, for at most
 /// `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
-/// so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0
+/// so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0 or less
 /// does not queue at all. On the thread that callbacks run on it never waits: what is not
 /// to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
 /// cenote_discard.

@@ -23,6 +23,7 @@ use crate::event::{
     cenote_event_start, cenote_event_stop,
 };
 use crate::handle::{self, cenote_pool};
+use crate::info::{cenote_info, cenote_resource_info};
 use crate::loans::cenote_lease;
 use crate::options::{cenote_options, cenote_options_init};
 use crate::pool::{
@@ -189,6 +190,8 @@ pub struct cenote_api {
     pub set_error_text: Option<unsafe extern "C" fn(text: *const c_char)>,
     /// cenote_code_text.
     pub code_text: Option<extern "C" fn(code: c_int) -> *const c_char>,
+    /// cenote_resource_info.
+    pub resource_info: Option<unsafe extern "C" fn(info: *mut cenote_info) -> c_int>,
 }
 
 // SAFETY: a table is never changed, and functions may be called on any thread.
@@ -243,6 +246,7 @@ static OURS: cenote_api = cenote_api {
     clear_error: Some(cenote_clear_error),
     set_error_text: Some(cenote_set_error_text),
     code_text: Some(cenote_code_text),
+    resource_info: Some(cenote_resource_info),
 };
 
 /// What a host has put in the place of ours.

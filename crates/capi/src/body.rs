@@ -7,8 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use std::time::Instant;
 
-use rust_pool::Pool;
+use rust_pool::{Pool, Runtime, ThreadRuntime};
 
 use crate::callbacks::{Callbacks, Disposal, Table, cenote_dispose_fn};
 use crate::event::Listeners;
@@ -124,6 +125,14 @@ impl Body {
     #[inline]
     pub(crate) fn host(&self) -> Option<&Arc<Host>> {
         self.host.as_ref()
+    }
+
+    /// The time, by the clock of the pool.
+    pub(crate) fn now(&self) -> Instant {
+        match &self.host {
+            Some(host) => host.now(),
+            None => ThreadRuntime::new().now(),
+        }
     }
 
     /// The host, if callbacks run on its thread and this is another one.

@@ -10,12 +10,14 @@ use std::pin::Pin;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use rust_pool::{Manager, Verdict};
+use rust_pool::{Info, Manager, Verdict};
 
 use crate::body::Body;
 use crate::error::take_callback_text;
 use crate::host::Host;
+use crate::info;
 use crate::loans::Loan;
 
 /// Makes a resource: stores it and returns 0, or returns a code of its own.
@@ -98,19 +100,20 @@ impl Table {
         &self,
         name: &'static str,
         callback: cenote_resource_fn,
-        resource: *mut c_void,
+        resource: &Resource,
     ) -> Result<bool, CallbackError> {
         let Some(callback) = callback else {
             return Ok(true);
         };
+        let made = resource.get();
         // SAFETY: C's function with C's data, and a resource that C made.
-        match unsafe { callback(self.data.0, resource) } {
+        match info::about(resource, || unsafe { callback(self.data.0, made) }) {
             0 => Ok(true),
             code => Err(CallbackError::of(name, code)),
         }
     }
 
-    pub(crate) fn before_release(&self, resource: *mut c_void) -> Result<bool, CallbackError> {
+    fn before_release(&self, resource: &Resource) -> Result<bool, CallbackError> {
         self.ask("before_release", self.before_release, resource)
     }
 }
@@ -230,29 +233,34 @@ impl Manager for Callbacks {
         resource.destroy()
     }
 
-    async fn healthcheck(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn healthcheck(
+        &self,
+        resource: &mut Resource,
+        _: Info<'_>,
+    ) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
         let table = self.body.table();
-        table.ask("healthcheck", table.healthcheck, resource.get())
+        table.ask("healthcheck", table.healthcheck, resource)
     }
 
     #[inline]
     fn before_acquire(
         &self,
         resource: &mut Resource,
+        _: Info<'_>,
     ) -> impl Future<Output = Result<bool, CallbackError>> + Send {
         // A cancel here gives the resource to the pool, which destroys it.
         BeforeAcquire {
             body: &self.body,
-            resource: UserData(resource.get()),
+            resource,
         }
     }
 
     /// Where there is a host. Without one, a closure stands in for this, because that
     /// can say why.
     #[inline]
-    fn before_release(&self, resource: &mut Resource) -> Verdict {
+    fn before_release(&self, resource: &mut Resource, _: Info<'_>) -> Verdict {
         let table = self.body.table();
         let nothing_to_call = table.before_release.is_none() && !self.body.is_watched();
         if nothing_to_call {
@@ -261,27 +269,27 @@ impl Manager for Callbacks {
         if !self.body.may_call_here() {
             return Verdict::Later;
         }
-        match table.before_release(resource.get()) {
+        match table.before_release(resource) {
             Ok(_) => Verdict::Keep,
             Err(_) => Verdict::Discard,
         }
     }
 
-    async fn recycle(&self, resource: &mut Resource) -> Result<bool, CallbackError> {
+    async fn recycle(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, CallbackError> {
         // A cancel here gives the resource to the pool, which destroys it.
         self.body.right_place().await;
-        self.body.table().before_release(resource.get())
+        self.body.table().before_release(resource)
     }
 }
 
 /// The acquire callback. By hand, because a future of two words is all that an acquire
 /// has to carry around if there is nothing to call.
-struct BeforeAcquire<'a> {
+struct BeforeAcquire<'a, 'r> {
     body: &'a Body,
-    resource: UserData,
+    resource: &'r Resource,
 }
 
-impl Future for BeforeAcquire<'_> {
+impl Future for BeforeAcquire<'_, '_> {
     type Output = Result<bool, CallbackError>;
 
     #[inline]
@@ -294,7 +302,7 @@ impl Future for BeforeAcquire<'_> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let answer = table.ask("before_acquire", table.before_acquire, self.resource.0);
+        let answer = table.ask("before_acquire", table.before_acquire, self.resource);
         Poll::Ready(answer)
     }
 }
@@ -305,6 +313,9 @@ pub(crate) struct Resource {
     loan: NonNull<Loan>,
     slot: u32,
     destroyed: bool,
+    made: Instant,
+    /// The ticket of its loan when it was made.
+    first_ticket: u64,
 }
 
 // SAFETY: the loan belongs to `body`, and is `Sync`.
@@ -319,6 +330,8 @@ impl Resource {
         let loan = loans.get(slot).expect("it was just added");
         Resource {
             loan: NonNull::from(loan),
+            made: body.now(),
+            first_ticket: loan.ticket(),
             slot,
             body: Arc::clone(body),
             destroyed: false,
@@ -344,7 +357,18 @@ impl Resource {
 
     /// Asks whether it may stay.
     pub(crate) fn before_release(&self) -> Result<bool, CallbackError> {
-        self.body.table().before_release(self.get())
+        self.body.table().before_release(self)
+    }
+
+    /// Returns how long ago it was made, by the clock of its pool.
+    pub(crate) fn age(&self) -> Duration {
+        self.body.now().saturating_duration_since(self.made)
+    }
+
+    /// Returns how often it was lent. Each lease and each return is a ticket of its loan.
+    pub(crate) fn uses(&self) -> u64 {
+        let tickets = self.loan().ticket().wrapping_sub(self.first_ticket);
+        tickets.div_ceil(2)
     }
 
     fn destroy(mut self) -> Result<(), CallbackError> {
@@ -355,11 +379,11 @@ impl Resource {
         if std::mem::replace(&mut self.destroyed, true) {
             return Ok(());
         }
-        let (body, resource) = (&self.body, self.get());
+        let body = &self.body;
         body.loans().hide(self.slot);
         take_callback_text();
         let table = body.table();
-        let result = table.ask("destroy", table.destroy, resource);
+        let result = table.ask("destroy", table.destroy, self);
         body.loans().remove(self.slot);
         result.map(drop)
     }

@@ -71,7 +71,7 @@ impl Fault {
     #[cold]
     pub(crate) fn of_acquire(error: &AcquireError<CallbackError>) -> Self {
         let code = match error {
-            AcquireError::Closed => CENOTE_ERR_CLOSED,
+            AcquireError::Closed | AcquireError::Forked => CENOTE_ERR_CLOSED,
             AcquireError::Unavailable => CENOTE_ERR_UNAVAILABLE,
             AcquireError::Timeout(timeout) => {
                 return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));

@@ -15,7 +15,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::body::Body;
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CLOSED, CENOTE_ERR_HANDLE, Fault};
@@ -114,10 +114,16 @@ static FREE: Mutex<Free> = Mutex::new(Free {
     used: 0,
 });
 
-struct Free {
+pub(crate) struct Free {
     shells: Vec<usize>,
     /// Those with a lower index exist.
     used: usize,
+}
+
+pub(crate) type FreeGuard = MutexGuard<'static, Free>;
+
+pub(crate) fn lock_free() -> FreeGuard {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A handle, as a number.
@@ -170,7 +176,9 @@ pub(crate) struct Reserved {
 ///
 /// There are too many pools.
 pub(crate) fn reserve() -> Result<Reserved, Fault> {
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    #[cfg(unix)]
+    crate::fork::watch();
+    let mut free = lock_free();
     let index = match free.shells.pop() {
         Some(index) => index,
         None if free.used == MOST => {
@@ -220,7 +228,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if !self.kept {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock_free();
             free.shells.push(self.index);
         }
     }
@@ -233,7 +241,7 @@ pub(crate) fn retire(handle: Handle) {
     };
     shell.generation.fetch_add(1, Ordering::Release);
     shell.body.store(std::ptr::null_mut(), Ordering::Relaxed);
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = lock_free();
     free.shells.push(handle.0 >> 4 & (MOST - 1));
 }
 

@@ -57,7 +57,9 @@ pub struct cenote_runtime {
 /// Hosts whose pool lives, by the number that their `arg` is.
 static HOSTS: LazyLock<Mutex<HashMap<usize, Arc<Host>>>> = LazyLock::new(Mutex::default);
 
-fn hosts() -> MutexGuard<'static, HashMap<usize, Arc<Host>>> {
+pub(crate) type HostsGuard = MutexGuard<'static, HashMap<usize, Arc<Host>>>;
+
+pub(crate) fn hosts() -> HostsGuard {
     HOSTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -262,7 +264,7 @@ impl Host {
         theirs.saturating_add(since).min(CENOTE_NEVER - 1)
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         let Some(now) = self.table.now.filter(|_| !self.has_ended()) else {
             return ThreadRuntime::new().now();
         };

@@ -64,6 +64,12 @@ impl Loan {
         // Relaxed: whoever asks got the loan by something that orders it.
         self.resource.load(Ordering::Relaxed)
     }
+
+    /// The present ticket.
+    pub(crate) fn ticket(&self) -> u64 {
+        // Relaxed: as above.
+        self.ticket.load(Ordering::Relaxed)
+    }
 }
 
 /// The first chunk has so many loans, each further one twice as many.

@@ -166,10 +166,12 @@ pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
 }
 
 /// Closes a pool like cenote_pool_close, and waits until everything that is out has come
-/// back, for at most `timeout_ms` milliseconds.
+/// back, for at most `timeout_ms` milliseconds; CENOTE_FOREVER is without limit, and 0 or less does not
+/// wait.
 ///
 /// Returns as cenote_pool_close; CENOTE_ERR_IN_USE if not everything came back, whose
-/// text says how much; CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
+/// text says how much; CENOTE_ERR_TIMEOUT if a host's loop did not answer in time;
+/// CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
 /// where the pool is closed, too (listen for CENOTE_EVENT_DRAINED there).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_close_and_drain(
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn cenote_pool_close_and_drain(
             Some(host) => {
                 let pool = pool.clone();
                 let drain = async move { pool.close_and_drain(time).await };
-                Some(elsewhere(host, None, drain)?)
+                Some(elsewhere(host, limit(timeout_ms), drain)?)
             }
             None => wait(&body, limit(timeout_ms), pin!(pool.close_and_drain(time))),
         };

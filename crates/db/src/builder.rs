@@ -355,6 +355,9 @@ impl Builder {
     }
 }
 
+/// How much longer than connecting may take its place in the pool is kept.
+const CREATE_GRACE: Duration = Duration::from_secs(1);
+
 /// The pool as the configuration wants it.
 fn pool_builder(
     connections: Connections,
@@ -364,7 +367,9 @@ fn pool_builder(
     let mut pool = Pool::builder(connections)
         .min(config.min)
         .max(if config.unpooled { 1 } else { config.max })
-        // Connecting has a deadline of its own, which knows where to.
+        // Connecting has a deadline of its own, whose error names the server. This one only
+        // frees the place of a connection whose executor does not run.
+        .create_timeout(config.connect_timeout.saturating_add(CREATE_GRACE))
         .cleanup_timeout(config.cleanup_timeout)
         .lifetime_jitter(config.lifetime_jitter)
         .concurrent_creations(config.max_creating)

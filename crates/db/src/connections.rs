@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cenote_pool::{AsyncHook, Manager, Runtime, Verdict, within};
+use cenote_pool::{AsyncHook, Info, Manager, Runtime, Verdict, within};
 
 use crate::config::ResetPolicy;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
@@ -249,7 +249,7 @@ impl Manager for Connections {
         link.into_connection().close().await
     }
 
-    async fn healthcheck(&self, link: &mut Link) -> Result<bool> {
+    async fn healthcheck(&self, link: &mut Link, _: Info<'_>) -> Result<bool> {
         let (site, limit) = (Location::caller(), Some(self.connect_timeout));
         let answered = link.send_within(&Ping, site, &self.runtime, limit).await;
         match answered {
@@ -259,11 +259,13 @@ impl Manager for Connections {
         }
     }
 
-    async fn before_acquire(&self, link: &mut Link) -> Result<bool> {
+    async fn before_acquire(&self, link: &mut Link, info: Info<'_>) -> Result<bool> {
         if !link.probe() {
             return Ok(false);
         }
-        if self.is_suspect(link) && !matches!(Box::pin(self.healthcheck(link)).await, Ok(true)) {
+        if self.is_suspect(link)
+            && !matches!(Box::pin(self.healthcheck(link, info)).await, Ok(true))
+        {
             return Ok(false);
         }
         if link.defaults() != self.defaults.version() {
@@ -274,12 +276,12 @@ impl Manager for Connections {
         Ok(!link.is_broken())
     }
 
-    fn before_release(&self, link: &mut Link) -> Verdict {
+    fn before_release(&self, link: &mut Link, _: Info<'_>) -> Verdict {
         link.set_writer(None);
         link.verdict(self.resets_always())
     }
 
-    async fn recycle(&self, link: &mut Link) -> Result<bool> {
+    async fn recycle(&self, link: &mut Link, _: Info<'_>) -> Result<bool> {
         link.clean(self).await
     }
 }

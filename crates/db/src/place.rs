@@ -115,7 +115,7 @@ pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
         // With the driver's own story in front.
         AcquireError::Create(inner) => return inner.clone(),
         AcquireError::Closed => Kind::Closed,
-        AcquireError::Unavailable => Kind::Unavailable,
+        AcquireError::Unavailable | AcquireError::QueueFull { .. } => Kind::Unavailable,
         AcquireError::Timeout(_) => Kind::Timeout,
         _ => Kind::Connect,
     };

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cenote_pool::{Manager, Pool, Verdict};
+use cenote_pool::{Info, Manager, Pool, Verdict};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncCommands, Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
 
@@ -35,18 +35,18 @@ impl Manager for Redis {
     }
 
     /// Runs in the background, on idle connections: here is the time for a round trip.
-    async fn healthcheck(&self, connection: &mut Connection) -> RedisResult<bool> {
+    async fn healthcheck(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         let answer: String = redis::cmd("PING").query_async(connection).await?;
         Ok(answer == "PONG")
     }
 
     /// Runs in every acquire, so it only looks at what is known already.
-    async fn before_acquire(&self, connection: &mut Connection) -> RedisResult<bool> {
+    async fn before_acquire(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         Ok(!connection.broken)
     }
 
     /// A connection that broke in somebody's hands is not handed to the next.
-    fn before_release(&self, connection: &mut Connection) -> Verdict {
+    fn before_release(&self, connection: &mut Connection, _: Info<'_>) -> Verdict {
         if connection.broken {
             Verdict::Discard
         } else {

@@ -7,7 +7,6 @@ use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,14 @@ use crate::error::{AcquireError, Phase};
 use crate::events::{DestroyReason, Hook};
 use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
+use crate::info::Info;
 use crate::lease::Handout;
 use crate::manager::{Manager, Verdict};
-use crate::runtime::Task;
+use crate::runtime::{Limit, Task};
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
 use crate::unchecked::Unchecked;
-use crate::user_code::{Caught, caught_check, into_answer};
+use crate::user_code::{Caught, Contained, caught_check, into_answer};
 use crate::wait::Wait;
 use crate::waiters::WaiterKey;
 
@@ -43,12 +43,11 @@ impl<M: Manager> Core<M> {
         Acquire {
             core: self,
             wait: Wait::new(caller, timeout),
-            timer: None,
             serial: None,
             refused: false,
             stage: ManuallyDrop::new(Stage::Start),
-            make_hook: |manager: &'p M, resource: &'p mut M::Resource| {
-                manager.before_acquire(resource)
+            make_hook: |manager: &'p M, resource: &'p mut M::Resource, info: Info<'p>| {
+                manager.before_acquire(resource, info)
             },
             _hands_out: PhantomData::<fn() -> L>,
         }
@@ -71,9 +70,6 @@ pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
 struct Acquire<'p, M: Manager, F, H, L> {
     core: &'p Arc<Core<M>>,
     wait: Wait,
-    /// Where the keeper lives on another executor, which may not be driven.
-    /// Boxed once more, because it is rare and this struct is not.
-    timer: Option<Box<Task>>,
     /// Its number in the order of arrival, if it has been in the queue.
     serial: Option<u32>,
     /// The acquire hook refused what it was served with.
@@ -107,20 +103,43 @@ struct Checking<'p, M: Manager, H> {
     unchecked: Unchecked<'p, M>,
     /// Its entry, once the hook waits and there is a deadline to mind.
     key: Option<WaiterKey>,
-    began: Option<Box<Instant>>,
+    /// What few checks need.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Default)]
+struct Extra {
+    /// When the check began, for the histogram.
+    began: Option<Instant>,
+    /// The time limit of the hook.
+    limit: Limit,
 }
 
 impl<'p, M: Manager, H> Checking<'p, M, H> {
-    /// What is in it besides the hook.
-    fn take(&mut self) -> (&'p Slot<Filled<M>>, Option<WaiterKey>, Option<Box<Instant>>) {
-        (self.unchecked.take(), self.key, self.began.take())
+    /// Takes out what is in it besides the hook.
+    fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Instant>) {
+        let extra = self.extra.take();
+        let began = extra.and_then(|extra| extra.began);
+        (self.unchecked.take_over(), self.key, began)
+    }
+}
+
+impl Extra {
+    #[inline]
+    fn new(began: Option<Instant>) -> Option<Box<Extra>> {
+        began.map(|began| {
+            Box::new(Extra {
+                began: Some(began),
+                limit: Limit::default(),
+            })
+        })
     }
 }
 
 impl<'p, M, F, H, L> Future for Acquire<'p, M, F, H, L>
 where
     M: Manager,
-    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    F: Fn(&'p M, &'p mut M::Resource, Info<'p>) -> H,
     H: Future<Output = Result<bool, M::Error>>,
     L: Handout<'p, M>,
 {
@@ -132,7 +151,7 @@ where
         // polled and dropped in place, and never moved.
         let this = unsafe { self.get_unchecked_mut() };
         let taken = match *this.stage {
-            Stage::Start => this.core.take_unlocked(this.wait.caller),
+            Stage::Start => this.core.take_unlocked(),
             Stage::Queued(key) => this.take_reserved(key),
             _ => None,
         };
@@ -140,8 +159,10 @@ where
             if let Some(slot) = this.check_at_once(slot, cx) {
                 return Poll::Ready(Ok(this.serve(slot)));
             }
-            if this.is_checking() {
-                return this.mind_the_deadline(cx);
+            if this.is_checking()
+                && let Some(polled) = this.hook_waits(cx)
+            {
+                return polled;
             }
         } else if this.join_crowd(cx) {
             return Poll::Pending;
@@ -153,7 +174,7 @@ where
 impl<'p, M, F, H, L> Acquire<'p, M, F, H, L>
 where
     M: Manager,
-    F: Fn(&'p M, &'p mut M::Resource) -> H,
+    F: Fn(&'p M, &'p mut M::Resource, Info<'p>) -> H,
     H: Future<Output = Result<bool, M::Error>>,
     L: Handout<'p, M>,
 {
@@ -166,10 +187,13 @@ where
     ) -> Option<&'p Slot<Filled<M>>> {
         let core = self.core;
         let mut unchecked = Unchecked::new(core, slot);
-        let began = core.histograms.as_ref().map(|_| Box::new(core.now()));
+        let began = core.histograms.as_ref().map(|_| core.now());
         match &core.hooks.before_acquire {
             None => {
-                let make = || (self.make_hook)(&core.manager, unchecked.resource());
+                let make = || {
+                    let (resource, info) = unchecked.parts();
+                    (self.make_hook)(&core.manager, resource, info)
+                };
                 let hook = match Caught::new(make) {
                     Ok(hook) => hook,
                     Err(panic) => {
@@ -181,25 +205,30 @@ where
                     hook,
                     unchecked,
                     key: None,
-                    began,
+                    extra: Extra::new(began),
                 }));
             }
             Some(Check::Sync(check)) => {
-                let answer = caught_check(|| check(unchecked.resource()));
+                let answer = caught_check(|| check(unchecked.parts().0));
                 core.note_check(began);
-                match answer {
-                    Ok(_) => return Some(unchecked.take()),
-                    Err(refusal) => self.refuse(unchecked.take(), refusal, cx),
-                }
-                return None;
+                return match answer {
+                    Ok(_) => self.pass_if_open(unchecked),
+                    Err(refusal) => {
+                        self.refuse(unchecked.take(), refusal, cx);
+                        None
+                    }
+                };
             }
-            Some(Check::Async(check)) => match Caught::new(|| check(unchecked.resource())) {
+            Some(Check::Async(check)) => match Caught::new(|| {
+                let (resource, info) = unchecked.parts();
+                check(resource, info)
+            }) {
                 Ok(hook) => {
                     self.go_to(Stage::CheckingBoxed(Checking {
                         hook,
                         unchecked,
                         key: None,
-                        began,
+                        extra: Extra::new(began),
                     }));
                 }
                 Err(panic) => {
@@ -222,15 +251,30 @@ where
         match hook.poll(cx) {
             Poll::Pending => None,
             // Nearly always, and at once.
-            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.began.is_none() => {
+            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.extra.is_none() => {
                 let slot = checking.unchecked.take();
-                // SAFETY: as in `end_check`.
-                unsafe { std::ptr::drop_in_place(checking) };
-                self.stage = ManuallyDrop::new(Stage::Done);
+                self.end_check();
                 Some(slot)
             }
             Poll::Ready(answer) => self.answered(into_answer(answer), cx),
         }
+    }
+
+    /// The hook did not answer at once.
+    #[inline(never)]
+    fn hook_waits(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
+        let slot = match &*self.stage {
+            Stage::Checking(checking) => checking.unchecked.slot(),
+            Stage::CheckingBoxed(checking) => checking.unchecked.slot(),
+            _ => None,
+        };
+        // The hook's time is not the time that it took to collect.
+        if let Some(slot) = slot
+            && self.serial.is_some()
+        {
+            self.core.note_collected(slot);
+        }
+        self.wait_in_hook(cx)
     }
 
     #[inline(never)]
@@ -247,7 +291,7 @@ where
     /// The hook is done, and the slot is ours.
     #[inline(never)]
     fn answered(&mut self, answer: Answered, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (slot, key, began) = match &mut *self.stage {
+        let (mut unchecked, key, began) = match &mut *self.stage {
             Stage::Checking(checking) => checking.take(),
             Stage::CheckingBoxed(checking) => checking.take(),
             _ => return None,
@@ -258,12 +302,26 @@ where
         }
         self.core.note_check(began);
         match answer {
-            Ok(_) => Some(slot),
+            Ok(_) => self.pass_if_open(unchecked),
             Err(refusal) => {
-                self.refuse(slot, refusal, cx);
+                self.refuse(unchecked.take(), refusal, cx);
                 None
             }
         }
+    }
+
+    /// Gives back a resource that passed its hook, unless the pool was closed meanwhile: then the
+    /// resource is destroyed, and the acquire starts again and finds that.
+    fn pass_if_open(&mut self, mut unchecked: Unchecked<'p, M>) -> Option<&'p Slot<Filled<M>>> {
+        let slot = unchecked.take();
+        if self.core.signals() & signal::CLOSED == 0 {
+            return Some(slot);
+        }
+        self.go_to(Stage::Start);
+        Held::new(self.core, slot.index())
+            .condemn(DestroyReason::Closed)
+            .destroy_in_background();
+        None
     }
 
     /// The hook refused a resource: it goes, and we wait again, ahead of all who
@@ -286,17 +344,14 @@ where
                 hint: None,
                 ..self.arrival()
             };
-            let mut waker = Some(cx.waker().clone());
+            let mut waker = Contained::new(Some(cx.waker().clone()));
             let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
                 self.go_to(Stage::Queued(key));
             }
         }
         if L::PATIENCE == Patience::Create {
-            self.go_to(Stage::Destroying(Box::pin(async move {
-                // Told by the guard, which is the only address here.
-                let _ = condemned.destroy().await;
-            })));
+            self.go_to(Stage::Destroying(Box::pin(condemned.destroy_quietly())));
         } else {
             condemned.destroy_in_background();
         }
@@ -327,11 +382,15 @@ where
                 }
                 &Stage::Queued(key) => self.look(key, cx),
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
-                    if let Some(slot) = self.poll_hook(cx) {
+                    let passed = self.poll_hook(cx);
+                    let unchecked = passed.map(|slot| Unchecked::new(self.core, slot));
+                    if let Some(slot) = unchecked.and_then(|it| self.pass_if_open(it)) {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
-                    if self.is_checking() {
-                        return self.mind_the_deadline(cx);
+                    if self.is_checking()
+                        && let Some(polled) = self.wait_in_hook(cx)
+                    {
+                        return polled;
                     }
                     // Refused: on with the next.
                     continue;
@@ -350,15 +409,12 @@ where
             let end = match looked {
                 Looked::Waiting(key) | Looked::WakerNeeded(key) => {
                     self.queued(key);
-                    if self.poll_timer(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    continue;
+                    return Poll::Pending;
                 }
-                Looked::Create(key, index) => {
+                Looked::Create(key, claim) => {
                     self.queued(key);
                     // Counts on its own from here on; then see what came of it.
-                    Creation::new(self.core, index, Some(key)).start();
+                    Creation::new(self.core, claim, Some(key)).start();
                     continue;
                 }
                 Looked::Taken {
@@ -376,13 +432,19 @@ where
                     if let Some(slot) = checked {
                         return Poll::Ready(Ok(self.serve(slot)));
                     }
-                    if self.is_checking() {
-                        return self.mind_the_deadline(cx);
+                    if self.is_checking()
+                        && let Some(polled) = self.wait_in_hook(cx)
+                    {
+                        return polled;
                     }
                     // Refused: on with the next.
                     continue;
                 }
                 Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
+                Looked::Closed if self.core.is_inherited() => self.nothing(AcquireError::Forked),
+                Looked::QueueFull { waiting, limit } => {
+                    Err(AcquireError::QueueFull { waiting, limit })
+                }
                 Looked::Closed => self.nothing(AcquireError::Closed),
                 Looked::Failed(failure) => Err(failure.into_error()),
                 Looked::TimedOut { creating: true } => {
@@ -414,12 +476,12 @@ where
     #[inline(never)]
     fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
         self.wait.begin(self.core);
-        let mut waker = Some(cx.waker().clone());
+        let mut waker = Contained::new(Some(cx.waker().clone()));
         let Some(key) = self.core.queue_behind(self.wait.deadline(), &mut waker) else {
             return false;
         };
         self.go_to(Stage::Queued(key));
-        self.poll_timer(cx).is_pending()
+        true
     }
 
     /// It has a place in the queue, and keeps it until the stage is another one.
@@ -441,10 +503,22 @@ where
     /// is still in the stage.
     #[inline]
     fn end_check(&mut self) {
-        // SAFETY: dropped in place, because the hook is pinned, and once, because
-        // another stage is written right after; a hook's panic ends in `Caught`.
-        unsafe { ManuallyDrop::drop(&mut self.stage) };
-        self.stage = ManuallyDrop::new(Stage::Done);
+        /// Writes another stage when it is dropped, even by a panic.
+        struct Leave<'a, S>(&'a mut ManuallyDrop<S>, Option<S>);
+
+        impl<S> Drop for Leave<'_, S> {
+            #[inline]
+            fn drop(&mut self) {
+                if let Some(next) = self.1.take() {
+                    *self.0 = ManuallyDrop::new(next);
+                }
+            }
+        }
+
+        let leave = Leave(&mut self.stage, Some(Stage::Done));
+        // SAFETY: dropped in place, because the hook is pinned, and once, because `leave` writes
+        // another stage whatever happens.
+        unsafe { ManuallyDrop::drop(leave.0) };
     }
 
     fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
@@ -465,35 +539,6 @@ where
         matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
-    /// Keeps a timer of its own, if the keeper cannot be relied on. Ready when the
-    /// deadline has passed.
-    #[inline]
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.wait.timeout {
-            None => Poll::Pending,
-            Some(_) => self.poll_own_timer(cx),
-        }
-    }
-
-    fn poll_own_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.wait.deadline() else {
-            return Poll::Pending;
-        };
-        let core = self.core;
-        // Relaxed: see `keeper::start`.
-        if self.timer.is_none() && core.runtime.home() == core.keeper_home.load(Ordering::Relaxed) {
-            return Poll::Pending;
-        }
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::new(core.runtime.sleep(deadline)));
-        let polled = timer.as_mut().as_mut().poll(cx);
-        if polled.is_ready() {
-            self.timer = None;
-        }
-        polled
-    }
-
     fn arrival(&self) -> Arrival {
         Arrival {
             caller: self.wait.caller,
@@ -505,33 +550,49 @@ where
         }
     }
 
-    /// The acquire hook waits: so does the deadline.
-    fn mind_the_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
+    /// The acquire hook waits, within the deadline and its own time limit. `None`: the limit has
+    /// passed, so the resource was refused, and the acquire goes on with another one.
+    fn wait_in_hook(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
         self.wait.begin(self.core);
+        if self.deadline_passes(cx) {
+            // Destroys the resource, whose state is unknown.
+            self.end_check();
+            let error = self.wait.timed_out(self.core, Phase::Checking);
+            return Some(Poll::Ready(Err(error)));
+        }
+        let core = self.core;
+        let (unchecked, extra) = match &mut *self.stage {
+            Stage::Checking(checking) => (&checking.unchecked, &mut checking.extra),
+            Stage::CheckingBoxed(checking) => (&checking.unchecked, &mut checking.extra),
+            _ => return Some(Poll::Pending),
+        };
+        // Until the hook is over, the last holder is not the present one.
+        unchecked.note_pool();
+        let Some(limit) = core.config.before_acquire_timeout else {
+            return Some(Poll::Pending);
+        };
+        let timer = &mut extra.get_or_insert_with(Box::default).limit;
+        if !timer.is_over(&**core.runtime, limit, cx) {
+            return Some(Poll::Pending);
+        }
+        let why = format!("it took longer than the before_acquire timeout of {limit:?}");
+        self.answered(Err(Some(why.into())), cx);
+        None
+    }
+
+    /// Whether the deadline passes while the hook waits.
+    fn deadline_passes(&mut self, cx: &mut Context<'_>) -> bool {
         if self.wait.deadline().is_none() {
-            return Poll::Pending;
+            return false;
         }
         let (core, arrival) = (self.core, self.arrival());
         let key = match &mut *self.stage {
             Stage::Checking(checking) => &mut checking.key,
             Stage::CheckingBoxed(checking) => &mut checking.key,
-            _ => return Poll::Pending,
+            _ => return false,
         };
         let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
-        match self.look(key, cx) {
-            Looked::TimedOut { .. } => {
-                // Destroys the resource, whose state is unknown.
-                self.end_check();
-                Poll::Ready(Err(self.wait.timed_out(self.core, Phase::Checking)))
-            }
-            _ => {
-                if self.poll_timer(cx).is_ready() {
-                    // Its time is over: the next look says so.
-                    cx.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
+        matches!(self.look(key, cx), Looked::TimedOut { .. })
     }
 
     fn nothing(&self, error: AcquireError<M::Error>) -> Acquired<L, M> {
@@ -543,11 +604,13 @@ where
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
         self.go_to(Stage::Done);
         slot.count_lease();
-        // Otherwise it was taken at once, and by one who is noted already.
+        let lease = L::of(self.core, slot);
         if self.wait.has_begun() {
             self.wait.served(self.core, slot);
+        } else {
+            slot.note_holder(self.wait.caller, self.core.runtime.coarse_now());
         }
-        L::of(self.core, slot)
+        lease
     }
 }
 
@@ -571,7 +634,7 @@ impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
             Stage::Destroying(_) => {
                 if let Stage::Destroying(end) = std::mem::replace(&mut *self.stage, Stage::Done) {
                     // Goes on without us.
-                    self.core.runtime.spawn(end);
+                    self.core.spawn(end);
                 }
                 return;
             }

@@ -104,8 +104,8 @@ pub trait Strategy: Send + Sync + 'static {
     fn report_failure(&self, report: &Report<'_>) -> Advice;
 
     /// Whether an open breaker may let probes through. Asked when the cool-down
-    /// is over, by the next acquire and by the pool's keeper, and again after
-    /// another cool-down if the answer was no. Default: yes.
+    /// is over, by the next acquire and by the pool's maintenance, and again after
+    /// another cool-down, of at least 100 ms, if the answer was no. Default: yes.
     fn should_recover(&self, now: Instant) -> bool {
         let _ = now;
         true
@@ -117,7 +117,9 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     /// How many probes may be out at once while recovering, and how many of
-    /// them must succeed to close the breaker. Default: 1.
+    /// them must succeed to close the breaker. One that has been out for longer than
+    /// the cool-down makes room for another; its verdict counts all the same.
+    /// Default: 1.
     fn probes(&self) -> u32 {
         1
     }
@@ -179,16 +181,31 @@ pub struct FailureRate {
     reports: Mutex<Window>,
 }
 
-/// The reports of the last while, and how many of them are failures.
+/// The reports of the last while, in buckets: no more than [`BUCKETS`] and one of them,
+/// however many reports there are.
 #[derive(Debug, Default)]
 struct Window {
-    reports: VecDeque<(Instant, bool)>,
-    failures: usize,
+    buckets: VecDeque<Bucket>,
+    reports: u64,
+    failures: u64,
 }
+
+/// The reports from one moment on, for a share of the window.
+#[derive(Debug)]
+struct Bucket {
+    from: Instant,
+    reports: u64,
+    failures: u64,
+}
+
+/// Into how many parts a window is divided.
+const BUCKETS: u32 = 64;
 
 impl FailureRate {
     /// Opens when at least `rate` (0.0 to 1.0) of the reports within `window`
-    /// are failures, once there are `at_least` of them.
+    /// are failures, once there are `at_least` of them. Reports are counted in buckets of
+    /// a 64th of the window: none counts that is older, and one may be left out that is
+    /// younger by less than that.
     pub fn new(rate: f64, window: Duration, at_least: usize) -> Self {
         FailureRate {
             rate,
@@ -208,22 +225,49 @@ impl FailureRate {
 
     fn note(&self, now: Instant, failed: bool) -> Advice {
         let mut window = self.reports.lock();
-        window.reports.push_back((now, failed));
-        window.failures += usize::from(failed);
-        while let Some(&(at, failed)) = window.reports.front()
-            && now.saturating_duration_since(at) > self.window
+        window.add(now, failed, self.window / BUCKETS);
+        while let Some(oldest) = window.buckets.front()
+            && now.saturating_duration_since(oldest.from) > self.window
         {
-            window.reports.pop_front();
-            window.failures -= usize::from(failed);
+            window.drop_oldest();
         }
         // Counts below 2^52, so nothing is lost.
         #[allow(clippy::cast_precision_loss, reason = "a count of reports")]
-        let share = window.failures as f64 / window.reports.len() as f64;
-        if !failed || window.reports.len() < self.at_least || share < self.rate {
+        let share = window.failures as f64 / window.reports as f64;
+        if !failed || window.reports < self.at_least as u64 || share < self.rate {
             return Advice::Stay;
         }
         *window = Window::default();
         Advice::Open
+    }
+}
+
+impl Window {
+    fn add(&mut self, now: Instant, failed: bool, width: Duration) {
+        let newest = self.buckets.back_mut();
+        // Reports of several threads may come a little out of order.
+        let bucket = newest.filter(|bucket| now.saturating_duration_since(bucket.from) <= width);
+        let failures = u64::from(failed);
+        match bucket {
+            Some(bucket) => {
+                bucket.reports += 1;
+                bucket.failures += failures;
+            }
+            None => self.buckets.push_back(Bucket {
+                from: now,
+                reports: 1,
+                failures,
+            }),
+        }
+        self.reports += 1;
+        self.failures += failures;
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(oldest) = self.buckets.pop_front() {
+            self.reports -= oldest.reports;
+            self.failures -= oldest.failures;
+        }
     }
 }
 
@@ -245,21 +289,29 @@ impl Strategy for FailureRate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Free,
-    /// As a probe of this epoch; whoever holds it must settle it.
+    /// As the probe with this number; whoever holds it must settle it.
     Probe(u64),
     Refused,
 }
 
+/// What repeats after every cool-down repeats no more often than this.
+const SHORTEST_COOL_DOWN: Duration = Duration::from_millis(100);
+
 pub(crate) struct Breaker {
     state: BreakerState,
-    /// Grows from one with every transition, so that stale advice and stale probes
-    /// are seen.
+    /// Grows from one with every transition, so that stale advice is seen.
     epoch: u64,
     /// Put where it is by hand: no strategy moves it out of `Inactive`.
     by_hand: bool,
     /// When an automatically opened breaker may be asked about recovery.
     ask_at: Option<Instant>,
-    probes_out: u32,
+    /// The probes that count against the limit, and when they were admitted: never more
+    /// than the limit.
+    probes_out: VecDeque<(u64, Instant)>,
+    /// The number of the next probe.
+    next_probe: u64,
+    /// The number of the first probe since the last transition: older ones are stale.
+    first_probe: u64,
     probes_good: u32,
     strategy: Option<Arc<dyn Strategy>>,
     /// The strategy's own numbers, asked for outside the lock when it was set.
@@ -274,7 +326,9 @@ impl Breaker {
             epoch: 1,
             by_hand: false,
             ask_at: None,
-            probes_out: 0,
+            probes_out: VecDeque::new(),
+            next_probe: 1,
+            first_probe: 1,
             probes_good: 0,
             strategy: None,
             probes: 1,
@@ -312,25 +366,38 @@ impl Breaker {
         self.strategy.is_some() || self.state != BreakerState::Active
     }
 
-    pub(crate) fn admit(&mut self) -> Admission {
+    pub(crate) fn admit(&mut self, now: impl FnOnce() -> Instant) -> Admission {
         match self.state {
             BreakerState::Active => Admission::Free,
             BreakerState::Inactive => Admission::Refused,
             BreakerState::Recovering if self.strategy.is_none() => Admission::Free,
-            BreakerState::Recovering if self.probes_out < self.probes => {
-                self.probes_out += 1;
-                Admission::Probe(self.epoch)
-            }
-            BreakerState::Recovering => Admission::Refused,
+            BreakerState::Recovering => self.admit_probe(now()),
         }
     }
 
+    fn admit_probe(&mut self, now: Instant) -> Admission {
+        let limit = self.cool_down.max(SHORTEST_COOL_DOWN);
+        while let Some(&(_, since)) = self.probes_out.front()
+            && now.saturating_duration_since(since) >= limit
+        {
+            // Held for so long: it says nothing, and others may.
+            self.probes_out.pop_front();
+        }
+        if self.probes_out.len() >= self.probes as usize {
+            return Admission::Refused;
+        }
+        let probe = self.next_probe;
+        self.next_probe += 1;
+        self.probes_out.push_back((probe, now));
+        Admission::Probe(probe)
+    }
+
     /// A probe ended. Returns the state to move to, if any.
-    pub(crate) fn probe_ended(&mut self, epoch: u64, good: Option<bool>) -> Option<BreakerState> {
-        if epoch != self.epoch || self.state != BreakerState::Recovering {
+    pub(crate) fn probe_ended(&mut self, probe: u64, good: Option<bool>) -> Option<BreakerState> {
+        if probe < self.first_probe || self.state != BreakerState::Recovering {
             return None;
         }
-        self.probes_out -= 1;
+        self.probes_out.retain(|&(out, _)| out != probe);
         match good? {
             false => Some(BreakerState::Inactive),
             true => {
@@ -346,11 +413,12 @@ impl Breaker {
         self.state = to;
         self.epoch += 1;
         self.by_hand = by_hand;
-        self.probes_out = 0;
+        self.probes_out.clear();
+        self.first_probe = self.next_probe;
         self.probes_good = 0;
         self.ask_at = None;
         if to == BreakerState::Inactive && !by_hand {
-            self.ask_again(now);
+            self.ask_at = now.checked_add(self.cool_down);
         }
         changed
     }
@@ -363,7 +431,7 @@ impl Breaker {
 
     /// The answer was no: asks again after another cool-down.
     pub(crate) fn ask_again(&mut self, now: Instant) {
-        self.ask_at = now.checked_add(self.cool_down);
+        self.ask_at = now.checked_add(self.cool_down.max(SHORTEST_COOL_DOWN));
     }
 
     /// When the keeper should come by.
@@ -378,7 +446,7 @@ impl fmt::Debug for Breaker {
             .field("state", &self.state)
             .field("epoch", &self.epoch)
             .field("by_hand", &self.by_hand)
-            .field("probes_out", &self.probes_out)
+            .field("probes_out", &self.probes_out.len())
             .finish_non_exhaustive()
     }
 }

@@ -9,10 +9,12 @@ use crate::breaker::Strategy;
 use crate::config::{Config, Order};
 use crate::core::Core;
 use crate::error::{ConfigError, OpenError};
-use crate::hooks::{Answer, AsyncHook, Check, DestroyAnswer, Hooks, ReleaseAnswer};
+use crate::fork;
+use crate::hooks::{Answer, Check, DestroyAnswer, Hooks, InformedHook, ReleaseAnswer};
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, default_runtime};
+use crate::user_code::drop_contained;
 
 /// Builds a [`Pool`]. Made by [`Pool::builder`] and [`Pool::from_fn`].
 ///
@@ -49,6 +51,7 @@ impl<M: Manager> Builder<M> {
         let runtime = self.runtime.unwrap_or_else(default_runtime);
         let core = Core::new(self.manager, self.hooks, self.config, runtime);
         let core = Arc::new(core);
+        fork::register(&core);
         if self.strategy.is_some() {
             core.set_strategy(self.strategy);
         }
@@ -71,8 +74,8 @@ impl<M: Manager> Builder<M> {
         match pool.warm_up().await {
             Ok(()) => Ok(pool),
             Err(error) => {
-                // Its destructors' errors are told by events; the cause counts here.
-                let _ = pool.close().await;
+                // The events tell of its destructors' errors; the cause counts here.
+                drop_contained(pool.close().await);
                 Err(OpenError::Warmup(error))
             }
         }
@@ -86,6 +89,7 @@ impl<M: Manager> Builder<M> {
 
     /// The fewest resources the pool keeps up, made by [`open`](Builder::open)
     /// and refilled in the background. Default: 0. At most `max`.
+    /// [`Pool::set_min`] changes it.
     pub fn min(mut self, min: usize) -> Self {
         self.config.min = min;
         self
@@ -110,9 +114,28 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// How long one creation may take. Default: for ever.
+    /// How long one creation may take; then it is dropped and its place is free.
+    /// Default: 30 s.
+    ///
+    /// A creation whose acquire has gone serves the queue, and nobody else creates in its
+    /// stead; but only for a second, in case it hangs. Its place it keeps until this time
+    /// is over.
     pub fn create_timeout(mut self, timeout: Duration) -> Self {
         self.config.create_timeout = Some(timeout);
+        self
+    }
+
+    /// Creations may take for ever. One that hangs keeps its place until its executor ends.
+    pub fn no_create_timeout(mut self) -> Self {
+        self.config.create_timeout = None;
+        self
+    }
+
+    /// How long the acquire hook may look at one resource. After that the resource is
+    /// destroyed, and the acquire goes on with another one, within its own timeout.
+    /// Default: as long as the acquire may take.
+    pub fn before_acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.config.before_acquire_timeout = Some(timeout);
         self
     }
 
@@ -152,9 +175,28 @@ impl<M: Manager> Builder<M> {
         self
     }
 
+    /// How many acquires may wait in the queue; one that comes then ends with
+    /// [`AcquireError::QueueFull`](crate::AcquireError::QueueFull). Those with a creation under
+    /// way, or with a resource reserved for them, do not count. With 0 nobody waits for
+    /// others. [`Pool::set_max_waiting`] changes it. Default: no limit.
+    pub fn max_waiting(mut self, limit: usize) -> Self {
+        self.config.max_waiting = Some(limit);
+        self
+    }
+
     /// How many creations may run at once. Default: as many as there is room for.
     pub fn concurrent_creations(mut self, limit: usize) -> Self {
         self.config.concurrent_creations = Some(limit);
+        self
+    }
+
+    /// Makes an acquire with a deadline try again when the creation that it began fails, after
+    /// the [back-off](Builder::backoff), instead of ending with the error. It ends with the
+    /// error if its deadline comes first, if it has none, or if the error is permanent
+    /// ([`Manager::is_permanent`]). An acquire that never queues, and a probe of the breaker,
+    /// end with the first error. Default: off.
+    pub fn retry_creations(mut self) -> Self {
+        self.config.retry_creations = true;
         self
     }
 
@@ -221,6 +263,15 @@ impl<M: Manager> Builder<M> {
         self
     }
 
+    /// Overrides [`Manager::is_permanent`].
+    pub fn is_permanent(
+        mut self,
+        is_permanent: impl Fn(&M::Error) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.is_permanent = Some(Box::new(is_permanent));
+        self
+    }
+
     /// Overrides [`Manager::destroy`] with a plain closure, which answers
     /// nothing or a `Result`.
     pub fn destroy<A: DestroyAnswer<M::Error>>(
@@ -262,7 +313,7 @@ impl<M: Manager> Builder<M> {
     /// Overrides [`Manager::healthcheck`] with an async closure.
     pub fn healthcheck_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.healthcheck = Some(async_check(check, A::into_answer));
         self
@@ -281,14 +332,15 @@ impl<M: Manager> Builder<M> {
     /// boxed; a [`Manager`]'s is not.
     pub fn before_acquire_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.before_acquire = Some(async_check(check, A::into_answer));
         self
     }
 
     /// Overrides [`Manager::before_release`] with a plain closure. It may answer
-    /// [`Verdict::Later`](crate::Verdict::Later), and [`Manager::recycle`] runs.
+    /// [`Verdict::Later`](crate::Verdict::Later), and [`Manager::recycle`] runs. It also decides
+    /// about a resource whose holder panicked, which is destroyed where there is no such hook.
     pub fn before_release<A: ReleaseAnswer>(
         mut self,
         check: impl Fn(&mut M::Resource) -> A + Send + Sync + 'static,
@@ -298,10 +350,11 @@ impl<M: Manager> Builder<M> {
     }
 
     /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an
-    /// async closure, which runs on the runtime when a lease is dropped.
+    /// async closure. It is polled first where a lease is dropped, and then on the runtime. It also
+    /// decides about a resource whose holder panicked.
     pub fn before_release_async<A: Answer + 'static>(
         mut self,
-        check: impl for<'a> AsyncHook<'a, M::Resource, A>,
+        check: impl for<'a> InformedHook<'a, M::Resource, A>,
     ) -> Self {
         self.hooks.before_release = Some(async_check(check, A::into_answer));
         self
@@ -309,13 +362,13 @@ impl<M: Manager> Builder<M> {
 }
 
 fn async_check<R: Send + 'static, A: 'static>(
-    check: impl for<'a> AsyncHook<'a, R, A>,
+    check: impl for<'a> InformedHook<'a, R, A>,
     into: fn(A) -> Result<crate::Verdict, Option<Arc<str>>>,
 ) -> Check<R> {
     let check = Arc::new(check);
-    Check::Async(Box::new(move |resource| {
+    Check::Async(Box::new(move |resource, info| {
         let check = Arc::clone(&check);
-        Box::pin(async move { into(check.call(resource).await) })
+        Box::pin(async move { into(check.call_with(resource, info).await) })
     }))
 }
 

@@ -14,6 +14,7 @@ use crate::events::DestroyReason;
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::runtime::within;
+use crate::user_code::{Contained, drop_contained};
 
 impl<M: Manager> Pool<M> {
     /// Whether the pool was closed.
@@ -53,13 +54,13 @@ impl<M: Manager> Pool<M> {
     ///
     /// The errors of all destructors that failed; everything is destroyed all the same.
     pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         self.core.close().destroy(&mut errors).await;
-        if errors.is_empty() {
+        if errors.0.is_empty() {
             return Ok(());
         }
         Err(CloseError {
-            errors,
+            errors: errors.take(),
             left: Vec::new(),
             still_in_use: 0,
         })
@@ -79,17 +80,17 @@ impl<M: Manager> Pool<M> {
     /// time: a destructor's error is told by the events and the log.)
     pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
         let closing = self.core.close();
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         let drain = async {
             closing.destroy(&mut errors).await;
             self.wait_until(|state| state.total() == 0).await;
         };
-        let drained = within(&*self.core.runtime, Some(limit), drain).await;
-        if drained.is_some() && errors.is_empty() {
+        let drained = within(&**self.core.runtime, Some(limit), drain).await;
+        if drained.is_some() && errors.0.is_empty() {
             return Ok(());
         }
         Err(CloseError {
-            errors,
+            errors: errors.take(),
             left: self.holders(),
             still_in_use: self.status().total,
         })
@@ -126,7 +127,7 @@ impl<M: Manager> Onlooker<'_, M> {
     fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
         // Cloned before the lock, and an old one dropped after: both are an
         // executor's code.
-        let mut waker = Some(cx.waker().clone());
+        let mut waker = Contained::new(Some(cx.waker().clone()));
         let mut state = self.core.state();
         if done(&state) {
             return Poll::Ready(());
@@ -138,7 +139,7 @@ impl<M: Manager> Onlooker<'_, M> {
         let mut onlookers = state.onlookers.iter_mut();
         match onlookers.find(|(other, _)| *other == id) {
             Some((_, old)) => {
-                if let Some(new) = &mut waker {
+                if let Some(new) = &mut *waker {
                     std::mem::swap(old, new);
                 }
             }
@@ -158,7 +159,7 @@ impl<M: Manager> Drop for Onlooker<'_, M> {
         let at = state.onlookers.iter().position(|(other, _)| *other == id);
         let waker = at.map(|at| state.onlookers.swap_remove(at));
         drop(state);
-        drop(waker);
+        drop_contained(waker);
     }
 }
 
@@ -171,24 +172,46 @@ pub(crate) struct Closing<M: Manager> {
     running: Vec<Destroying<M>>,
 }
 
+/// The errors of destructors. If nobody gets them, each is dropped on its own: a second panic in the
+/// drop of a whole list would abort.
+struct Errors<M: Manager>(Vec<DestroyError<M::Error>>);
+
+impl<M: Manager> Errors<M> {
+    fn take(&mut self) -> Vec<DestroyError<M::Error>> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl<M: Manager> Default for Errors<M> {
+    fn default() -> Self {
+        Errors(Vec::new())
+    }
+}
+
+impl<M: Manager> Drop for Errors<M> {
+    fn drop(&mut self) {
+        self.take().into_iter().for_each(drop_contained);
+    }
+}
+
 type Destroying<M> =
     Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
 
 impl<M: Manager> Closing<M> {
     /// Runs all destructors, begun in order and then side by side, so that those
     /// that hang are waited for once.
-    async fn destroy(mut self, errors: &mut Vec<DestroyError<M::Error>>) {
+    async fn destroy(mut self, errors: &mut Errors<M>) {
         // A cancel here drops `self`, which leaves the rest to the runtime.
         poll_fn(|cx| self.poll(errors, cx)).await;
     }
 
-    fn poll(&mut self, errors: &mut Vec<DestroyError<M::Error>>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, errors: &mut Errors<M>, cx: &mut Context<'_>) -> Poll<()> {
         let begun = self.condemned.drain(..);
         self.running
             .extend(begun.map(|next| Box::pin(next.destroy()) as _));
         self.running.retain_mut(|end| match end.as_mut().poll(cx) {
             Poll::Ready(result) => {
-                errors.extend(result.err());
+                errors.0.extend(result.err());
                 false
             }
             Poll::Pending => true,
@@ -203,9 +226,9 @@ impl<M: Manager> Closing<M> {
 impl<M: Manager> Drop for Closing<M> {
     fn drop(&mut self) {
         for end in self.running.drain(..) {
-            self.core.runtime.spawn(Box::pin(async move {
-                // Told by the guard inside, which is the only address here.
-                let _ = end.await;
+            self.core.spawn(Box::pin(async move {
+                // The guard inside tells of the error.
+                drop_contained(end.await);
             }));
         }
         for condemned in self.condemned.drain(..) {

@@ -36,6 +36,8 @@ pub struct Config {
     pub acquire_timeout: Option<Duration>,
     /// See [`Builder::create_timeout`](crate::Builder::create_timeout).
     pub create_timeout: Option<Duration>,
+    /// See [`Builder::before_acquire_timeout`](crate::Builder::before_acquire_timeout).
+    pub before_acquire_timeout: Option<Duration>,
     /// See [`Builder::cleanup_timeout`](crate::Builder::cleanup_timeout).
     pub cleanup_timeout: Duration,
     /// See [`Builder::healthcheck_interval`](crate::Builder::healthcheck_interval).
@@ -46,8 +48,12 @@ pub struct Config {
     pub max_lifetime: Option<Duration>,
     /// See [`Builder::lifetime_jitter`](crate::Builder::lifetime_jitter).
     pub lifetime_jitter: f64,
+    /// See [`Builder::max_waiting`](crate::Builder::max_waiting).
+    pub max_waiting: Option<usize>,
     /// See [`Builder::concurrent_creations`](crate::Builder::concurrent_creations).
     pub concurrent_creations: Option<usize>,
+    /// See [`Builder::retry_creations`](crate::Builder::retry_creations).
+    pub retry_creations: bool,
     /// See [`Builder::backoff`](crate::Builder::backoff).
     pub backoff: Option<(Duration, Duration)>,
     /// See [`Builder::slow_acquire_warning`](crate::Builder::slow_acquire_warning).
@@ -66,13 +72,16 @@ impl Default for Config {
             max: 10,
             order: Order::Affine,
             acquire_timeout: None,
-            create_timeout: None,
+            create_timeout: Some(Duration::from_secs(30)),
+            before_acquire_timeout: None,
             cleanup_timeout: Duration::from_secs(5),
             healthcheck_interval: None,
             idle_timeout: None,
             max_lifetime: None,
             lifetime_jitter: 0.1,
+            max_waiting: None,
             concurrent_creations: None,
+            retry_creations: false,
             backoff: Some((Duration::from_millis(100), Duration::from_secs(5))),
             slow_acquire_warning: Some(Duration::from_secs(1)),
             leak_warning: None,
@@ -85,13 +94,11 @@ impl Config {
     /// Says what is impossible about these settings.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         check_max(self.max)?;
-        if self.min > self.max {
-            let rule = format!("it cannot be more than max, which is {}", self.max);
-            return Err(wrong("min", self.min, rule));
-        }
+        check_min(self.min, self.max)?;
         let durations = [
             ("acquire_timeout", self.acquire_timeout),
             ("create_timeout", self.create_timeout),
+            ("before_acquire_timeout", self.before_acquire_timeout),
             ("cleanup_timeout", Some(self.cleanup_timeout)),
             ("healthcheck_interval", self.healthcheck_interval),
             ("idle_timeout", self.idle_timeout),
@@ -112,6 +119,10 @@ impl Config {
         if self.concurrent_creations == Some(0) {
             let rule = "it must be at least 1, or nothing could ever be created";
             return Err(wrong("concurrent_creations", 0, rule));
+        }
+        if self.retry_creations && self.backoff.is_none() {
+            let rule = "it needs a back-off between the attempts, which no_backoff switches off";
+            return Err(wrong("retry_creations", true, rule));
         }
         if let Some((first, longest)) = self.backoff
             && (first.is_zero() || first > longest)
@@ -138,6 +149,15 @@ impl Config {
             .min()
             .map(|shortest| (shortest / 8).max(Duration::from_millis(1)))
     }
+}
+
+/// The rule for a minimum, at build and when it changes.
+pub(crate) fn check_min(min: usize, max: usize) -> Result<(), ConfigError> {
+    if min > max {
+        let rule = format!("it cannot be more than max, which is {max}");
+        return Err(wrong("min", min, rule));
+    }
+    Ok(())
 }
 
 /// The rule for a maximum, at build and at resize.

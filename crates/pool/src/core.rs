@@ -7,30 +7,35 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::alarm::Alarm;
 use crate::breaker::PoolId;
 use crate::config::Config;
 use crate::destroy::Condemned;
 use crate::error::{AcquireError, chain};
 use crate::events::{DestroyReason, Event, Hook, Listeners, Source};
+use crate::fork;
+use crate::grants::Grants;
 use crate::histogram::Histograms;
 use crate::hooks::Hooks;
+use crate::info::{Born, Info};
 use crate::keeper::{self, Bell};
 use crate::log;
 use crate::manager::Manager;
 use crate::replace::{Replacing, Spare};
+use crate::retain::Predicates;
 use crate::runtime::Runtime;
 use crate::slot::{Phase, Slot, Slots};
 use crate::state::{Aftermath, Clock, KeeperCall, State, Turn};
 use crate::status::Holder;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
-use crate::user_code::contained;
-use crate::user_code::drop_caught;
-use crate::waiters::{Grants, WaiterKey};
+use crate::user_code::{Contained, contained, drop_contained};
+use crate::waiters::WaiterKey;
 
 /// What fills a slot: the resource, and the slot's own hold on the pool, which
 /// an owned lease borrows, so that no lease ever counts references.
 pub(crate) struct Filled<M: Manager> {
     pub(crate) resource: M::Resource,
+    pub(crate) born: Born,
     pub(crate) core: Option<Arc<Core<M>>>,
 }
 
@@ -76,18 +81,20 @@ pub(crate) struct Core<M: Manager> {
     signals: AtomicU64,
     /// Waits to replace an outdated resource. Locked under the state's lock only.
     pub(crate) spare: Mutex<Option<Spare<M>>>,
+    /// What `retain` was given and some resources have not passed. Locked likewise.
+    pub(crate) predicates: Mutex<Predicates<M>>,
     /// Handles that keep the pool open. Leases and tasks keep the core alive,
     /// but not the pool open.
     pub(crate) handles: Apart<AtomicUsize>,
-    pub(crate) manager: M,
+    pub(crate) manager: Contained<M>,
     pub(crate) hooks: Hooks<M>,
     pub(crate) config: Config,
-    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) runtime: Contained<Arc<dyn Runtime>>,
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
     pub(crate) bell: Arc<Bell>,
-    /// The executor that the keeper was started on.
-    pub(crate) keeper_home: AtomicU64,
+    /// Passes deadlines while nobody drives the runtime.
+    pub(crate) alarm: Alarm,
 }
 
 /// Wakes. A waker is its executor's code: one that panics must not keep the others
@@ -109,6 +116,10 @@ pub(crate) mod signal {
     pub(crate) const OBSERVED: u64 = 8;
     /// A spare waits to replace an outdated resource.
     pub(crate) const SPARE: u64 = 16;
+    /// Some resource has not passed every predicate of `retain`.
+    pub(crate) const JUDGING: u64 = 32;
+    /// The pool was made by the process that forked this one; see `fork.rs`.
+    pub(crate) const INHERITED: u64 = 64;
 }
 
 impl<M: Manager> Core<M> {
@@ -129,15 +140,16 @@ impl<M: Manager> Core<M> {
             state: Apart(Mutex::new(state)),
             signals: AtomicU64::new(0),
             spare: Mutex::new(None),
+            predicates: Mutex::new(Vec::new()),
             handles: Apart(AtomicUsize::new(1)),
-            manager,
+            manager: Contained::new(manager),
             hooks,
             histograms: config.histograms.then(Box::default),
             config,
-            runtime,
+            runtime: Contained::new(runtime),
             listeners: Listeners::default(),
             bell: Arc::default(),
-            keeper_home: AtomicU64::new(0),
+            alarm: Alarm::default(),
         }
     }
 
@@ -148,7 +160,7 @@ impl<M: Manager> Core<M> {
         let mut turn = Turn {
             state: &mut guard,
             slots: &self.slots,
-            clock: Clock::new(&*self.runtime),
+            clock: Clock::new(&**self.runtime),
             after: &mut after,
         };
         let decision = decide(&mut turn);
@@ -164,7 +176,8 @@ impl<M: Manager> Core<M> {
         self.state.0.lock()
     }
 
-    /// Does what a decision entails: wakes, tells, destroys. The lock is not held.
+    /// Does what a decision entails: wakes, tells, destroys. The lock is not held. It must not panic:
+    /// the decision may hold a slot that nothing guards yet.
     #[inline]
     fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
         if let Some(waker) = after.waker.take() {
@@ -173,15 +186,19 @@ impl<M: Manager> Core<M> {
         if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
             self.follow_rare(after);
         }
-        // What is spent is dropped by the caller, after the lock.
+        // Spent wakers are dropped by the caller, after the lock.
     }
 
     #[cold]
     fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
-        match after.keeper {
-            KeeperCall::Nothing => {}
-            KeeperCall::Ring => self.bell.ring(),
-            KeeperCall::Start => keeper::start(self),
+        if after.keeper != KeeperCall::Nothing {
+            // Read first: a runtime that is gone drops the keeper at once.
+            let due = self.state().keeper.flatten();
+            match after.keeper {
+                KeeperCall::Start => keeper::start(self),
+                _ => self.bell.ring(),
+            }
+            self.set_alarm(due);
         }
         let Some(rare) = after.rare.take() else {
             return;
@@ -194,8 +211,11 @@ impl<M: Manager> Core<M> {
         for (index, reason) in rare.doomed {
             Condemned::new(self, index, reason).destroy_in_background();
         }
+        for index in rare.unjudged {
+            self.judge(index);
+        }
         for outcome in rare.uncollected {
-            let _ = drop_caught(outcome);
+            drop_contained(outcome);
         }
     }
 
@@ -206,6 +226,13 @@ impl<M: Manager> Core<M> {
         let grant = self.grants.take(key)?;
         let slot = self.slots.at(grant.slot as usize);
         slot.collect(grant.ticket).then_some(slot)
+    }
+
+    /// Notes that a slot was collected, by an acquire that does not hand it out at once.
+    #[cold]
+    pub(crate) fn note_collected(&self, slot: &Slot<Filled<M>>) {
+        slot.stamp(self.runtime.coarse_now());
+        self.state().forget_collected(slot);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -219,8 +246,19 @@ impl<M: Manager> Core<M> {
         self.signals.load(Ordering::Acquire)
     }
 
+    /// Returns whether this process inherited the pool by `fork`.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.signals() & signal::INHERITED != 0
+    }
+
+    /// Notes that this process inherited the pool; the lock is held.
+    pub(crate) fn note_inherited(&self, state: &mut PoolState<M>) {
+        self.signals.fetch_or(signal::INHERITED, Ordering::Release);
+        self.mirror(state);
+    }
+
     /// Mirrors what is in the locked state; the lock is held.
-    fn mirror(&self, state: &mut PoolState<M>) {
+    pub(crate) fn mirror(&self, state: &mut PoolState<M>) {
         state.ordinary = state.is_ordinary();
         let mut signals = 0;
         for (signal, on) in [
@@ -229,12 +267,15 @@ impl<M: Manager> Core<M> {
             (signal::QUEUED, state.waiters.waiting() > 0),
             (signal::OBSERVED, state.observed),
             (signal::SPARE, state.replacing == Replacing::Ready),
+            (signal::JUDGING, state.judging),
         ] {
             signals |= if on { signal } else { 0 };
         }
-        // Written only when it changes, so that readers keep their copy of it.
         // Relaxed: it is written under the lock only.
-        if self.signals.load(Ordering::Relaxed) != signals {
+        let before = self.signals.load(Ordering::Relaxed);
+        signals |= before & signal::INHERITED;
+        // Written only when it changes, so that readers keep their copy of it.
+        if before != signals {
             self.signals.store(signals, Ordering::Release);
         }
     }
@@ -257,24 +298,31 @@ impl<M: Manager> Core<M> {
         });
     }
 
-    /// The leases that are out, longest first.
-    pub(crate) fn holders(&self) -> Vec<Holder> {
-        let now = self.runtime.coarse_now();
-        let state = self.state();
-        let mut holders: Vec<_> = self
+    /// Returns the leases that are out, longest first, `most` at most.
+    pub(crate) fn holders(&self, most: usize) -> Vec<Holder> {
+        let mut leased: Vec<_> = self
             .slots
             .iter()
             .filter(|(_, slot)| slot.word().phase() == Phase::Leased)
-            .filter_map(|(index, slot)| {
-                Some(Holder {
-                    resource: state.metas.get(index)?.id,
-                    caller: slot.caller()?,
-                    held_for: Duration::from_nanos(now.saturating_sub(slot.since())),
-                })
-            })
+            .filter_map(|(index, slot)| Some((slot.since(), index, slot.caller()?)))
             .collect();
-        holders.sort_by_key(|holder| std::cmp::Reverse(holder.held_for));
-        holders
+        let by_age = |lease: &(u64, usize, _)| lease.0;
+        if leased.len() > most {
+            leased.select_nth_unstable_by_key(most, by_age);
+            leased.truncate(most);
+        }
+        leased.sort_by_key(by_age);
+        let now = self.runtime.coarse_now();
+        // Only the numbers need the lock.
+        let state = self.state();
+        let numbered = leased.into_iter().filter_map(|(since, index, caller)| {
+            Some(Holder {
+                resource: state.metas.get(index)?.id,
+                caller,
+                held_for: Duration::from_nanos(now.saturating_sub(since)),
+            })
+        });
+        numbered.collect()
     }
 
     /// Somebody began to listen, or stopped.
@@ -300,8 +348,14 @@ impl<M: Manager> Source for Core<M> {
 
 impl<M: Manager> Drop for Core<M> {
     fn drop(&mut self) {
+        fork::unregister(self.id);
         // The keeper and the sentinels hold the pool weakly: this ends them.
-        self.bell.ring();
+        self.bell.end();
+        // Whatever the user gave the pool may panic when it is dropped.
+        let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
+        drop_contained(strategy);
+        let predicates = std::mem::take(&mut *self.predicates.lock());
+        predicates.into_iter().for_each(drop_contained);
     }
 }
 
@@ -333,13 +387,15 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         self.index
     }
 
-    /// The pool, and the resource in the slot.
-    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource) {
+    /// The pool, the resource in the slot, and what the pool knows of it.
+    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource, Info<'_>) {
         let core = self.core.borrow();
+        let slot = core.slots.at(self.index);
         // SAFETY: this guard owns the slot, and is borrowed mutably.
-        let filled = unsafe { core.slots.at(self.index).value_mut() };
+        let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a held slot has a resource");
-        (core, &mut filled.resource)
+        let info = Info::new(&filled.born, slot, &**core.runtime);
+        (core, &mut filled.resource, info)
     }
 
     /// Hands the slot on to whoever goes on with it.
@@ -361,7 +417,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
             replaced
         });
         if let Some(replaced) = replaced {
-            replaced.destroy(core);
+            replaced.destroy_in_background();
         }
     }
 

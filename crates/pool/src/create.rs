@@ -7,22 +7,26 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::random;
 use crate::breaker::Failure;
+use crate::claims::ClaimKey;
 use crate::core::{Core, CreateFailure, Filled, PoolTurn};
-use crate::destroy::{destroy_unused, run_in_background};
+use crate::destroy::{Condemned, run_in_background};
 use crate::events::{DestroyReason, Event};
+use crate::info::Born;
 use crate::keeper;
 use crate::log;
 use crate::manager::Manager;
 use crate::state::Meta;
 use crate::status::CreationError;
-use crate::user_code::drop_caught;
+use crate::user_code::drop_contained;
 use crate::waiters::WaiterKey;
 
 /// A claimed place in which a resource is being made. Dropping it gives the
-/// place back and fails the creation.
+/// place back and fails the creation. A creation that takes longer than the create
+/// timeout loses its place even if its executor does not run it
+/// ([`end_overdue`]): then what it makes is destroyed.
 pub(crate) struct Creation<M: Manager> {
     core: Arc<Core<M>>,
-    index: usize,
+    claim: ClaimKey,
     /// The acquire that gets the error.
     starter: Option<WaiterKey>,
     began: Instant,
@@ -33,10 +37,10 @@ pub(crate) struct Creation<M: Manager> {
 
 impl<M: Manager> Creation<M> {
     /// Takes responsibility for a place that the caller has claimed.
-    pub(crate) fn new(core: &Arc<Core<M>>, index: usize, starter: Option<WaiterKey>) -> Self {
+    pub(crate) fn new(core: &Arc<Core<M>>, claim: ClaimKey, starter: Option<WaiterKey>) -> Self {
         Creation {
             core: Arc::clone(core),
-            index,
+            claim,
             starter,
             began: core.now(),
             generation: core.state().generation,
@@ -49,8 +53,8 @@ impl<M: Manager> Creation<M> {
     pub(crate) fn start(self) {
         let core = Arc::clone(&self.core);
         run_in_background(&core, async move {
-            // An error that nobody waits for has been told; its drop is its maker's.
-            let _ = drop_caught(self.run().await);
+            // An error that nobody waits for has been told.
+            drop_contained(self.run().await);
         });
     }
 
@@ -80,51 +84,78 @@ impl<M: Manager> Creation<M> {
             Ok(made) => made,
             Err(failure) => return self.failed(failure),
         };
-        let slot = core.slots.at(self.index);
-        slot.stamp(core.runtime.coarse_now());
-        slot.note_pool();
+        let slot = core.slots.at(self.claim.slot());
+        let now = core.runtime.coarse_now();
+        let mut made = Some(made);
         core.turn(|turn| {
+            if !turn.state.claims.stands(self.claim) {
+                return;
+            }
+            let Some(made) = made.take() else { return };
+            slot.stamp(now);
+            slot.note_pool();
             let (resource, mut meta) = made.into_parts(turn);
             let filled = Filled {
                 resource,
+                born: Born::new(&meta, slot),
                 core: Some(Arc::clone(core)),
             };
             // SAFETY: a creation owns its slot.
             unsafe { slot.put(filled) };
             meta.seen.0 = slot.word().mark_when_idle();
             let is_outdated = meta.generation != turn.state.generation;
-            turn.created(self.index, self.starter, meta);
+            turn.created(self.claim.slot(), self.starter, meta);
             if is_outdated {
                 turn.replace_later();
             }
         });
-        None
+        // Too late: the place has gone to another, and the failure was reported then.
+        let late = made?;
+        Condemned::without_place(core, late.resource, None).destroy_in_background();
+        Some(core.creation_is_late())
     }
 
     fn failed(&self, failure: CreateFailure<M::Error>) -> Option<CreateFailure<M::Error>> {
-        let core = &self.core;
-        let error = failure.message();
-        let undelivered = core.turn(|turn| {
-            let in_a_row = turn
-                .state
-                .backoff
-                .failed(self.began, turn.clock.now(), random());
-            turn.state.last_creation_error = Some(CreationError {
-                message: Arc::clone(&error),
-                in_a_row,
-            });
-            let probe = self.starter.and_then(|key| {
-                let waiter = turn.state.waiters.get_mut(key)?;
-                waiter.probe.take().map(NonZeroU64::get)
-            });
-            // First the error to whom it is due: the probe's end may open the
-            // breaker, which fails everybody who still waits.
-            let failure = Box::new(failure);
-            let undelivered = turn.create_failed(self.index, self.starter, failure);
-            turn.end_probe(probe, Some(false));
-            undelivered
+        failed(&self.core, self.claim, self.starter, self.began, failure)
+    }
+}
+
+/// Ends a creation without a resource. Gives the failure back if no acquire waits for it.
+fn failed<M: Manager>(
+    core: &Arc<Core<M>>,
+    claim: ClaimKey,
+    starter: Option<WaiterKey>,
+    began: Instant,
+    failure: CreateFailure<M::Error>,
+) -> Option<CreateFailure<M::Error>> {
+    let error = failure.message();
+    let may_retry = core.may_retry(&failure);
+    let mut failure = Some(Box::new(failure));
+    let ended = core.turn(|turn| {
+        if !turn.state.claims.stands(claim) {
+            return false;
+        }
+        let now = turn.clock.now();
+        let in_a_row = turn.state.backoff.failed(began, now, random());
+        turn.state.last_creation_error = Some(CreationError {
+            message: Arc::clone(&error),
+            in_a_row,
         });
-        let delivered = undelivered.is_none();
+        let probe = starter.and_then(|key| {
+            let waiter = turn.state.waiters.get_mut(key)?;
+            waiter.probe.take().map(NonZeroU64::get)
+        });
+        // First the error to whom it is due: the probe's end may open the
+        // breaker, which fails everybody who still waits.
+        if let Some(due) = failure.take() {
+            let may_retry = may_retry && probe.is_none();
+            failure = turn.create_failed(claim.slot(), starter, due, may_retry);
+        }
+        turn.end_probe(probe, Some(false));
+        true
+    });
+    if ended {
+        let delivered = failure.is_none();
         if !delivered {
             log::create_failed(core.name(), &error);
         }
@@ -133,7 +164,25 @@ impl<M: Manager> Creation<M> {
             delivered,
         });
         core.report(Some(&Failure::Create(error)));
-        undelivered.map(|failure| *failure)
+    }
+    failure.map(|failure| *failure)
+}
+
+/// Ends the creations that have taken too long. Their own timers do the same, where
+/// their executor runs them.
+pub(crate) fn end_overdue<M: Manager>(core: &Arc<Core<M>>) {
+    let now = core.now();
+    loop {
+        let overdue = core.state().claims.overdue(now);
+        let Some(overdue) = overdue else { return };
+        let failure = core.creation_is_late();
+        drop_contained(failed(
+            core,
+            overdue.key,
+            overdue.starter,
+            overdue.began,
+            failure,
+        ));
     }
 }
 
@@ -143,7 +192,7 @@ impl<M: Manager> Drop for Creation<M> {
             return;
         }
         let why = "the runtime dropped the creation before it was done";
-        let _ = self.failed(CreateFailure::Broken(why.into()));
+        drop_contained(self.failed(CreateFailure::Broken(why.into())));
     }
 }
 
@@ -167,11 +216,11 @@ impl<M: Manager> Made<M> {
         began: Instant,
         generation: u64,
     ) -> Result<Self, CreateFailure<M::Error>> {
-        let domain = core.runtime.domain();
+        let domain = core.domain();
         if let Some(domain) = domain
             && !keeper::watch_domain(core, domain)
         {
-            destroy_unused(core, resource);
+            Condemned::without_place(core, resource, None).destroy_in_background();
             let why = "the runtime it was made on is shutting down";
             return Err(CreateFailure::Broken(why.into()));
         }
@@ -206,6 +255,7 @@ impl<M: Manager> Made<M> {
             returned: 0,
             replaced: false,
             generation: self.generation,
+            judged: turn.state.retains,
             domain: self.domain,
             probe: None,
             leased: None,

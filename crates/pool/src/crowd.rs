@@ -10,10 +10,11 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::core::{Core, Filled, wake};
+use crate::grants::Grant;
 use crate::manager::Manager;
 use crate::slot::{Phase, Slot};
 use crate::state::narrow;
-use crate::waiters::{Grant, Newcomer, Position, WaiterKey};
+use crate::waiters::{Newcomer, Position, WaiterKey};
 
 impl<M: Manager> Core<M> {
     /// Joins the queue behind those who wait already, and leaves the waker there.
@@ -26,6 +27,9 @@ impl<M: Manager> Core<M> {
     ) -> Option<WaiterKey> {
         let mut state = self.state();
         if !state.ordinary || state.waiters.waiting() == 0 {
+            return None;
+        }
+        if state.waiters.without_creation() >= state.max_waiting {
             return None;
         }
         if deadline.is_some_and(|deadline| !state.keeper_comes_before(deadline)) {
@@ -60,9 +64,7 @@ impl<M: Manager> Core<M> {
         if meta.is_special() || !state.waiters.head_needs_only_a_resource() {
             return false;
         }
-        if let Some(served) = meta.reserved_for.take() {
-            state.waiters.forget(served);
-        }
+        meta.forget_collected(slot, &mut state.waiters, &mut state.wake_to_poll);
         let grant = Grant {
             slot: narrow(slot.index()),
             ticket: slot.set(Phase::Reserved, false).ticket(),

@@ -17,6 +17,13 @@ pub enum AcquireError<E> {
     Closed,
     /// The circuit breaker is open.
     Unavailable,
+    /// As many acquires wait as [`max_waiting`](crate::Builder::max_waiting) allows.
+    QueueFull {
+        /// How many wait, without a creation or a reservation of their own.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
     /// The caller's deadline passed. The pool itself may be fine: this is not a pool failure.
     Timeout(Box<Timeout>),
     /// Creating a resource failed, with the factory's own error.
@@ -25,6 +32,9 @@ pub enum AcquireError<E> {
     CreateFailed(Arc<str>),
     /// [`acquire_blocking`](crate::Pool::acquire_blocking) was called on an executor's thread.
     WouldBlockExecutor,
+    /// The pool was made before this process was forked. Its resources are the parent's: make another
+    /// pool in the child.
+    Forked,
 }
 
 /// The story of an acquire that ran out of time.
@@ -89,12 +99,21 @@ impl<E> fmt::Display for AcquireError<E> {
             AcquireError::Unavailable => {
                 f.write_str("the pool's circuit breaker is open, try again later")
             }
+            AcquireError::QueueFull { waiting, limit } => write!(
+                f,
+                "{waiting} acquires wait for a resource and max_waiting is {limit}: \
+                 try again later, or raise it"
+            ),
             AcquireError::Timeout(timeout) => timeout.fmt(f),
             AcquireError::Create(_) => f.write_str("creating a resource failed"),
             AcquireError::CreateFailed(why) => write!(f, "creating a resource failed: {why}"),
             AcquireError::WouldBlockExecutor => f.write_str(
                 "acquire_blocking was called on an executor's thread, which it would stop: \
                  await acquire() there, or call it from a plain thread",
+            ),
+            AcquireError::Forked => f.write_str(
+                "the pool was made before this process was forked, and its resources are the \
+                 parent's: make a pool in the child",
             ),
         }
     }

@@ -19,7 +19,7 @@ use crate::core::wake;
 use crate::error::Phase;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
-use crate::user_code::contained;
+use crate::user_code::{Contained, contained, drop_contained};
 
 /// Something that happened in a pool.
 #[derive(Clone, Debug)]
@@ -125,6 +125,8 @@ pub enum Hook {
     BeforeAcquire,
     /// `before_release`, or its async half `recycle`.
     BeforeRelease,
+    /// The predicate of `retain`.
+    Retain,
 }
 
 /// Why a resource left the pool.
@@ -133,7 +135,7 @@ pub enum Hook {
 pub enum DestroyReason {
     /// `before_acquire` refused it.
     AcquireRejected,
-    /// `before_release` refused it, or its async half did.
+    /// `before_release` refused or retired it, or its async half did; also because its holder panicked.
     ReleaseRejected,
     /// The health check refused it.
     Unhealthy,
@@ -141,6 +143,8 @@ pub enum DestroyReason {
     IdleTimeout,
     /// It lived for too long.
     Lifetime,
+    /// The predicate of [`retain`](crate::Pool::retain) refused it.
+    Evicted,
     /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
     Replaced,
     /// The pool became smaller.
@@ -188,7 +192,7 @@ impl Listeners {
             let at = list.iter().position(|(other, _)| *other == id);
             at.map(|at| list.remove(at))
         };
-        drop(removed);
+        drop_contained(removed);
     }
 
     /// Calls every listener, in order of registration, outside every lock.
@@ -197,6 +201,8 @@ impl Listeners {
         for callback in callbacks {
             // A listener that panics loses this event; the pool goes on.
             contained(|| callback(event));
+            // Its last owner, if it has removed itself.
+            drop_contained(callback);
         }
     }
 
@@ -204,6 +210,14 @@ impl Listeners {
         self.list
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        // One by one: a second panic in the drop of a whole list would abort.
+        let list = std::mem::take(&mut *self.lock());
+        list.into_iter().for_each(drop_contained);
     }
 }
 
@@ -323,8 +337,8 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        // Cloned before the lock: that is an executor's code.
-        let waker = cx.waker().clone();
+        // Cloned before the lock, and dropped after it: that is an executor's code.
+        let waker = Contained::new(cx.waker().clone());
         let mut backlog = self.backlog.lock();
         if backlog.missed > 0 {
             let missed = std::mem::take(&mut backlog.missed);
@@ -334,10 +348,9 @@ impl Stream for Events {
             Some(event) => Poll::Ready(Some(event)),
             None if backlog.ended => Poll::Ready(None),
             None => {
-                let old = backlog.waker.replace(waker);
+                let old = backlog.waker.replace(waker.into_inner());
                 drop(backlog);
-                // After the lock: it may own a task, whose drop is anybody's code.
-                drop(old);
+                drop_contained(old);
                 Poll::Pending
             }
         }

@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::chain;
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
+use crate::user_code::drop_contained;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -153,9 +155,97 @@ where
     }
 }
 
+/// What the builder takes as an async hook: an async closure over a resource, or one made by [`with`]
+/// or [`informed`]. There is no need to implement it yourself.
+pub trait InformedHook<'a, R: 'a, A>: Send + Sync + 'static {
+    #[doc(hidden)]
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        info: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>>;
+}
+
+impl<'a, R, A, F, Fut> InformedHook<'a, R, A> for F
+where
+    R: 'a,
+    F: Fn(&'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        _: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        AsyncHook::call(self, resource)
+    }
+}
+
+impl<'a, R, A, S, F, Fut> InformedHook<'a, R, A> for With<S, F>
+where
+    R: 'a,
+    S: Send + Sync + 'static,
+    F: Fn(&'a S, &'a mut R) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        _: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        self.call(resource)
+    }
+}
+
+/// An async hook that is told the age and the uses of a resource:
+/// `informed(async |resource: &mut R, info: Info<'_>| …)`.
+///
+/// # Examples
+///
+/// ```
+/// # use cenote_pool::{Info, Pool, informed};
+/// # use std::{convert::Infallible, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # struct Connection;
+/// # impl Connection { async fn ping(&mut self) -> bool { true } }
+/// let pool = Pool::from_fn(|| async { Ok::<_, Infallible>(Connection) })
+///     .before_acquire_async(informed(async |connection: &mut Connection, info: Info<'_>| {
+///         info.unused_for() < Duration::from_secs(30) || connection.ping().await
+///     }))
+///     .build()?;
+/// # drop(pool.acquire().await?);
+/// # drop(pool.acquire().await?);
+/// # Ok(()) }
+/// ```
+pub fn informed<F>(hook: F) -> Informed<F> {
+    Informed { hook }
+}
+
+/// A hook that is told what the pool knows of a resource, made by [`informed`].
+#[derive(Debug)]
+pub struct Informed<F> {
+    hook: F,
+}
+
+impl<'a, R, A, F, Fut> InformedHook<'a, R, A> for Informed<F>
+where
+    R: 'a,
+    F: Fn(&'a mut R, Info<'a>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = A> + Send + 'a,
+{
+    fn call_with(
+        &'a self,
+        resource: &'a mut R,
+        info: Info<'a>,
+    ) -> Pin<Box<dyn Future<Output = A> + Send + 'a>> {
+        Box::pin((self.hook)(resource, info))
+    }
+}
+
 type SyncFn<R> = dyn Fn(&mut R) -> Result<Verdict, Refusal> + Send + Sync;
 type AsyncFn<R> =
-    dyn for<'a> Fn(&'a mut R) -> BoxFuture<'a, Result<Verdict, Refusal>> + Send + Sync;
+    dyn for<'a> Fn(&'a mut R, Info<'a>) -> BoxFuture<'a, Result<Verdict, Refusal>> + Send + Sync;
 
 /// A hook given as a closure.
 pub(crate) enum Check<R> {
@@ -166,6 +256,7 @@ pub(crate) enum Check<R> {
 /// Overrides of a manager's methods.
 pub(crate) struct Hooks<M: Manager> {
     pub(crate) create: Option<Create<M::Resource, M::Error>>,
+    pub(crate) is_permanent: Option<IsPermanent<M::Error>>,
     pub(crate) destroy: Option<Destroy<M::Resource, M::Error>>,
     pub(crate) healthcheck: Option<Check<M::Resource>>,
     pub(crate) before_acquire: Option<Check<M::Resource>>,
@@ -173,12 +264,25 @@ pub(crate) struct Hooks<M: Manager> {
 }
 
 pub(crate) type Create<R, E> = Box<dyn Fn() -> BoxFuture<'static, Result<R, E>> + Send + Sync>;
+pub(crate) type IsPermanent<E> = Box<dyn Fn(&E) -> bool + Send + Sync>;
 pub(crate) type Destroy<R, E> = Box<dyn Fn(R) -> BoxFuture<'static, Result<(), E>> + Send + Sync>;
+
+impl<M: Manager> Drop for Hooks<M> {
+    fn drop(&mut self) {
+        // One by one: a second panic in the drop of the whole struct would abort.
+        drop_contained(self.create.take());
+        drop_contained(self.destroy.take());
+        drop_contained(self.healthcheck.take());
+        drop_contained(self.before_acquire.take());
+        drop_contained(self.before_release.take());
+    }
+}
 
 impl<M: Manager> Default for Hooks<M> {
     fn default() -> Self {
         Hooks {
             create: None,
+            is_permanent: None,
             destroy: None,
             healthcheck: None,
             before_acquire: None,
@@ -192,6 +296,7 @@ impl<M: Manager> fmt::Debug for Hooks<M> {
         // Closures have no names; say which hooks they stand in for.
         let Hooks {
             create,
+            is_permanent,
             destroy,
             healthcheck,
             before_acquire,
@@ -199,6 +304,7 @@ impl<M: Manager> fmt::Debug for Hooks<M> {
         } = self;
         f.debug_struct("Hooks")
             .field("create", &create.is_some())
+            .field("is_permanent", &is_permanent.is_some())
             .field("destroy", &destroy.is_some())
             .field("healthcheck", &healthcheck.is_some())
             .field("before_acquire", &before_acquire.is_some())

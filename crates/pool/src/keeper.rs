@@ -5,17 +5,18 @@
 //! Health checks, refills and replacements are tasks of their own, so that a slow
 //! one delays no deadline. What the keeper calls itself is what must not block:
 //! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the keeper, the slots are flagged, and the
-//! next acquire starts another one.
+//! next acquire starts another one. While nobody drives the runtime, `alarm.rs` serves those who wait.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::claims::ClaimKey;
 use crate::config::Config;
 use crate::core::{Core, Held, wake};
-use crate::create::Creation;
+use crate::create::{self, Creation};
 use crate::events::{DestroyReason, Event, Hook};
 use crate::log;
 use crate::manager::Manager;
@@ -25,44 +26,74 @@ use crate::slot::Phase;
 use crate::state::Turn;
 use crate::status::ResourceId;
 use crate::sync::Mutex;
+use crate::user_code::{Contained, drop_contained};
 
-/// Rings for the keeper and the sentinels of one pool.
+/// Wakes the keeper of one pool when something is due, and its sentinels when the pool is gone.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    heard: Mutex<(u64, Vec<Waker>)>,
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    rung: u64,
+    keeper: Option<Waker>,
+    /// By the executor that each watches: however many there are, each has one entry.
+    sentinels: HashMap<u64, Waker>,
 }
 
 impl Default for Bell {
     fn default() -> Self {
         Bell {
-            heard: Mutex::new((0, Vec::new())),
+            listeners: Mutex::new(Listeners::default()),
         }
     }
 }
 
 impl Bell {
+    /// Wakes the keeper.
     pub(crate) fn ring(&self) {
-        let wakers = {
-            let mut heard = self.heard.lock();
-            heard.0 += 1;
-            std::mem::take(&mut heard.1)
+        let keeper = {
+            let mut listeners = self.listeners.lock();
+            listeners.rung += 1;
+            listeners.keeper.take()
         };
-        wakers.into_iter().for_each(wake);
+        keeper.into_iter().for_each(wake);
+    }
+
+    /// Wakes everybody: the pool is gone.
+    pub(crate) fn end(&self) {
+        self.ring();
+        let sentinels = std::mem::take(&mut self.listeners.lock().sentinels);
+        sentinels.into_values().for_each(wake);
     }
 
     /// Ready when the bell has rung since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock: that is an executor's code.
-        let waker = cx.waker().clone();
-        let mut heard = self.heard.lock();
-        if heard.0 != *seen {
-            *seen = heard.0;
+        // Cloned before the lock, and an old one dropped after: both are an executor's code.
+        let waker = Contained::new(cx.waker().clone());
+        let mut listeners = self.listeners.lock();
+        if listeners.rung != *seen {
+            *seen = listeners.rung;
             return Poll::Ready(());
         }
-        if !heard.1.iter().any(|waker| waker.will_wake(cx.waker())) {
-            heard.1.push(waker);
-        }
+        let old = listeners.keeper.replace(waker.into_inner());
+        drop(listeners);
+        drop_contained(old);
         Poll::Pending
+    }
+
+    /// Drops the waker of a sentinel that is gone.
+    fn forget(&self, domain: u64) {
+        let old = self.listeners.lock().sentinels.remove(&domain);
+        drop_contained(old);
+    }
+
+    /// Leaves the waker of the sentinel of this executor.
+    fn watch(&self, domain: u64, cx: &mut Context<'_>) {
+        let waker = cx.waker().clone();
+        let old = self.listeners.lock().sentinels.insert(domain, waker);
+        drop_contained(old);
     }
 }
 
@@ -74,9 +105,7 @@ pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
     };
     let runtime = Arc::clone(&core.runtime);
     let bell = Arc::clone(&core.bell);
-    // Relaxed: whoever reads an old one keeps a timer it does not need.
-    core.keeper_home.store(runtime.home(), Ordering::Relaxed);
-    core.runtime.spawn(Box::pin(keeper.run(runtime, bell)));
+    core.spawn(Box::pin(keeper.run(runtime, bell)));
 }
 
 struct Keeper<M: Manager> {
@@ -112,13 +141,12 @@ impl<M: Manager> Keeper<M> {
     fn look(&self) -> Option<Option<Instant>> {
         let core = self.core.upgrade()?;
         core.consider_recovery();
+        create::end_overdue(&core);
         let plan = core.turn(|turn| {
             if turn.state.closed {
                 return None;
             }
-            turn.expire();
-            turn.revoke_uncollected();
-            turn.settle();
+            turn.pass_time();
             let now = turn.clock.now();
             let mut plan = Plan::default();
             if let Some(interval) = core.config.healthcheck_interval {
@@ -140,31 +168,32 @@ impl<M: Manager> Keeper<M> {
             }
             plan.replaces = turn.begin_replacement();
             while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
-                plan.refills.push(turn.claim() as usize);
+                plan.refills.push(turn.begin_own_creation());
             }
             plan.next = turn.state.next_due(now);
             turn.state.keeper = Some(plan.next);
             Some(plan)
         })?;
-        for index in plan.refills {
-            let creation = Creation::new(&core, index, None);
-            core.runtime.spawn(Box::pin(async move {
-                // An error is told by the creation itself.
-                let _ = creation.run().await;
+        core.set_alarm(plan.next);
+        for claim in plan.refills {
+            let creation = Creation::new(&core, claim, None);
+            core.spawn(Box::pin(async move {
+                // The creation itself tells of an error.
+                drop_contained(creation.run().await);
             }));
         }
-        for (index, old) in plan.replacements {
-            let creation = Creation::new(&core, index, None);
+        for (claim, old) in plan.replacements {
+            let creation = Creation::new(&core, claim, None);
             let limit = core.config.max_lifetime.map(|lifetime| {
                 // Time enough for a slow server, however short the lifetime.
                 (lifetime / 4).max(core.config.cleanup_timeout)
             });
             let runtime = Arc::clone(&core.runtime);
             let replace = replace(creation, Arc::downgrade(&core), old, runtime, limit);
-            core.runtime.spawn(Box::pin(replace));
+            core.spawn(Box::pin(replace));
         }
         if plan.replaces {
-            core.runtime.spawn(Box::pin(Making::new(&core).run()));
+            core.spawn(Box::pin(Making::new(&core).run()));
         }
         core.place_spare();
         for leak in plan.leaks {
@@ -182,7 +211,7 @@ impl<M: Manager> Keeper<M> {
             let run = HealthRun {
                 core: Arc::downgrade(&core),
             };
-            core.runtime.spawn(Box::pin(run.check_all()));
+            core.spawn(Box::pin(run.check_all()));
         }
         Some(plan.next)
     }
@@ -201,7 +230,7 @@ impl<M: Manager> Drop for Keeper<M> {
             }
             // Its runtime is gone. The next acquire starts another one; those
             // who wait with a deadline are woken to do it themselves.
-            state.keeper_lost = core.config.needs_keeper();
+            state.keeper_lost = core.config.needs_keeper() || state.min > 0;
             state.next_healthcheck = None;
             state.next_sweep = None;
             for meta in &mut state.metas {
@@ -225,9 +254,9 @@ struct Plan {
     next: Option<Instant>,
     healthcheck: bool,
     /// Claimed places to be filled.
-    refills: Vec<usize>,
+    refills: Vec<ClaimKey>,
     /// Claimed places to be filled, and the resource each replaces.
-    replacements: Vec<(usize, ResourceId)>,
+    replacements: Vec<(ClaimKey, ResourceId)>,
     leaks: Vec<Event>,
     /// A resource is to be made that replaces an outdated one.
     replaces: bool,
@@ -284,7 +313,7 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
                 let old = &mut turn.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
-                plan.replacements.push((turn.claim() as usize, old));
+                plan.replacements.push((turn.begin_own_creation(), old));
             }
         } else if word.phase() == Phase::Idle
             && config
@@ -309,13 +338,14 @@ async fn replace<M: Manager>(
     // A cancel here gives the new place back; the old resource stays. So does
     // running out of time: one that hangs must not keep the old one for ever.
     let made = within(&*runtime, limit, creation.run()).await;
-    let made = made.is_some_and(|made| made.is_ok());
+    let is_made = matches!(made, Some(Ok(())));
+    drop_contained(made);
     let Some(core) = core.upgrade() else { return };
     core.turn(|turn| {
         for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {
             meta.replaced = false;
         }
-        if made {
+        if is_made {
             turn.doom(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
         }
     });
@@ -350,8 +380,8 @@ impl<M: Manager> HealthRun<M> {
             }
             let mut held = Held::new(Arc::clone(&core), index);
             // A cancel here drops `held`, which destroys the resource.
-            let (pool, resource) = held.parts();
-            match pool.call_healthcheck(resource).await {
+            let (pool, resource, info) = held.parts();
+            match pool.call_healthcheck(resource, info).await {
                 Ok(()) => {
                     // A check is no use: the resource has been idle all along.
                     if let Some(since) = idle_since {
@@ -365,8 +395,7 @@ impl<M: Manager> HealthRun<M> {
                     if let Some(error) = refusal {
                         core.hook_failed(index, Hook::Healthcheck, error);
                     }
-                    // Told by the guard, which is the only address here.
-                    let _ = condemned.destroy().await;
+                    condemned.destroy_quietly().await;
                 }
             }
         }
@@ -397,12 +426,14 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
         domain,
     };
     let bell = Arc::clone(&core.bell);
-    core.runtime.spawn(Box::pin(async move {
-        let mut seen = 0;
-        while sentinel.core.strong_count() > 0 {
-            poll_fn(|cx| bell.poll(&mut seen, cx)).await;
+    core.spawn(Box::pin(poll_fn(move |cx| {
+        bell.watch(sentinel.domain, cx);
+        // Looked at last: whoever is gone by now has not seen the waker.
+        match sentinel.core.strong_count() {
+            0 => Poll::Ready(()),
+            _ => Poll::Pending,
         }
-    }));
+    })));
     core.state().domains.contains(&domain)
 }
 
@@ -416,6 +447,7 @@ impl<M: Manager> Drop for Sentinel<M> {
         let Some(core) = self.core.upgrade() else {
             return;
         };
+        core.bell.forget(self.domain);
         core.turn(|turn| {
             turn.state.domains.retain(|&domain| domain != self.domain);
             turn.doom(|meta| {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::core::{Core, Filled, Held};
 use crate::events::DestroyReason;
 use crate::hooks::Refusal;
+use crate::info::Born;
 use crate::manager::{Manager, Verdict};
 use crate::release::{ASKED_AND_KEPT, Next, Return, may_return_unlocked};
 use crate::slot::Slot;
@@ -96,7 +97,9 @@ impl<'p, M: Manager> Lease<'p, M> {
 
     /// The resource's number.
     pub fn id(this: &Self) -> ResourceId {
-        this.core.state().metas[this.slot.index()].id
+        // SAFETY: the lease owns the slot and is borrowed.
+        let filled = unsafe { this.slot.value() };
+        filled.expect("a lease has a resource").born.id
     }
 }
 
@@ -212,12 +215,15 @@ impl<M: Manager> OwnedLease<M> {
         // SAFETY: the lease owned the slot, and `Place` owns it from here on.
         let filled = unsafe { core.slots.at(index).take_out() };
         let filled = filled.expect("a lease has a resource");
-        (filled.resource, Place { core, index })
+        let born = filled.born;
+        (filled.resource, Place { core, index, born })
     }
 
     /// The resource's number.
     pub fn id(this: &Self) -> ResourceId {
-        this.core.state().metas[this.slot().index()].id
+        // SAFETY: the lease owns the slot and is borrowed.
+        let filled = unsafe { this.slot().value() };
+        filled.expect("a lease has a resource").born.id
     }
 }
 
@@ -380,6 +386,7 @@ impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
 pub struct Place<M: Manager> {
     core: Arc<Core<M>>,
     index: usize,
+    born: Born,
 }
 
 impl<M: Manager> Place<M> {
@@ -392,6 +399,7 @@ impl<M: Manager> Place<M> {
         let slot = core.slots.at(this.index);
         let filled = Filled {
             resource,
+            born: this.born,
             core: None,
         };
         // SAFETY: the place owned the slot, and the lease owns it from here on.

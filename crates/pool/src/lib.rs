@@ -2,9 +2,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
+mod alarm;
 mod backoff;
 mod breaker;
 mod builder;
+mod claims;
 mod close;
 mod config;
 mod core;
@@ -13,9 +15,12 @@ mod crowd;
 mod destroy;
 mod error;
 mod events;
+mod fork;
+mod grants;
 mod hint;
 mod histogram;
 mod hooks;
+mod info;
 mod keeper;
 mod lease;
 mod log;
@@ -24,6 +29,7 @@ mod pool;
 mod release;
 mod replace;
 mod report;
+mod retain;
 mod runtime;
 mod slot;
 mod state;
@@ -46,7 +52,11 @@ pub use crate::error::{
 };
 pub use crate::events::{DestroyReason, Event, Events, Hook, Subscription};
 pub use crate::histogram::{Histogram, Timings};
-pub use crate::hooks::{Answer, AsyncHook, DestroyAnswer, FnManager, ReleaseAnswer, With, with};
+pub use crate::hooks::{
+    Answer, AsyncHook, DestroyAnswer, FnManager, Informed, InformedHook, ReleaseAnswer, With,
+    informed, with,
+};
+pub use crate::info::Info;
 pub use crate::lease::{Lease, OwnedLease, Place};
 pub use crate::manager::{Manager, Verdict};
 pub use crate::pool::{FnPool, Pool, WeakPool};

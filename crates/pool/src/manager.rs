@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::future::{Future, ready};
 
+use crate::info::Info;
+
 /// Makes, checks, cleans and destroys one kind of resource.
 ///
 /// This is the static way into a pool: no dynamic dispatch and no boxing on the
@@ -18,7 +20,7 @@ use std::future::{Future, ready};
 ///
 /// ```
 /// use std::io;
-/// use cenote_pool::{Manager, Pool, Verdict};
+/// use cenote_pool::{Info, Manager, Pool, Verdict};
 ///
 /// struct Files;
 ///
@@ -30,9 +32,12 @@ use std::future::{Future, ready};
 ///         Ok(Vec::new())
 ///     }
 ///
-///     fn before_release(&self, buffer: &mut Vec<u8>) -> Verdict {
+///     fn before_release(&self, buffer: &mut Vec<u8>, info: Info<'_>) -> Verdict {
 ///         buffer.clear();
-///         Verdict::Keep
+///         match info.uses() < 1000 {
+///             true => Verdict::Keep,
+///             false => Verdict::Retire,
+///         }
 ///     }
 /// }
 ///
@@ -58,6 +63,15 @@ pub trait Manager: Send + Sync + 'static {
     /// An error goes to the acquire that caused it, if that one still waits.
     fn create(&self) -> impl Future<Output = Result<Self::Resource, Self::Error>> + Send;
 
+    /// Whether it is of no use to create again after this error of [`create`](Manager::create):
+    /// a refused login, say, which repeated would lock the account. Asked only where
+    /// [`Builder::retry_creations`](crate::Builder::retry_creations) is on; a panic counts as
+    /// yes. Default: no.
+    fn is_permanent(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+
     /// Destroys a resource that leaves the pool. Default: drops it.
     ///
     /// Its place is free when this is done, or when the cleanup time is over.
@@ -78,8 +92,9 @@ pub trait Manager: Send + Sync + 'static {
     fn healthcheck(
         &self,
         resource: &mut Self::Resource,
+        info: Info<'_>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
-        let _ = resource;
+        let _ = (resource, info);
         ready(Ok(true))
     }
 
@@ -87,35 +102,44 @@ pub trait Manager: Send + Sync + 'static {
     ///
     /// Fresh resources are trusted and not shown here. `Ok(false)` or an error
     /// destroys the resource, and the acquire goes on with the next. Runs in the
-    /// acquire, within its deadline; if that is dropped half-way, the resource
-    /// is destroyed.
+    /// acquire, within its deadline and the
+    /// [time limit](crate::Builder::before_acquire_timeout); if that is dropped half-way,
+    /// the resource is destroyed. If the pool is closed meanwhile, the acquire fails.
     fn before_acquire(
         &self,
         resource: &mut Self::Resource,
+        info: Info<'_>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
-        let _ = resource;
+        let _ = (resource, info);
         ready(Ok(true))
     }
 
-    /// Decides what happens to a resource that comes back. Default: keep it.
+    /// Decides what happens to a resource that comes back. Default: keeps it, except that a
+    /// resource whose holder panicked is destroyed: nobody knows what state that left it in.
     ///
     /// Called by the drop of a lease, so it must neither block nor wait;
-    /// what takes longer goes into [`recycle`](Manager::recycle).
-    fn before_release(&self, resource: &mut Self::Resource) -> Verdict {
-        let _ = resource;
-        Verdict::Keep
+    /// what takes longer goes into [`recycle`](Manager::recycle). A hook that can tell whether the
+    /// resource is sound decides about panics, too: during one [`std::thread::panicking`] says so.
+    #[inline]
+    fn before_release(&self, resource: &mut Self::Resource, info: Info<'_>) -> Verdict {
+        let _ = (resource, info);
+        match std::thread::panicking() {
+            true => Verdict::Retire,
+            false => Verdict::Keep,
+        }
     }
 
     /// The async half of a release, run only after [`Verdict::Later`].
     ///
-    /// Runs as a task of the pool, or inside
-    /// [`Lease::release`](crate::Lease::release), within the cleanup time.
+    /// Runs inside [`Lease::release`](crate::Lease::release). When a lease is dropped, the first
+    /// poll happens there, and the rest as a task of the pool. Within the cleanup time:
     /// `Ok(false)`, an error or running late destroys the resource.
     fn recycle(
         &self,
         resource: &mut Self::Resource,
+        info: Info<'_>,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send {
-        let _ = resource;
+        let _ = (resource, info);
         ready(Ok(true))
     }
 }
@@ -127,6 +151,9 @@ pub enum Verdict {
     Keep,
     /// It is broken: destroy it, and report a failure to the breaker.
     Discard,
+    /// It is not wanted any more, because of its age or its use, or in an unknown state: destroy
+    /// it. That is no failure.
+    Retire,
     /// Run [`Manager::recycle`] first, which decides.
     Later,
 }

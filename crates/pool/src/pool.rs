@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
-use crate::config::{Config, check_max, wrong};
+use crate::config::{Config, check_max, check_min, wrong};
 use crate::core::Core;
 use crate::create::Creation;
 use crate::error::{AcquireError, ConfigError};
@@ -255,7 +255,7 @@ impl<M: Manager> Pool<M> {
         match acquire.as_mut().poll(&mut context) {
             Poll::Ready(lease) => lease.map(|lease| OwnedLease::into_borrowed(lease, &self.core)),
             Poll::Pending => {
-                self.core.runtime.spawn(Box::pin(async move {
+                self.core.spawn(Box::pin(async move {
                     drop(acquire.await);
                 }));
                 None
@@ -268,9 +268,9 @@ impl<M: Manager> Pool<M> {
     /// # Errors
     ///
     /// As [`acquire`](Pool::acquire); and
-    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) on an executor's
-    /// thread, where blocking would stop other tasks. (Tokio's `spawn_blocking`
-    /// threads count as such: use `Handle::block_on(pool.acquire())` there.)
+    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) in an executor's task, where
+    /// blocking would stop other tasks. Under a guard of Tokio's `Handle::enter`, in `spawn_blocking` and
+    /// in `block_in_place` it blocks.
     #[track_caller]
     pub fn acquire_blocking(&self) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
         self.lease_blocking(Location::caller(), self.core.config.acquire_timeout)
@@ -298,7 +298,7 @@ impl<M: Manager> Pool<M> {
             return Err(AcquireError::WouldBlockExecutor);
         }
         block_on(
-            &*self.core.runtime,
+            &**self.core.runtime,
             timeout,
             self.core.acquire(caller, timeout),
         )
@@ -312,10 +312,10 @@ impl<M: Manager> Pool<M> {
                 let lacking = turn.state.total() < turn.state.min;
                 // Until then the keeper makes none beside us.
                 turn.state.warming = lacking;
-                lacking.then(|| turn.claim() as usize)
+                lacking.then(|| turn.begin_own_creation())
             });
-            let Some(index) = place else { break };
-            let creation = Creation::new(core, index, None);
+            let Some(claim) = place else { break };
+            let creation = Creation::new(core, claim, None);
             // A cancel here gives the place back.
             if let Err(failure) = creation.run().await {
                 return Err(failure.into_error());
@@ -345,7 +345,7 @@ impl<M: Manager> Pool<M> {
 
     /// Who holds what, and since when, longest first.
     pub fn holders(&self) -> Vec<Holder> {
-        self.core.holders()
+        self.core.holders(usize::MAX)
     }
 
     /// The last failed creation, if none has succeeded since.
@@ -353,7 +353,7 @@ impl<M: Manager> Pool<M> {
         self.core.state().last_creation_error.clone()
     }
 
-    /// The settings it was built with. The present maximum is in
+    /// The settings it was built with. The present minimum and maximum are in
     /// [`status`](Pool::status).
     pub fn config(&self) -> &Config {
         &self.core.config
@@ -390,13 +390,36 @@ impl<M: Manager> Pool<M> {
     /// `max` is 0, or less than `min`.
     pub fn resize(&self, max: usize) -> Result<(), ConfigError> {
         check_max(max)?;
-        let min = self.core.config.min;
-        if max < min {
-            let rule = format!("it cannot be less than min, which is {min}");
-            return Err(wrong("max", max, rule));
-        }
-        self.core.turn(|turn| turn.resize(max));
-        Ok(())
+        self.core.turn(|turn| {
+            let min = turn.state.min;
+            if max < min {
+                let rule = format!("it cannot be less than min, which is {min}");
+                return Err(wrong("max", max, rule));
+            }
+            turn.resize(max);
+            Ok(())
+        })
+    }
+
+    /// Changes the minimum. The pool makes what is missing in the background. What is more than a
+    /// smaller minimum stays until its idle timeout.
+    ///
+    /// # Errors
+    ///
+    /// `min` is more than the present maximum.
+    pub fn set_min(&self, min: usize) -> Result<(), ConfigError> {
+        self.core.turn(|turn| {
+            check_min(min, turn.state.max)?;
+            turn.state.min = min;
+            turn.refill_later();
+            Ok(())
+        })
+    }
+
+    /// Changes how many acquires may wait ([`max_waiting`](Builder::max_waiting)); `None` for
+    /// no limit. Those who wait already go on waiting.
+    pub fn set_max_waiting(&self, limit: Option<usize>) {
+        self.core.state().max_waiting = limit.unwrap_or(usize::MAX);
     }
 
     /// The breaker's state.

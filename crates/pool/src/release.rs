@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crate::breaker::Failure;
 use crate::core::{Core, Filled, Held, signal};
+use crate::destroy::run_in_background;
 use crate::events::{DestroyReason, Event, Hook};
 use crate::hint;
 use crate::hooks::Refusal;
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
 use crate::replace::Replacing;
 use crate::slot::Slot;
@@ -40,7 +42,8 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     // SAFETY: the caller owns the slot, and nobody uses the lease any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
-    let verdict = core.call_before_release(&mut filled.resource);
+    let info = Info::new(&filled.born, slot, &**core.runtime);
+    let verdict = core.call_before_release(&mut filled.resource, info);
     if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
@@ -72,6 +75,11 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
     #[inline]
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
+        if self.held.core().is_inherited() {
+            // Not ours to return or to destroy.
+            self.held.disarm();
+            return Next::Done;
+        }
         if self.held.core().signals() & signal::CLOSED != 0 {
             let condemned = self.held.condemn(DestroyReason::Closed);
             condemned.destroy_in_background();
@@ -81,6 +89,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         match verdict {
             Ok(Verdict::Keep) => self.keep(),
             Ok(Verdict::Later) => return Next::Recycle(self),
+            Ok(Verdict::Retire) => self.retire(),
             Ok(Verdict::Discard) => self.reject(None),
             Err(refusal) => self.reject(refusal),
         }
@@ -88,23 +97,23 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     }
 
     fn ask(&mut self) -> Result<Verdict, Refusal> {
-        let (core, resource) = self.held.parts();
-        core.call_before_release(resource)
+        let (core, resource, info) = self.held.parts();
+        core.call_before_release(resource, info)
     }
 
-    /// Hands the async half to the runtime. If that never runs it, the resource
-    /// is destroyed and its place free.
+    /// Runs the async half: its first poll here, the rest on the runtime. If the runtime never runs
+    /// it, the resource is destroyed and its place free.
     pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
         let held = Held::new(Arc::clone(&core), self.held.disarm());
-        core.runtime.spawn(Box::pin(Return { held }.recycle()));
+        run_in_background(&core, Return { held }.recycle());
     }
 
     /// Runs the async half, then keeps or destroys.
     pub(crate) async fn recycle(mut self) {
-        let (core, resource) = self.held.parts();
+        let (core, resource, info) = self.held.parts();
         // A cancel here drops `self`, which destroys the resource.
-        match core.call_recycle(resource).await {
+        match core.call_recycle(resource, info).await {
             Ok(()) => self.keep(),
             Err(refusal) => self.reject(refusal),
         }
@@ -112,9 +121,9 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
 
     #[inline]
     fn keep(mut self) {
+        self.held.core().report(None);
         let index = self.held.disarm();
         let core = self.held.core();
-        core.report(None);
         let slot = core.slots.at(index);
         let signals = core.signals() & (signal::QUEUED | signal::SPARE);
         if signals == signal::QUEUED && core.hand_over(slot) {
@@ -143,11 +152,17 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             (used, replaced)
         });
         if let Some(replaced) = replaced {
-            replaced.destroy(core);
+            replaced.destroy_in_background();
         }
         if let (Some(histograms), Some(used)) = (&core.histograms, used) {
             histograms.usage.record(used);
         }
+    }
+
+    /// Destroys a resource that is not wanted any more. That is no failure.
+    fn retire(self) {
+        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        condemned.destroy_in_background();
     }
 
     fn reject(self, refusal: Refusal) {

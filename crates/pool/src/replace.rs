@@ -13,15 +13,15 @@ use std::time::Instant;
 use crate::backoff::random;
 use crate::core::{Core, CreateFailure, Filled, PoolTurn};
 use crate::create::Made;
-use crate::destroy::{destroy_unused, run_in_background};
-use crate::error::chain;
+use crate::destroy::Condemned;
 use crate::events::{DestroyReason, Event};
+use crate::info::Born;
 use crate::log;
 use crate::manager::Manager;
 use crate::pool::Pool;
 use crate::state::{Meta, Turn};
-use crate::status::{CreationError, ResourceId};
-use crate::user_code::drop_caught;
+use crate::status::CreationError;
+use crate::user_code::drop_contained;
 
 /// How far the replacement of one resource has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,9 @@ impl<M: Manager> Making<M> {
         });
         match made {
             // The pool was closed meanwhile.
-            Some(made) => destroy_unused(core, made.resource),
+            Some(made) => {
+                Condemned::without_place(core, made.resource, None).destroy_in_background()
+            }
             None => core.place_spare(),
         }
     }
@@ -164,7 +166,7 @@ impl<M: Manager> Making<M> {
             error,
             delivered: false,
         });
-        let _ = drop_caught(failure);
+        drop_contained(failure);
     }
 }
 
@@ -183,33 +185,6 @@ impl<M: Manager> Drop for Making<M> {
     }
 }
 
-/// A resource whose slot has gone to another, or which never had one: to be destroyed.
-#[must_use]
-pub(crate) struct Replaced<M: Manager> {
-    id: ResourceId,
-    resource: M::Resource,
-    reason: DestroyReason,
-}
-
-impl<M: Manager> Replaced<M> {
-    pub(crate) fn destroy(self, core: &Arc<Core<M>>) {
-        let owner = Arc::clone(core);
-        run_in_background(core, async move {
-            // A cancel here drops the destructor with the resource in it.
-            let result = owner.call_destroy(self.resource).await;
-            let error = result.err().map(|error| chain(&error));
-            if let Some(error) = &error {
-                log::destroy_failed(owner.name(), self.id, error);
-            }
-            owner.tell(&Event::Destroyed {
-                resource: self.id,
-                reason: self.reason,
-                error,
-            });
-        });
-    }
-}
-
 impl<M: Manager> Core<M> {
     /// Puts the spare into a slot in hand, if its resource is outdated.
     #[cold]
@@ -217,7 +192,7 @@ impl<M: Manager> Core<M> {
         self: &Arc<Self>,
         turn: &mut PoolTurn<'_, M>,
         index: usize,
-    ) -> Option<Replaced<M>> {
+    ) -> Option<Condemned<M>> {
         if !turn.state.is_outdated(index, turn.slots) {
             return None;
         }
@@ -231,6 +206,7 @@ impl<M: Manager> Core<M> {
         let spare = spare.take()?;
         let filled = Filled {
             resource: spare.resource,
+            born: Born::new(&spare.meta, slot),
             core: Some(Arc::clone(self)),
         };
         // SAFETY: as above.
@@ -246,11 +222,8 @@ impl<M: Manager> Core<M> {
         counters.destroyed += 1;
         counters.by_reason[DestroyReason::Replaced as usize] += 1;
         turn.end_replacement();
-        Some(Replaced {
-            id: before.id,
-            resource: old.resource,
-            reason: DestroyReason::Replaced,
-        })
+        let known_as = Some((before.id, DestroyReason::Replaced));
+        Some(Condemned::without_place(self, old.resource, known_as))
     }
 
     /// Puts the spare, if there is one, into the slot of an idle resource that is outdated; it goes
@@ -274,7 +247,7 @@ impl<M: Manager> Core<M> {
             self.take_spare(turn, DestroyReason::Replaced)
         });
         if let Some(replaced) = replaced {
-            replaced.destroy(self);
+            replaced.destroy_in_background();
         }
     }
 
@@ -293,17 +266,18 @@ impl<M: Manager> Core<M> {
             is_it.then(|| self.take_spare(turn, reason)).flatten()
         });
         if let Some(spare) = spare {
-            spare.destroy(self);
+            spare.destroy_in_background();
         }
     }
 
-    fn take_spare(&self, turn: &mut PoolTurn<'_, M>, reason: DestroyReason) -> Option<Replaced<M>> {
+    fn take_spare(
+        self: &Arc<Self>,
+        turn: &mut PoolTurn<'_, M>,
+        reason: DestroyReason,
+    ) -> Option<Condemned<M>> {
         let spare = self.spare.lock().take()?;
         turn.end_replacement();
-        Some(Replaced {
-            id: spare.meta.id,
-            resource: spare.resource,
-            reason,
-        })
+        let known_as = Some((spare.meta.id, reason));
+        Some(Condemned::without_place(self, spare.resource, known_as))
     }
 }

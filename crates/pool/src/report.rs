@@ -9,6 +9,7 @@ use crate::error::panic_message;
 use crate::events::Event;
 use crate::log;
 use crate::manager::Manager;
+use crate::user_code::{Contained, drop_contained};
 
 impl<M: Manager> Core<M> {
     /// Reports a success (`None`) or a failure to the strategy, if there is one.
@@ -27,6 +28,8 @@ impl<M: Manager> Core<M> {
             let Some(strategy) = locked.breaker.strategy().cloned() else {
                 return;
             };
+            // The last owner, if another strategy takes its place meanwhile.
+            let strategy = Contained::new(strategy);
             (strategy, locked.breaker.state(), locked.breaker.epoch())
         };
         let now = self.now();
@@ -68,6 +71,7 @@ impl<M: Manager> Core<M> {
         let Some((strategy, epoch)) = self.state().breaker.due_question(now) else {
             return;
         };
+        let strategy = Contained::new(strategy);
         let recover = self.ask(|| strategy.should_recover(now)).unwrap_or(false);
         self.turn(|turn| {
             if turn.state.breaker.epoch() != epoch {
@@ -94,7 +98,7 @@ impl<M: Manager> Core<M> {
             old
         });
         // User code: dropped after the lock.
-        drop(old);
+        drop_contained(old);
     }
 
     fn ask<T>(&self, question: impl FnOnce() -> T) -> Option<T> {

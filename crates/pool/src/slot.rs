@@ -349,6 +349,12 @@ impl<T> Slot<T> {
         self.since.load(Ordering::Relaxed)
     }
 
+    /// The count of leases, and the stamp of the last one.
+    #[inline]
+    pub(crate) fn usage(&self) -> (&AtomicU64, &AtomicU64) {
+        (&self.uses, &self.since)
+    }
+
     pub(crate) fn uses(&self) -> u64 {
         self.uses.load(Ordering::Relaxed)
     }

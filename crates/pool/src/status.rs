@@ -42,7 +42,8 @@ pub struct Status {
     pub creating: usize,
     /// Of the idle ones: set aside for a waiter that was woken and has not run yet.
     pub reserved: usize,
-    /// Acquires that wait and were given nothing yet.
+    /// Acquires in the queue. One that was not polled in time, and lost what it was given,
+    /// is in the queue again when it is polled.
     pub waiting: usize,
     /// The most resources there may be.
     pub max: usize,
@@ -87,8 +88,13 @@ pub struct Counters {
     pub waited: u64,
     /// Acquires that ran out of time.
     pub timed_out: u64,
+    /// Acquires that found as many waiting as may wait.
+    pub rejected: u64,
     /// Acquires that were dropped while they queued.
     pub cancelled: u64,
+    /// Resources and rights to create that were taken back from an acquire, because it was
+    /// not polled in time and others waited.
+    pub revoked: u64,
     /// Resources made.
     pub created: u64,
     /// Creations that failed, panicked or were abandoned.

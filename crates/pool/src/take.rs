@@ -1,7 +1,5 @@
 //! Taking an idle resource without the lock.
 
-use std::panic::Location;
-
 use crate::core::{Core, Filled, signal};
 use crate::hint;
 use crate::manager::Manager;
@@ -12,16 +10,11 @@ impl<M: Manager> Core<M> {
     /// else the one that was not used for longest. Finds nothing while somebody
     /// waits, the breaker is not closed, the pool is, or anybody watches.
     #[inline]
-    pub(crate) fn take_unlocked(
-        &self,
-        caller: &'static Location<'static>,
-    ) -> Option<&Slot<Filled<M>>> {
-        let slot = match hint::last_slot(self) {
-            Some(slot) if slot.take() => slot,
-            _ => self.take_oldest()?,
-        };
-        slot.note_holder(caller, self.runtime.coarse_now());
-        Some(slot)
+    pub(crate) fn take_unlocked(&self) -> Option<&Slot<Filled<M>>> {
+        match hint::last_slot(self) {
+            Some(slot) if slot.take() => Some(slot),
+            _ => self.take_oldest(),
+        }
     }
 
     #[cold]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::core::{Core, Filled, Held};
+use crate::info::Info;
 use crate::manager::Manager;
 use crate::slot::Slot;
 
@@ -21,12 +22,33 @@ impl<'p, M: Manager> Unchecked<'p, M> {
         Unchecked { core, slot }
     }
 
+    /// The resource, and what the pool knows of it.
     #[inline]
-    pub(crate) fn resource(&mut self) -> &'p mut M::Resource {
+    pub(crate) fn parts(&mut self) -> (&'p mut M::Resource, Info<'p>) {
+        let slot = self.slot.expect("a guard has a slot");
         // SAFETY: this guard owns the slot, and is asked once, for the hook,
         // which is gone before the guard is.
-        let filled = unsafe { self.slot.and_then(|slot| slot.value_mut()) };
-        &mut filled.expect("a taken slot has a resource").resource
+        let filled = unsafe { slot.value_mut() };
+        let filled = filled.expect("a taken slot has a resource");
+        let info = Info::new(&filled.born, slot, &**self.core.runtime);
+        (&mut filled.resource, info)
+    }
+
+    /// Notes that nobody holds the resource yet.
+    pub(crate) fn note_pool(&self) {
+        if let Some(slot) = self.slot {
+            slot.note_pool();
+        }
+    }
+
+    /// Moves the guard's duty to another one.
+    pub(crate) fn take_over(&mut self) -> Self {
+        let (core, slot) = (self.core, self.slot.take());
+        Unchecked { core, slot }
+    }
+
+    pub(crate) fn slot(&self) -> Option<&'p Slot<Filled<M>>> {
+        self.slot
     }
 
     /// Takes the slot out of the guard, which does nothing any more.

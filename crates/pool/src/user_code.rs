@@ -1,9 +1,14 @@
-//! The only file that calls hooks. Every call is made outside the lock, and a
-//! panic in it becomes an ordinary failure.
+//! The only file that calls hooks. Every call is made outside the lock, and a panic in it becomes an
+//! ordinary failure.
+//!
+//! Everything else that belongs to the user goes through here, too: its values are dropped by
+//! [`Contained`] or [`drop_contained`], and the runtime is called by [`Core::spawn`] and its
+//! neighbours. So a panic of theirs never leaves a drop, a lock or a guard half-way.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,18 +17,64 @@ use std::time::Instant;
 use crate::core::{Core, CreateFailure};
 use crate::error::{DestroyError, chain, panic_message};
 use crate::hooks::{Check, Refusal};
+use crate::info::Info;
 use crate::manager::{Manager, Verdict};
-use crate::runtime::within;
+use crate::runtime::{Task, within};
 
 /// Makes and runs a user's future; a panic in any of that becomes its message.
 async fn caught<F: Future>(make: impl FnOnce() -> F) -> Result<F::Output, Arc<str>> {
     Caught::new(make)?.await
 }
 
-/// A user's future: a panic in its poll is its output, one in its drop, when it
-/// is cut off half-way, ends here: nobody is left to be told.
+/// A value of the user. A panic in its drop ends here.
+#[derive(Debug)]
+pub(crate) struct Contained<T>(ManuallyDrop<T>);
+
+impl<T> Contained<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Contained(ManuallyDrop::new(value))
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is neither dropped nor used again.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl<T> Deref for Contained<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Contained<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the value after this.
+        contained(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+/// Drops a value of the user, and contains a panic of its drop.
+pub(crate) fn drop_contained<T>(value: T) {
+    drop(Contained::new(value));
+}
+
+/// A future of the user. A panic in its poll is its output; a panic in its drop ends here.
 pub(crate) struct Caught<F> {
-    future: ManuallyDrop<F>,
+    future: Contained<F>,
 }
 
 impl<F> Caught<F> {
@@ -32,7 +83,7 @@ impl<F> Caught<F> {
     pub(crate) fn new(make: impl FnOnce() -> F) -> Result<Self, Arc<str>> {
         match catch_unwind(AssertUnwindSafe(make)) {
             Ok(future) => Ok(Caught {
-                future: ManuallyDrop::new(future),
+                future: Contained::new(future),
             }),
             Err(panic) => Err(panic_message(panic)),
         }
@@ -45,7 +96,7 @@ impl<F: Future> Future for Caught<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // SAFETY: the field is pinned with the struct: it is never moved out, and
-        // `drop` drops it in place.
+        // `Contained` drops it in place.
         let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
         // What a panic leaves behind is destroyed by whoever called us.
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
@@ -55,16 +106,7 @@ impl<F: Future> Future for Caught<F> {
     }
 }
 
-impl<F> Drop for Caught<F> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: nothing uses the field after this.
-        contained(|| unsafe { ManuallyDrop::drop(&mut self.future) });
-    }
-}
-
-/// Calls what is anybody's code and tells nobody of a panic: it ends here, and so does
-/// one in dropping what it carries.
+/// Calls user code, and contains its panic and a panic in the drop of that panic's payload.
 #[inline]
 pub(crate) fn contained(call: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
@@ -78,6 +120,44 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Arc<str>> {
 }
 
 impl<M: Manager> Core<M> {
+    /// Leaves a task to the runtime. If `spawn` panics, the task is dropped, and gives back what it
+    /// holds.
+    pub(crate) fn spawn(&self, task: Task) {
+        contained(|| self.runtime.spawn(task));
+    }
+
+    /// Calls `f` at most once inside the runtime; `false` if the runtime did not call it. A panic of
+    /// `f` itself is a bug of the pool and goes on to the caller.
+    pub(crate) fn enter(&self, f: impl FnOnce()) -> bool {
+        let (mut f, mut ended) = (Some(f), None);
+        contained(|| {
+            self.runtime.enter(&mut || {
+                if let Some(f) = f.take() {
+                    ended = Some(catch_unwind(AssertUnwindSafe(f)));
+                }
+            });
+        });
+        match ended {
+            Some(Ok(())) => true,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => false,
+        }
+    }
+
+    /// The executor that a resource made now depends on; none if the runtime cannot tell.
+    pub(crate) fn domain(&self) -> Option<u64> {
+        let mut domain = None;
+        contained(|| domain = self.runtime.domain());
+        domain
+    }
+
+    /// Whether the runtime needs a thread that drives it; yes, if the runtime cannot tell.
+    pub(crate) fn needs_driving(&self) -> bool {
+        let mut needs = true;
+        contained(|| needs = self.runtime.needs_driving());
+        needs
+    }
+
     pub(crate) async fn call_create(&self) -> Result<M::Resource, CreateFailure<M::Error>> {
         let create = caught(|| async {
             match &self.hooks.create {
@@ -85,18 +165,34 @@ impl<M: Manager> Core<M> {
                 None => self.manager.create().await,
             }
         });
-        match within(&*self.runtime, self.config.create_timeout, create).await {
+        match within(&**self.runtime, self.config.create_timeout, create).await {
             Some(Ok(Ok(resource))) => Ok(resource),
             Some(Ok(Err(error))) => Err(CreateFailure::Error(error)),
             Some(Err(panic)) => Err(CreateFailure::Broken(panic)),
-            None => Err(CreateFailure::Broken(
-                format!(
-                    "it took longer than the create timeout of {:?}",
-                    self.config.create_timeout.unwrap_or_default()
-                )
-                .into(),
-            )),
+            None => Err(self.creation_is_late()),
         }
+    }
+
+    /// Whether an acquire may create again after this failure.
+    pub(crate) fn may_retry(&self, failure: &CreateFailure<M::Error>) -> bool {
+        let CreateFailure::Error(error) = failure else {
+            return self.config.retry_creations;
+        };
+        let is_permanent = || match &self.hooks.is_permanent {
+            Some(is_permanent) => is_permanent(error),
+            None => self.manager.is_permanent(error),
+        };
+        self.config.retry_creations
+            && !catch_unwind(AssertUnwindSafe(is_permanent)).unwrap_or_else(|panic| {
+                drop(panic_message(panic));
+                true
+            })
+    }
+
+    /// The failure of a creation that took too long.
+    pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
+        let limit = self.config.create_timeout.unwrap_or_default();
+        CreateFailure::Broken(format!("it took longer than the create timeout of {limit:?}").into())
     }
 
     pub(crate) async fn call_destroy(
@@ -110,7 +206,7 @@ impl<M: Manager> Core<M> {
             }
         });
         let limit = self.config.cleanup_timeout;
-        match within(&*self.runtime, Some(limit), destroy).await {
+        match within(&**self.runtime, Some(limit), destroy).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(DestroyError::Failed(error)),
             Some(Err(panic)) => Err(DestroyError::Broken(panic)),
@@ -120,23 +216,27 @@ impl<M: Manager> Core<M> {
 
     /// Keeps how long an acquire hook took, where that is kept.
     #[inline]
-    pub(crate) fn note_check(&self, began: Option<Box<Instant>>) {
+    pub(crate) fn note_check(&self, began: Option<Instant>) {
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
-            let took = self.now().saturating_duration_since(*began);
+            let took = self.now().saturating_duration_since(began);
             histograms.check.record(took);
         }
     }
 
-    pub(crate) async fn call_healthcheck(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+    pub(crate) async fn call_healthcheck(
+        &self,
+        resource: &mut M::Resource,
+        info: Info<'_>,
+    ) -> Result<(), Refusal> {
         let limit = self.config.cleanup_timeout;
         let check = async {
             match &self.hooks.healthcheck {
                 Some(Check::Sync(check)) => caught_check(|| check(resource)),
-                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                None => into_answer(caught(|| self.manager.healthcheck(resource)).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource, info)).await),
+                None => into_answer(caught(|| self.manager.healthcheck(resource, info)).await),
             }
         };
-        match within(&*self.runtime, Some(limit), check).await {
+        match within(&**self.runtime, Some(limit), check).await {
             Some(answer) => answer.map(drop),
             None => Err(Some(late(limit))),
         }
@@ -147,11 +247,12 @@ impl<M: Manager> Core<M> {
     pub(crate) fn call_before_release(
         &self,
         resource: &mut M::Resource,
+        info: Info<'_>,
     ) -> Result<Verdict, Refusal> {
         match &self.hooks.before_release {
             Some(Check::Sync(check)) => caught_check(|| check(resource)),
             Some(Check::Async(_)) => Ok(Verdict::Later),
-            None => caught_check(|| match self.manager.before_release(resource) {
+            None => caught_check(|| match self.manager.before_release(resource, info) {
                 Verdict::Discard => Err(None),
                 verdict => Ok(verdict),
             }),
@@ -159,15 +260,19 @@ impl<M: Manager> Core<M> {
     }
 
     /// The async half of a release.
-    pub(crate) async fn call_recycle(&self, resource: &mut M::Resource) -> Result<(), Refusal> {
+    pub(crate) async fn call_recycle(
+        &self,
+        resource: &mut M::Resource,
+        info: Info<'_>,
+    ) -> Result<(), Refusal> {
         let limit = self.config.cleanup_timeout;
         let recycle = async {
             match &self.hooks.before_release {
-                Some(Check::Async(check)) => flat(caught(|| check(resource)).await),
-                _ => into_answer(caught(|| self.manager.recycle(resource)).await),
+                Some(Check::Async(check)) => flat(caught(|| check(resource, info)).await),
+                _ => into_answer(caught(|| self.manager.recycle(resource, info)).await),
             }
         };
-        match within(&*self.runtime, Some(limit), recycle).await {
+        match within(&**self.runtime, Some(limit), recycle).await {
             Some(answer) => answer.map(drop),
             None => Err(Some(late(limit))),
         }
@@ -197,7 +302,10 @@ pub(crate) fn into_answer<E: std::error::Error + 'static>(
     match answer {
         Ok(Ok(true)) => Ok(Verdict::Keep),
         Ok(Ok(false)) => Err(None),
-        Ok(Err(error)) => Err(Some(chain(&error))),
+        Ok(Err(error)) => {
+            let error = Contained::new(error);
+            Err(Some(chain(&*error)))
+        }
         Err(panic) => Err(Some(panic)),
     }
 }

@@ -110,8 +110,7 @@ impl Wait {
         core: &Arc<Core<M>>,
         phase: Phase,
     ) -> AcquireError<M::Error> {
-        let mut holders = core.holders();
-        holders.truncate(3);
+        let holders = core.holders(3);
         let caller = self.caller;
         let waited = self.took(core, core.runtime.coarse_now());
         let timeout = core.turn(|turn| {

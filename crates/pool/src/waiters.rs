@@ -14,7 +14,9 @@
 //!
 //! # Invariants
 //!
-//! W1. Linked entries are exactly those that were given nothing yet.
+//! W1. Linked entries are exactly those that were given nothing yet, except for
+//!     revoked ones: these lost what they were given because they were not polled,
+//!     and are linked again, in the order of arrival, when they are.
 //! W2. An entry owns at most one resource (`Outcome::Resource`, unless it was
 //!     collected) and one place; whoever removes the entry passes both on.
 //! W3. The word of an entry that has no resource, or whose resource was
@@ -24,12 +26,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::sync::AtomicU64;
-use crate::table::Table;
+use crate::grants::{Grant, Grants};
 
 /// Names one waiter, for as long as it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,68 +50,13 @@ pub(crate) enum Position {
 }
 
 impl WaiterKey {
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
     /// Its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
-    }
-}
-
-/// A resource that is reserved for a waiter, as the waiter itself is told of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Grant {
-    pub(crate) slot: u32,
-    /// Which reservation of that slot.
-    pub(crate) ticket: u32,
-}
-
-impl Grant {
-    /// Set in every grant, so that none is zero. A slot's number is far below it.
-    const SOME: u64 = 1 << 63;
-
-    fn into_word(self) -> u64 {
-        Self::SOME | (u64::from(self.slot) << 32) | u64::from(self.ticket)
-    }
-
-    #[inline]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "taken apart as put together"
-    )]
-    fn from_word(word: u64) -> Option<Self> {
-        (word != 0).then_some(Grant {
-            slot: ((word & !Self::SOME) >> 32) as u32,
-            ticket: word as u32,
-        })
-    }
-}
-
-/// What each waiter was given, for the waiter to read without the lock.
-#[derive(Debug)]
-pub(crate) struct Grants {
-    words: Table<AtomicU64>,
-}
-
-impl Grants {
-    /// Takes the word of what is reserved for this waiter, if anything is: it either
-    /// collects that now, or takes the lock. Only for the acquire that waits under
-    /// this key: another entry may have its number afterwards.
-    #[inline]
-    pub(crate) fn take(&self, key: WaiterKey) -> Option<Grant> {
-        let word = self.words.get(key.index as usize)?;
-        // Acquire pairs with the release in `write`: the slot's word is at least as
-        // new as this, so an old ticket is not taken for the present one.
-        let grant = Grant::from_word(word.load(Ordering::Acquire))?;
-        // Relaxed: nobody else reads it. One that is written in between is lost, and
-        // found under the lock, because the slot has another ticket then.
-        word.store(0, Ordering::Relaxed);
-        Some(grant)
-    }
-
-    /// Writes a waiter's word. For code that holds the lock.
-    #[inline]
-    fn write(&self, index: u32, word: u64) {
-        // Release pairs with the acquire in `take`.
-        self.words.at(index as usize).store(word, Ordering::Release);
     }
 }
 
@@ -128,8 +73,8 @@ pub(crate) enum Outcome<F> {
     Closed,
     /// The breaker opened.
     Unavailable,
-    /// Its deadline passed.
-    TimedOut,
+    /// Its deadline passed, and whether a creation of its own was under way.
+    TimedOut { creating: bool },
 }
 
 #[derive(Debug)]
@@ -140,22 +85,24 @@ pub(crate) struct Waiter<F> {
     linked: bool,
     prev: u32,
     next: u32,
-    /// Has a creation of its own under way.
-    pub(crate) job: bool,
+    /// Has a creation of its own under way, in its place.
+    job: bool,
     /// Is served by its own creation only, never from the queue.
     pub(crate) only_own_job: bool,
     /// Has its resource and runs the acquire hook; only its deadline counts.
     pub(crate) checking: bool,
+    /// Lost what it was given, and was not polled since: it gets nothing until it is.
+    pub(crate) revoked: bool,
     pub(crate) outcome: Outcome<F>,
-    /// A place it may create in, not collected yet; `NIL` if there is none.
+    /// A place it may create in, or creates in; `NIL` if there is none.
     place: u32,
     pub(crate) waker: Option<Waker>,
     /// It has been seen to wait, and counted.
     pub(crate) counted: bool,
     pub(crate) deadline: Option<Instant>,
-    /// When it was given a resource or a place, by the coarse clock.
+    /// When it was given a resource, by the coarse clock.
     pub(crate) granted: u64,
-    /// The breaker's epoch, if it was admitted as a probe.
+    /// Its number, if it was admitted as a probe of the breaker.
     pub(crate) probe: Option<NonZeroU64>,
 }
 
@@ -183,6 +130,7 @@ impl<F> Waiter<F> {
             job: false,
             only_own_job: false,
             checking: false,
+            revoked: false,
             outcome: Outcome::Waiting,
             place: NIL,
             waker: None,
@@ -193,17 +141,25 @@ impl<F> Waiter<F> {
         }
     }
 
-    pub(crate) fn has_place(&self) -> bool {
+    /// Whether something is being created for it, or it may create.
+    #[inline]
+    fn has_creation(&self) -> bool {
         self.place != NIL
     }
 
-    pub(crate) fn give_place(&mut self, place: u32) {
-        self.place = place;
+    /// Whether it is in the queue and has a deadline that is later than this.
+    pub(crate) fn may_wait_until(&self, until: Option<Instant>) -> bool {
+        self.linked && self.deadline.is_some_and(|deadline| Some(deadline) > until)
     }
 
-    pub(crate) fn take_place(&mut self) -> Option<usize> {
-        let place = std::mem::replace(&mut self.place, NIL);
-        (place != NIL).then_some(place as usize)
+    /// Whether it is in the queue and creates nothing.
+    pub(crate) fn lacks_everything(&self) -> bool {
+        self.linked && !self.has_creation()
+    }
+
+    /// Whether a creation of its own is under way.
+    pub(crate) fn creates(&self) -> bool {
+        self.job
     }
 }
 
@@ -220,9 +176,8 @@ pub(crate) struct Waiters<F> {
     /// The first of the free entries, which are linked by `next`.
     free: u32,
     linked: usize,
-    /// Creations under way whose starter was served by another, or has left: what
-    /// comes of them serves the queue.
-    orphans: usize,
+    /// Of the linked ones: those with a creation of their own, or the right to one.
+    creating: usize,
     /// Entries that are not free.
     live: usize,
     entries: Vec<Waiter<F>>,
@@ -234,15 +189,14 @@ pub(crate) struct Waiters<F> {
 
 impl<F> Waiters<F> {
     pub(crate) fn new() -> Self {
-        let words = Table::new();
         Waiters {
-            grants: Arc::new(Grants { words }),
+            grants: Arc::new(Grants::new()),
             head: NIL,
             tail: NIL,
             serial: 0,
             free: NIL,
             linked: 0,
-            orphans: 0,
+            creating: 0,
             live: 0,
             entries: Vec::new(),
             deadlines: BinaryHeap::new(),
@@ -254,9 +208,15 @@ impl<F> Waiters<F> {
         Arc::clone(&self.grants)
     }
 
-    /// How many wait and were given nothing yet.
+    /// How many are in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.linked
+    }
+
+    /// How many in the queue wait for others alone: nothing is being created by them.
+    #[inline]
+    pub(crate) fn without_creation(&self) -> usize {
+        self.linked - self.creating
     }
 
     /// Adds a waiter that is not in the queue yet.
@@ -305,8 +265,32 @@ impl<F> Waiters<F> {
             self.entries.reserve_exact(self.entries.len() / 8 + 8);
         }
         self.entries.push(Waiter::free(self.free));
-        self.grants.words.grow_by(|_| AtomicU64::new(0));
+        // Words are never given back, see `shrink`.
+        self.grants.grow_to(self.entries.len());
         self.free = index;
+    }
+
+    /// Gives memory back after a burst: the free entries at the end of the table, if they are at
+    /// least half of it. The words stay: waiters read them without the lock.
+    pub(crate) fn shrink(&mut self) {
+        const KEPT: usize = 1024;
+        if self.entries.len() < 4 * self.live + KEPT {
+            return;
+        }
+        let last = self.entries.iter().rposition(|entry| entry.live);
+        let used = last.map_or(0, |last| last + 1);
+        if used > self.entries.len() / 2 {
+            return;
+        }
+        self.entries.truncate(used);
+        self.entries.shrink_to(used + KEPT / 2);
+        self.deadlines.shrink_to(2 * self.live + KEPT / 2);
+        self.free = NIL;
+        for (index, entry) in (0..).zip(&mut self.entries) {
+            if !entry.live {
+                entry.next = std::mem::replace(&mut self.free, index);
+            }
+        }
     }
 
     /// Takes a waiter out, from wherever it stands, and gives back what has become
@@ -325,17 +309,19 @@ impl<F> Waiters<F> {
         outcome
     }
 
-    /// Takes a waiter out that has collected its resource without the lock.
-    #[inline]
-    pub(crate) fn forget(&mut self, key: WaiterKey) {
-        if let Some(entry) = self.get_mut(key) {
-            debug_assert!(entry.waker.is_none() && !entry.linked);
-            let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
-            debug_assert!(matches!(outcome, Outcome::Resource { .. }));
-            // A resource that it has got: there is nothing to drop.
-            std::mem::forget(outcome);
-            self.vacate(key.index);
-        }
+    /// Takes a waiter out that has collected its resource without the lock; says when
+    /// it was given that, by the coarse clock.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, key: WaiterKey) -> Option<u64> {
+        let entry = self.get_mut(key)?;
+        debug_assert!(entry.waker.is_none() && !entry.linked);
+        let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
+        debug_assert!(matches!(outcome, Outcome::Resource { .. }));
+        // A resource that it has got: there is nothing to drop.
+        std::mem::forget(outcome);
+        let granted = entry.granted;
+        self.vacate(key.index);
+        Some(granted)
     }
 
     /// The entry may be used again. There is nothing in it that needs to be dropped.
@@ -345,11 +331,10 @@ impl<F> Waiters<F> {
         let entry = self.raw_mut(index);
         entry.live = false;
         entry.next = next;
-        let orphan = std::mem::replace(&mut entry.job, false);
+        debug_assert!(!entry.has_creation(), "W2");
         entry.only_own_job = false;
         entry.checking = false;
-        entry.place = NIL;
-        self.orphans += usize::from(orphan);
+        entry.revoked = false;
         self.live -= 1;
         if self.deadlines.len() > 2 * self.live + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
@@ -374,7 +359,7 @@ impl<F> Waiters<F> {
     #[inline]
     pub(crate) fn head_needs_only_a_resource(&self) -> bool {
         let head = self.entries.get(self.head as usize);
-        head.is_some_and(|head| !head.has_place() && head.probe.is_none())
+        head.is_some_and(|head| !head.has_creation() && head.probe.is_none())
     }
 
     /// Takes the head out of the queue and gives it a resource; its waker comes back.
@@ -405,10 +390,9 @@ impl<F> Waiters<F> {
         debug_assert!(matches!(before, Outcome::Waiting));
         // Nothing had become of it: there is nothing to drop.
         std::mem::forget(before);
+        debug_assert!(!entry.has_creation(), "W2");
         entry.granted = granted;
         let waker = entry.waker.take();
-        let orphan = std::mem::replace(&mut entry.job, false);
-        self.orphans += usize::from(orphan);
         self.grants.write(key.index, grant.into_word());
         waker
     }
@@ -440,8 +424,10 @@ impl<F> Waiters<F> {
         };
         debug_assert!(!entry.linked, "a waiter stands in the queue once");
         debug_assert!(matches!(entry.outcome, Outcome::Waiting), "W1");
+        debug_assert!(!entry.revoked, "a revoked waiter is not in the queue");
         entry.linked = true;
         (entry.prev, entry.next) = (after, before);
+        let creates = entry.has_creation();
         match after {
             NIL => self.head = key.index,
             after => self.raw_mut(after).next = key.index,
@@ -451,6 +437,7 @@ impl<F> Waiters<F> {
             before => self.raw_mut(before).prev = key.index,
         }
         self.linked += 1;
+        self.creating += usize::from(creates);
     }
 
     /// Of those with a reservation that they have not collected, the one that
@@ -496,32 +483,78 @@ impl<F> Waiters<F> {
         }
     }
 
-    /// The creation that this waiter started has ended.
-    pub(crate) fn job_ended(&mut self, starter: WaiterKey) {
-        let of_its_own = match self.get_mut(starter) {
-            Some(waiter) => std::mem::replace(&mut waiter.job, false),
-            None => false,
-        };
-        if !of_its_own {
-            debug_assert!(
-                self.orphans > 0,
-                "its starter has gone, so it was an orphan"
-            );
-            self.orphans = self.orphans.saturating_sub(1);
+    /// Gives a waiter a place to create in.
+    pub(crate) fn give_place(&mut self, key: WaiterKey, place: u32) {
+        if let Some(entry) = self.get_mut(key) {
+            debug_assert!(!entry.has_creation(), "W2");
+            entry.place = place;
+            let linked = entry.linked;
+            self.creating += usize::from(linked);
+        }
+    }
+
+    /// The place that a waiter may create in and has not begun to.
+    pub(crate) fn unused_place(&self, key: WaiterKey) -> Option<usize> {
+        let entry = self.get(key)?;
+        (entry.has_creation() && !entry.job).then_some(entry.place as usize)
+    }
+
+    /// A waiter begins to create in its place.
+    pub(crate) fn begin_job(&mut self, key: WaiterKey) -> Option<usize> {
+        let place = self.unused_place(key)?;
+        self.get_mut(key)?.job = true;
+        Some(place)
+    }
+
+    /// Takes the place back that a waiter has not begun to create in.
+    pub(crate) fn take_place(&mut self, key: WaiterKey) -> Option<usize> {
+        let place = self.unused_place(key)?;
+        self.clear_place(key);
+        Some(place)
+    }
+
+    /// Parts a waiter from the creation that it has begun.
+    pub(crate) fn take_job(&mut self, key: WaiterKey) -> Option<usize> {
+        let entry = self.get(key).filter(|entry| entry.job)?;
+        let place = entry.place as usize;
+        self.clear_place(key);
+        Some(place)
+    }
+
+    /// The creation in this place has ended. `true` if it was this waiter's, which waits
+    /// for it.
+    pub(crate) fn job_ended(&mut self, starter: WaiterKey, place: usize) -> bool {
+        let is_own = self
+            .get(starter)
+            .is_some_and(|entry| entry.job && entry.place as usize == place);
+        if is_own {
+            self.clear_place(starter);
+        }
+        is_own
+    }
+
+    fn clear_place(&mut self, key: WaiterKey) {
+        if let Some(entry) = self.get_mut(key) {
+            entry.place = NIL;
+            entry.job = false;
+            let linked = entry.linked;
+            self.creating -= usize::from(linked);
         }
     }
 
     /// The first in the queue for which nothing is being created: it has neither a creation
-    /// nor a place of its own, and the orphans are for those before it.
+    /// nor a place of its own, and the `orphans` are for those before it.
     ///
     /// Those before it have one each, so this looks at no more entries than
     /// there are places.
-    pub(crate) fn first_without_creation(&self) -> Option<WaiterKey> {
-        let mut orphans = self.orphans;
+    pub(crate) fn first_without_creation(&self, mut orphans: usize) -> Option<WaiterKey> {
+        if self.without_creation() <= orphans {
+            return None;
+        }
         let mut index = self.head;
         while index != NIL {
             let entry = self.entries.get(index as usize)?;
-            if !entry.job && !entry.has_place() {
+            if !entry.has_creation() {
                 if orphans == 0 {
                     return self.key_at(index);
                 }
@@ -571,13 +604,13 @@ impl<F> Waiters<F> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, index: u32) {
         let entry = self.raw_mut(index);
         if !std::mem::replace(&mut entry.linked, false) {
             return;
         }
-        let (prev, next) = (entry.prev, entry.next);
+        let (prev, next, creates) = (entry.prev, entry.next, entry.has_creation());
         // The head's `prev` may be anything: the queue moves on without touching
         // the entry that becomes its head.
         let first = self.head == index;
@@ -592,6 +625,7 @@ impl<F> Waiters<F> {
             _ => {}
         }
         self.linked -= 1;
+        self.creating -= usize::from(creates);
     }
 
     fn raw_mut(&mut self, index: u32) -> &mut Waiter<F> {

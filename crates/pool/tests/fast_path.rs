@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use cenote_pool::{FnManager, Lease, Manager, Pool, Verdict};
+use cenote_pool::{FnManager, Info, Lease, Manager, Pool, Verdict};
 
 struct Counting;
 
@@ -65,11 +65,11 @@ impl Manager for Hooked {
         Ok(0)
     }
 
-    async fn before_acquire(&self, resource: &mut u64) -> Result<bool, Infallible> {
+    async fn before_acquire(&self, resource: &mut u64, _: Info<'_>) -> Result<bool, Infallible> {
         Ok(*resource < u64::MAX)
     }
 
-    fn before_release(&self, resource: &mut u64) -> Verdict {
+    fn before_release(&self, resource: &mut u64, _: Info<'_>) -> Verdict {
         *resource += 1;
         Verdict::Keep
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use cenote_pool::{AcquireError, DestroyReason, Manager, Pool, Verdict};
+use cenote_pool::{AcquireError, DestroyReason, Info, Manager, Pool, Verdict};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult, cmd};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -271,15 +271,15 @@ impl Manager for Redis {
         Ok(())
     }
 
-    async fn healthcheck(&self, connection: &mut Connection) -> RedisResult<bool> {
+    async fn healthcheck(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         Ok(connection.run::<String>(&cmd("PING")).await? == "PONG")
     }
 
-    async fn before_acquire(&self, connection: &mut Connection) -> RedisResult<bool> {
+    async fn before_acquire(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         Ok(!connection.broken)
     }
 
-    fn before_release(&self, connection: &mut Connection) -> Verdict {
+    fn before_release(&self, connection: &mut Connection, _: Info<'_>) -> Verdict {
         if connection.broken {
             Verdict::Discard
         } else {

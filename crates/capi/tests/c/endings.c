@@ -7,17 +7,18 @@
 
 /* P-031, P-038a, P-038b, P-055a */
 static void time_runs_out_and_leaves_nothing_behind(void) {
-    int64_t times[] = {0, 1, 50};
+    /* Negative ones are deadlines that have passed, by however much. */
+    int64_t times[] = {0, -1, -2, INT64_MIN, 1, 50};
     makers m;
     cenote_options options = things(&m, 0, 1);
     cenote_pool *pool = pool_of(&options);
     cenote_lease lease = acquired(pool);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         cenote_lease none;
         CHECK(cenote_acquire(pool, times[i], &none) == CENOTE_ERR_TIMEOUT);
         CHECK(none.resource == NULL);
         CHECK(cenote_last_error_code() == CENOTE_ERR_TIMEOUT);
-        CHECK_SAYS(i == 0 ? "without waiting" : "waiting for a resource");
+        CHECK_SAYS(times[i] <= 0 ? "without waiting" : "waiting for a resource");
     }
     CHECK_OK(cenote_release(pool, &lease));
     /* Without waiting is not without creating. */
@@ -252,6 +253,35 @@ static void draining_waits_for_what_is_out_and_says_what_is_left(void) {
     end(pool, &m);
 }
 
+static void a_deadline_that_has_passed_does_not_drain(void) {
+    makers m;
+    cenote_options options = things(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    CHECK(cenote_pool_close_and_drain(pool, -1) == CENOTE_ERR_IN_USE);
+    CHECK(cenote_pool_close_and_drain(pool, INT64_MIN) == CENOTE_ERR_IN_USE);
+    CHECK_OK(cenote_release(pool, &lease));
+    CHECK_OK(cenote_pool_close_and_drain(pool, -1));
+    end(pool, &m);
+}
+
+/* The longest time that is not for ever waits as well: it does not overflow. */
+static void the_longest_time_waits(void) {
+    makers m;
+    cenote_options options = things(&m, 0, 1);
+    cenote_pool *pool = pool_of(&options);
+    cenote_lease lease = acquired(pool);
+    worker w;
+    start(&w, pool, CENOTE_FOREVER - 1);
+    UNTIL(cenote_pool_waiting(pool) == 1);
+    CHECK_OK(cenote_release(pool, &lease));
+    join(&w);
+    CHECK_OK(w.code);
+    CHECK_OK(cenote_release(pool, &w.lease));
+    CHECK_OK(cenote_pool_close_and_drain(pool, CENOTE_FOREVER - 1));
+    end(pool, &m);
+}
+
 static void a_pool_grows_shrinks_and_replaces(void) {
     makers m;
     cenote_options options = things(&m, 0, 1);
@@ -284,6 +314,8 @@ int main(void) {
     RUN(a_strategy_hears_of_successes_and_failures_and_opens);
     RUN(the_strategies_of_the_library_open_the_breaker);
     RUN(draining_waits_for_what_is_out_and_says_what_is_left);
+    RUN(a_deadline_that_has_passed_does_not_drain);
+    RUN(the_longest_time_waits);
     RUN(a_pool_grows_shrinks_and_replaces);
     return 0;
 }

@@ -9,11 +9,13 @@ use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::user_code::{Contained, contained};
+
 pub use self::thread::ThreadRuntime;
-pub(crate) use self::thread::block_on;
+pub(crate) use self::thread::{Timer, block_on, forget_thread};
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioRuntime;
 
@@ -27,15 +29,15 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// a default.
 pub trait Runtime: Send + Sync + 'static {
     /// The time. Deadlines, lifetimes and intervals are reckoned by it. Called
-    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): it must not
-    /// call the pool back.
+    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): neither may
+    /// call the pool back or panic.
     fn now(&self) -> Instant;
 
     /// Nanoseconds since some fixed moment, cheap to read and a few milliseconds
     /// exact: the age of leases is reckoned by it. Nothing may tick for it.
     fn coarse_now(&self) -> u64;
 
-    /// Resolves at or after `until`.
+    /// Resolves at or after `until`, wherever it is polled.
     fn sleep(&self, until: Instant) -> Task;
 
     /// The same for the pool's keeper, which sleeps nearly all the time, and for long.
@@ -52,16 +54,17 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Calls `f` where the executor's timers and I/O can be used, if the present
     /// thread is none of its own: hooks are polled through this from plain threads.
-    /// Must call it exactly once. Default: just calls it.
+    /// Calls it once, or not at all where that is impossible (on a thread whose locals
+    /// are gone); the pool then uses [`spawn`](Runtime::spawn). Default: just calls it.
     fn enter(&self, f: &mut dyn FnMut()) {
         f();
     }
 
-    /// Names the executor that a task spawned right now would run on. An acquire
-    /// with a deadline keeps a timer of its own where this is another one than
-    /// where the pool's keeper lives. Default: there is but one.
-    fn home(&self) -> u64 {
-        0
+    /// Returns whether spawned tasks run only while some thread drives the executor, by the
+    /// machine's clock. The built-in thread then watches the deadlines of acquires as well, so that they
+    /// pass wherever an acquire is polled. Default: no, the executor drives itself.
+    fn needs_driving(&self) -> bool {
+        false
     }
 
     /// Whether blocking the present thread would stop an executor. Default: no.
@@ -102,8 +105,8 @@ impl<R: Runtime + ?Sized> Runtime for Arc<R> {
         (**self).enter(f);
     }
 
-    fn home(&self) -> u64 {
-        (**self).home()
+    fn needs_driving(&self) -> bool {
+        (**self).needs_driving()
     }
 
     fn must_not_block(&self) -> bool {
@@ -129,6 +132,38 @@ pub(crate) fn default_runtime() -> Arc<dyn Runtime> {
     return Arc::new(ThreadRuntime::new());
 }
 
+/// A time limit, which begins when it is polled first: what is ready at once never looks at a clock.
+#[derive(Default)]
+pub(crate) struct Limit {
+    sleep: Option<Contained<Task>>,
+}
+
+impl Limit {
+    /// Whether it is over. A timer that panics counts as one that has gone off.
+    pub(crate) fn is_over(
+        &mut self,
+        runtime: &dyn Runtime,
+        limit: Duration,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let mut is_over = true;
+        contained(|| {
+            let sleep = match &mut self.sleep {
+                Some(sleep) => sleep,
+                none => match runtime.now().checked_add(limit) {
+                    Some(until) => none.insert(Contained::new(runtime.sleep(until))),
+                    None => {
+                        is_over = false;
+                        return;
+                    }
+                },
+            };
+            is_over = sleep.as_mut().poll(cx).is_ready();
+        });
+        is_over
+    }
+}
+
 /// Runs a future for at most `limit`, by the clock of `runtime`. Returns `None` if the future
 /// takes longer. A future that is ready at its first poll sets no timer.
 ///
@@ -141,23 +176,15 @@ pub async fn within<F: Future>(
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut sleep: Option<Task> = None;
+    let mut timer = Limit::default();
     std::future::poll_fn(move |cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        let Some(limit) = limit else {
-            return Poll::Pending;
-        };
-        // Only now: what is ready at once never looks at a clock.
-        let sleep = match &mut sleep {
-            Some(sleep) => sleep,
-            none => match runtime.now().checked_add(limit) {
-                Some(until) => none.insert(runtime.sleep(until)),
-                None => return Poll::Pending,
-            },
-        };
-        sleep.as_mut().poll(cx).map(|()| None)
+        match limit {
+            Some(limit) if timer.is_over(runtime, limit, cx) => Poll::Ready(None),
+            _ => Poll::Pending,
+        }
     })
     .await
 }

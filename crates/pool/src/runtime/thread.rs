@@ -4,19 +4,21 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
-use crate::user_code::contained;
+use crate::fork;
+use crate::user_code::{Contained, contained, drop_contained};
 
 /// One background thread, shared by all pools of the process that use it.
 ///
 /// It starts with the first task or timer, sleeps while there is nothing to do,
-/// and does not keep the process alive. A hook that blocks it stops the others, and the
-/// time-outs of pools on Tokio, whose long sleeps are kept here.
+/// and does not keep the process alive. The child of a `fork` gets one of its own. A hook that blocks it stops the others, and delays the
+/// deadlines of pools on Tokio, which it watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadRuntime;
 
@@ -77,7 +79,8 @@ struct Todo {
     started: bool,
     ready: VecDeque<Arc<Job>>,
     timers: BTreeMap<(Instant, u64), Waker>,
-    serial: u64,
+    /// Until when the thread sleeps, unless it is woken: a later timer need not wake it.
+    sleeps_until: Option<Instant>,
 }
 
 impl Todo {
@@ -92,12 +95,46 @@ impl Todo {
     }
 }
 
+/// This process's agenda. Null until it is needed, and again in the child of a fork.
+static AGENDA: AtomicPtr<Agenda> = AtomicPtr::new(std::ptr::null_mut());
+
 fn agenda() -> &'static Agenda {
-    static AGENDA: OnceLock<Agenda> = OnceLock::new();
-    AGENDA.get_or_init(|| Agenda {
+    // Acquire pairs with the release in `make_agenda`: the agenda is there whole.
+    let known = AGENDA.load(Ordering::Acquire);
+    // SAFETY: an agenda that was put there is never freed.
+    unsafe { known.as_ref() }.unwrap_or_else(make_agenda)
+}
+
+#[cold]
+fn make_agenda() -> &'static Agenda {
+    fork::watch();
+    let new = Box::into_raw(Box::new(Agenda {
         todo: Mutex::default(),
         changed: Condvar::new(),
-    })
+    }));
+    // Release pairs with the acquire in `agenda`; acquire, if another thread was first.
+    let put = AGENDA.compare_exchange(
+        std::ptr::null_mut(),
+        new,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    match put {
+        // SAFETY: just made, and never freed from here on.
+        Ok(_) => unsafe { &*new },
+        Err(first) => {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(new) });
+            // SAFETY: an agenda that was put there is never freed.
+            unsafe { &*first }
+        }
+    }
+}
+
+/// The process was forked, and the thread is not there: the next use starts another one.
+/// What it had to do is the parent's, and its lock may be taken for ever: both are left alone.
+pub(crate) fn forget_thread() {
+    AGENDA.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 impl Agenda {
@@ -143,12 +180,15 @@ impl Agenda {
                 todo = self.lock();
                 continue;
             }
-            todo = match todo.timers.first_key_value() {
+            // Nothing is ready: a burst's memory is given back.
+            todo.ready.shrink_to(64);
+            todo.sleeps_until = todo.timers.first_key_value().map(|(&(at, _), _)| at);
+            todo = match todo.sleeps_until {
                 None => self
                     .changed
                     .wait(todo)
                     .unwrap_or_else(PoisonError::into_inner),
-                Some((&(at, _), _)) => {
+                Some(at) => {
                     let pause = at.saturating_duration_since(now);
                     let waited = self.changed.wait_timeout(todo, pause);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -191,21 +231,39 @@ impl Wake for Job {
     }
 }
 
-struct Sleep {
+/// A timer on the thread's list, which wakes somebody. Dropping it takes it off the list.
+pub(crate) struct Timer {
     until: Instant,
-    /// The timer on the thread's list, and the waker it has.
-    set: Option<(u64, Waker)>,
+    serial: u64,
 }
 
-impl Sleep {
-    fn unset(&mut self) {
-        if let Some((serial, _)) = self.set.take() {
-            // Dropped after the lock: the waker may own a task, whose drop is
-            // anybody's code and may come back here.
-            let waker = agenda().lock().timers.remove(&(self.until, serial));
-            drop(waker);
-        }
+impl Timer {
+    pub(crate) fn new(until: Instant, waker: Waker) -> Self {
+        // Of the process and its children: one that was set before a fork is none of the child's.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only has to be unique.
+        let serial = NEXT.fetch_add(1, Ordering::Relaxed);
+        agenda().add(|todo| {
+            todo.timers.insert((until, serial), waker);
+            todo.sleeps_until.is_none_or(|sleeps| until < sleeps)
+        });
+        Timer { until, serial }
     }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // Dropped after the lock: the waker may own a task, whose drop is user code and may come
+        // back here.
+        let waker = agenda().lock().timers.remove(&(self.until, self.serial));
+        drop_contained(waker);
+    }
+}
+
+struct Sleep {
+    until: Instant,
+    /// The timer, and the waker it has.
+    set: Option<(Timer, Contained<Waker>)>,
 }
 
 impl Future for Sleep {
@@ -217,62 +275,70 @@ impl Future for Sleep {
         }
         let set = self.set.as_ref();
         if !set.is_some_and(|(_, waker)| waker.will_wake(cx.waker())) {
-            self.unset();
-            let mut serial = 0;
-            let waker = cx.waker().clone();
-            agenda().add(|todo| {
-                todo.serial += 1;
-                serial = todo.serial;
-                let timer = (self.until, serial);
-                todo.timers.insert(timer, waker);
-                todo.timers.first_key_value().map(|(first, _)| *first) == Some(timer)
-            });
-            self.set = Some((serial, cx.waker().clone()));
+            let timer = Timer::new(self.until, cx.waker().clone());
+            self.set = Some((timer, Contained::new(cx.waker().clone())));
         }
         Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.unset();
     }
 }
 
 /// Runs a future on the present thread, which sleeps while there is nothing to do.
 /// After `limit` it is polled again even if nobody woke it: it may depend on an
 /// executor that nobody drives.
+///
+/// A wake-up is noted in a flag, because the future may park the thread itself and use up the
+/// token of an `unpark`.
 pub(crate) fn block_on<F: Future>(
     runtime: &dyn Runtime,
     limit: Option<Duration>,
     future: F,
 ) -> F::Output {
-    struct Unpark(Thread);
+    struct Unpark {
+        thread: Thread,
+        is_woken: AtomicBool,
+    }
 
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
-            self.0.unpark();
+            // Release pairs with the acquire below: what was done before the wake-up is seen by the
+            // poll that follows it.
+            self.is_woken.store(true, Ordering::Release);
+            self.thread.unpark();
         }
     }
 
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark {
+        thread: thread::current(),
+        is_woken: AtomicBool::new(false),
+    });
+    let waker = Waker::from(Arc::clone(&unpark));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     let mut left = limit;
     loop {
-        let mut polled = Poll::Pending;
-        runtime.enter(&mut || polled = future.as_mut().poll(&mut context));
+        let mut polled = None;
+        runtime.enter(&mut || polled = Some(future.as_mut().poll(&mut context)));
+        let polled = match polled {
+            Some(polled) => polled,
+            // The runtime cannot be entered here.
+            None => future.as_mut().poll(&mut context),
+        };
         if let Poll::Ready(output) = polled {
             return output;
         }
-        match left {
-            None => thread::park(),
-            Some(pause) => {
-                let began = clock::precise();
-                thread::park_timeout(pause);
-                let passed = clock::precise().saturating_duration_since(began);
-                // Once it is over, look again every now and then.
-                left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));
+        while !unpark.is_woken.swap(false, Ordering::Acquire) {
+            let Some(pause) = left else {
+                thread::park();
+                continue;
+            };
+            let began = clock::precise();
+            thread::park_timeout(pause);
+            let passed = clock::precise().saturating_duration_since(began);
+            let rest = pause.saturating_sub(passed);
+            // Once it is over, look again every now and then.
+            left = Some(rest.max(Duration::from_millis(1)));
+            if rest.is_zero() {
+                break;
             }
         }
     }

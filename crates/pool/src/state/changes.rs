@@ -55,15 +55,10 @@ impl<T, F> Turn<'_, T, F> {
                 self.slots.at(index).set(Phase::Leased, true);
                 self.condemn(index, DestroyReason::Shrunk);
             }
-            if self.state.waiters.waiting() > 0 {
-                // They are back in a queue that may have been empty (I2).
-                self.summon_for_the_queue();
-            }
             // Places that nobody has begun to create in.
             for key in self.state.waiters.keys() {
                 if self.state.total - self.state.condemned > max
-                    && let Some(waiter) = self.state.waiters.get_mut(key)
-                    && let Some(place) = waiter.take_place()
+                    && let Some(place) = self.state.waiters.take_place(key)
                 {
                     self.unclaim(place);
                 }
@@ -122,7 +117,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A probe ended well, badly, or without a verdict.
     pub(crate) fn end_probe(&mut self, probe: Option<u64>, good: Option<bool>) {
-        let next = probe.and_then(|epoch| self.state.breaker.probe_ended(epoch, good));
+        let next = probe.and_then(|probe| self.state.breaker.probe_ended(probe, good));
         if let Some(to) = next {
             self.move_breaker(to, false);
         }

@@ -14,15 +14,20 @@
 //! I1. One slot is one place: `total` is the number of slots that are not
 //!     vacant, `creating` the number of those in creation, and a slot is claimed
 //!     only while `total < max`.
-//! I2. While somebody waits, no slot is idle and every leased one is flagged:
-//!     no resource can pass the queue by, and none can come back unseen.
-//! I3. While somebody waits for whom nothing is being created, there is no
-//!     room, or the limit on creations or the back-off forbids using it.
+//! I2. While somebody is in the queue, no slot is idle and every leased one is
+//!     flagged: no resource can pass the queue by, and none can come back unseen.
+//!     A waiter that lost what it was given, because it was not polled in time, is
+//!     not in the queue until it is polled: where only such ones wait, slots may
+//!     be idle.
+//! I3. While somebody in the queue has no creation under way, nor an orphaned one
+//!     for it that is less than a second old, there is no room, or the limit on
+//!     creations or the back-off forbids using it.
 //! I4. While the pool is *watched* (see [`State::watched`]), every idle and
 //!     leased slot is flagged: every acquire and release comes by the lock.
 //! I5. A closed pool has no waiter and no idle resource.
 
 mod changes;
+mod patience;
 mod places;
 mod queue;
 mod turn;
@@ -30,16 +35,18 @@ mod turn;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use self::patience::WakeToPoll;
 pub(crate) use self::queue::{Arrival, Looked, Offered, Patience};
 pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Turn};
 use crate::backoff::Backoff;
 use crate::breaker::{Breaker, BreakerState};
+use crate::claims::Claims;
 use crate::config::{Config, Order};
 use crate::events::DestroyReason;
 use crate::replace::Replacing;
-use crate::slot::{Phase, Slots};
+use crate::slot::{Phase, Slot, Slots};
 use crate::status::{Counters, CreationError, ResourceId, Status};
 use crate::waiters::{WaiterKey, Waiters};
 
@@ -58,9 +65,11 @@ pub(crate) struct Meta {
     pub(crate) replaced: bool,
     /// The pool's generation when its creation began.
     pub(crate) generation: u64,
+    /// The last predicate of `retain` that it has passed, or that was there before it.
+    pub(crate) judged: u64,
     /// The executor its I/O depends on.
     pub(crate) domain: Option<u64>,
-    /// The breaker's epoch, if the present lease is a probe.
+    /// Its number, if the present lease is a probe of the breaker.
     pub(crate) probe: Option<u64>,
     /// The precise time of the present lease, where use is measured.
     pub(crate) leased: Option<Instant>,
@@ -73,6 +82,22 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
+    /// [`State::forget_collected`], for one who has the meta in hand.
+    #[inline(always)]
+    pub(crate) fn forget_collected<T, F>(
+        &mut self,
+        slot: &Slot<T>,
+        waiters: &mut Waiters<F>,
+        wake_to_poll: &mut WakeToPoll,
+    ) {
+        if let Some(key) = self.reserved_for.take()
+            && let Some(granted) = waiters.forget(key)
+        {
+            // The slot was stamped when it was collected.
+            wake_to_poll.note(slot.since().saturating_sub(granted));
+        }
+    }
+
     /// Whether there is more to be thought of than who gets it next.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
@@ -90,6 +115,8 @@ pub(crate) struct State<F> {
     total: usize,
     /// Of the total: on their way out.
     condemned: usize,
+    /// How many may wait without a creation.
+    pub(crate) max_waiting: usize,
     order: Order,
     pub(crate) closed: bool,
     /// [`State::is_ordinary`], as it was after the last turn.
@@ -104,13 +131,17 @@ pub(crate) struct State<F> {
     pub(crate) keeper: Option<Option<Instant>>,
     /// When the oldest reservation runs out of patience.
     patience_over: Option<Instant>,
+    /// There may be reservations that ran out of it while nobody was in the queue.
+    overdue: bool,
+    pub(crate) wake_to_poll: WakeToPoll,
     pub(crate) breaker: Breaker,
     pub(crate) counters: Counters,
     pub(crate) min: usize,
     /// The pool is being opened: its first resources are made one by one, by the opener.
     pub(crate) warming: bool,
     creation_limit: usize,
-    creating: usize,
+    create_timeout: Option<Duration>,
+    pub(crate) claims: Claims,
     /// Vacant slots, lowest first.
     vacant: BinaryHeap<Reverse<usize>>,
     /// Idle slots in the order they came back; only where the order is exact.
@@ -125,6 +156,10 @@ pub(crate) struct State<F> {
     /// There may be outdated resources.
     pub(crate) outdated: bool,
     pub(crate) replacing: Replacing,
+    /// How many predicates `retain` was given.
+    pub(crate) retains: u64,
+    /// There may be resources that have not passed all of them.
+    pub(crate) judging: bool,
     /// Numbers the returns, for the ring.
     returns: u64,
     /// Those who wait for the pool to be closed or drained.
@@ -144,15 +179,19 @@ impl<F> State<F> {
             min: config.min,
             warming: false,
             order: config.order,
+            create_timeout: config.create_timeout,
             creation_limit: config.concurrent_creations.unwrap_or(usize::MAX),
             total: 0,
-            creating: 0,
+            claims: Claims::default(),
             condemned: 0,
+            max_waiting: config.max_waiting.unwrap_or(usize::MAX),
             vacant: BinaryHeap::new(),
             ring: VecDeque::new(),
             metas: Vec::new(),
             waiters: Waiters::new(),
             patience_over: None,
+            overdue: false,
+            wake_to_poll: WakeToPoll::default(),
             breaker: Breaker::new(),
             backoff: Backoff::new(config.backoff),
             closed: false,
@@ -163,6 +202,8 @@ impl<F> State<F> {
             generation: 0,
             outdated: false,
             replacing: Replacing::No,
+            retains: 0,
+            judging: false,
             returns: 0,
             ordinary: false,
             observed: false,
@@ -184,20 +225,29 @@ impl<F> State<F> {
     }
 
     /// Whether a creation may begin now.
-    pub(crate) fn may_create(&self, now: Instant) -> bool {
+    pub(crate) fn may_create(&mut self, now: Instant) -> bool {
+        self.claims.age(now);
         self.has_room()
-            && self.creating < self.creation_limit
+            && self.claims.counted() < self.creation_limit
             && self.backoff.over(now)
             && !self.closed
     }
 
     /// Whether one may begin that nobody waits for.
-    pub(crate) fn may_refill(&self, now: Instant) -> bool {
+    pub(crate) fn may_refill(&mut self, now: Instant) -> bool {
         !self.warming && self.may_create(now) && self.backoff.background_until(now).is_none()
     }
 
-    pub(super) fn nobody_lacks_a_creation(&self) -> bool {
-        self.waiters.first_without_creation().is_none()
+    /// The first in the queue for which nothing is being created.
+    pub(super) fn first_without_creation(&self) -> Option<WaiterKey> {
+        self.waiters.first_without_creation(self.claims.orphans())
+    }
+
+    /// Drops the entry of the waiter that has collected this slot, if there is one.
+    /// For a slot in hand: whoever it was reserved for has had it.
+    pub(crate) fn forget_collected<T>(&mut self, slot: &Slot<T>) {
+        let meta = &mut self.metas[slot.index()];
+        meta.forget_collected(slot, &mut self.waiters, &mut self.wake_to_poll);
     }
 
     /// Why a resource that is with the pool may not be handed out.
@@ -240,6 +290,7 @@ impl<F> State<F> {
             || self.timed
             || self.keeper_lost
             || self.replacing == Replacing::Ready
+            || self.judging
             || self.breaker.needs_lock()
     }
 
@@ -275,19 +326,37 @@ impl<F> State<F> {
         }
     }
 
+    /// When something is due that acquires wait for: a deadline, a reservation that nobody
+    /// collects, a creation that hangs, the end of the back-off.
+    pub(crate) fn waiters_due(&mut self, now: Instant) -> Option<Instant> {
+        self.claims.age(now);
+        let may = self.has_room() && self.claims.counted() < self.creation_limit;
+        let lacks = self.first_without_creation().is_some();
+        let for_waiters = (may && lacks).then(|| self.backoff.until(now).unwrap_or(now));
+        let patience = self.wake_to_poll.patience();
+        let for_offers = lacks.then(|| self.claims.next_offer_over(patience));
+        let in_queue = self.waiters.waiting() > 0;
+        let dues = [
+            self.waiters.next_deadline(),
+            self.patience_over,
+            self.claims.due().filter(|_| in_queue),
+            self.claims.next_end(),
+            for_offers.flatten(),
+            for_waiters,
+        ];
+        dues.into_iter().flatten().min()
+    }
+
     /// When the keeper has to come by next.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
-        let may = self.has_room() && self.creating < self.creation_limit;
-        let for_waiters = (may && self.waiters.first_without_creation().is_some())
-            .then(|| self.backoff.until(now).unwrap_or(now));
+        let waiters_due = self.waiters_due(now);
+        let may = self.has_room() && self.claims.counted() < self.creation_limit;
         let for_replacement = (self.outdated && self.replacing == Replacing::No)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         let for_min = (may && !self.warming && self.total < self.min)
             .then(|| self.backoff.background_until(now).unwrap_or(now));
         [
-            self.waiters.next_deadline(),
-            self.patience_over,
-            for_waiters,
+            waiters_due,
             for_min,
             for_replacement,
             self.breaker.next_due(),
@@ -383,7 +452,7 @@ impl<F> State<F> {
             total += 1;
         }
         debug_assert_eq!(total, self.total, "I1");
-        debug_assert_eq!(creating, self.creating, "I1");
+        debug_assert_eq!(creating, self.claims.count(), "I1");
         debug_assert!(!self.closed || self.waiters.waiting() == 0, "I5");
     }
 }

@@ -2,13 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::{Meta, Turn, narrow};
+use crate::claims::ClaimKey;
 use crate::config::Order;
 use crate::events::DestroyReason;
+use crate::grants::Grant;
 use crate::replace::Replacing;
 use crate::slot::{Phase, Slot};
-use crate::waiters::{Grant, Outcome, WaiterKey};
+use crate::waiters::{Outcome, WaiterKey};
 
 impl<T, F> Turn<'_, T, F> {
     /// Takes an idle resource that is fit to be handed out; it is leased then.
@@ -116,11 +119,14 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A resource in hand goes to the head of the queue, to the idle ones, or out.
     pub(super) fn pass_on(&mut self, index: usize, fresh: bool) {
-        self.forget_collected(index);
+        self.state.forget_collected(self.slots.at(index));
         if let Some(reason) = self.state.unfit(index, &self.clock) {
             self.slots.at(index).set(Phase::Leased, true);
             self.slots.at(index).note_pool();
             self.condemn(index, reason);
+            return;
+        }
+        if self.set_aside_unjudged(index) {
             return;
         }
         let Some(key) = self.state.waiters.pop() else {
@@ -136,10 +142,10 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Reserves a slot in hand for a waiter that is in the queue no more, and
     /// wakes it.
-    fn reserve(&mut self, index: usize, key: WaiterKey, fresh: bool) {
+    pub(super) fn reserve(&mut self, index: usize, key: WaiterKey, fresh: bool) {
+        self.give_up_creation(key);
         let state = &mut *self.state;
         let waiter = state.waiters.get_mut(key).expect("it waits");
-        let place = waiter.take_place();
         // Where more than the slot goes over, it is collected under the lock.
         let by_lock = state.timed || fresh || waiter.probe.is_some();
         let grant = Grant {
@@ -149,29 +155,17 @@ impl<T, F> Turn<'_, T, F> {
         let now = self.clock.coarse_now();
         self.after.wake(state.waiters.grant(key, grant, fresh, now));
         state.metas[index].reserved_for = Some(key);
-        if let Some(place) = place {
-            self.unclaim(place);
-        }
         self.start_patience();
-    }
-
-    /// Drops the entry of the waiter that has collected this slot, if there is one.
-    /// For a slot in hand: whoever it was reserved for has had it.
-    fn forget_collected(&mut self, index: usize) {
-        let reserved_for = &mut self.state.metas[index].reserved_for;
-        if let Some(key) = reserved_for.take() {
-            self.state.waiters.forget(key);
-        }
     }
 
     /// How many reservations have not been collected yet. Drops the entries of
     /// those who have.
     pub(super) fn uncollected(&mut self) -> usize {
         let mut uncollected = 0;
-        for (index, slot) in self.slots.iter() {
+        for (_, slot) in self.slots.iter() {
             match slot.word().phase() {
                 Phase::Reserved => uncollected += 1,
-                Phase::Idle | Phase::Leased => self.forget_collected(index),
+                Phase::Idle | Phase::Leased => self.state.forget_collected(slot),
                 // Forgotten when the resource left.
                 Phase::Vacant | Phase::Creating => {}
             }
@@ -187,7 +181,7 @@ impl<T, F> Turn<'_, T, F> {
         };
         let index = slot as usize;
         if !self.slots.at(index).take_back() {
-            self.forget_collected(index);
+            self.state.forget_collected(self.slots.at(index));
             return None;
         }
         self.state.metas[index].reserved_for = None;
@@ -215,11 +209,12 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Notes that a slot is on its way out; the caller destroys what is in it.
     pub(crate) fn sentence(&mut self, index: usize) {
-        self.forget_collected(index);
+        self.state.forget_collected(self.slots.at(index));
         self.slots.at(index).note_pool();
         self.state.condemned += 1;
         // On its way out: nothing to be replaced.
         self.state.metas[index].generation = self.state.generation;
+        self.state.metas[index].judged = self.state.retains;
     }
 
     /// Takes one idle resource out of service; `false` if it is not idle.
@@ -248,39 +243,84 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Gives free places to those in the queue for whom nothing is being created (I3).
     pub(crate) fn settle(&mut self) {
+        if self.state.claims.count() > 0 {
+            self.state.claims.age(self.clock.now());
+        }
+        self.offer_places();
+        if self.state.claims.count() > 0 && self.state.first_without_creation().is_some() {
+            self.revoke_offers();
+            // When there may be more to give than now.
+            let patience = self.state.wake_to_poll.patience();
+            let offer_over = self.state.claims.next_offer_over(patience);
+            let due = [self.state.claims.due(), offer_over];
+            if let Some(due) = due.into_iter().flatten().min() {
+                self.call_keeper(due);
+            }
+        }
+    }
+
+    pub(super) fn offer_places(&mut self) {
         while self.state.total < self.state.max
-            && self.state.creating < self.state.creation_limit
+            && self.state.claims.counted() < self.state.creation_limit
             && !self.state.closed
-            && let Some(key) = self.state.waiters.first_without_creation()
+            && let Some(key) = self.state.first_without_creation()
         {
             if let Some(until) = self.state.backoff.until(self.clock.now()) {
                 self.call_keeper(until);
                 break;
             }
-            let place = self.claim();
+            self.offer_place(key);
             if let Some(waiter) = self.state.waiters.get_mut(key) {
-                waiter.give_place(place);
-                waiter.granted = self.clock.coarse_now();
                 self.after.wake(waiter.waker.take());
             }
-            self.start_patience();
         }
     }
 
-    /// Claims a vacant slot for a creation.
-    pub(crate) fn claim(&mut self) -> u32 {
+    /// Takes a vacant slot for a creation; the caller claims it.
+    fn take_vacant(&mut self) -> usize {
         let index = match self.state.vacant.pop() {
             Some(Reverse(index)) => index,
             None => self.slots.grow(),
         };
         self.slots.at(index).set(Phase::Creating, false);
         self.state.total += 1;
-        self.state.creating += 1;
-        narrow(index)
+        index
+    }
+
+    /// Claims a vacant slot for a waiter to create in.
+    pub(super) fn offer_place(&mut self, key: WaiterKey) {
+        let index = self.take_vacant();
+        self.state.claims.offer(index, key, self.clock.now());
+        self.state.waiters.give_place(key, narrow(index));
+    }
+
+    /// Claims a vacant slot for a creation that the pool itself begins.
+    pub(crate) fn begin_own_creation(&mut self) -> ClaimKey {
+        let index = self.take_vacant();
+        let ends = self.creation_ends();
+        self.state.claims.begin_alone(index, self.clock.now(), ends)
+    }
+
+    /// A waiter begins to create in the place that it was offered, if it was.
+    pub(super) fn begin_creation(&mut self, key: WaiterKey) -> Option<ClaimKey> {
+        let index = self.state.waiters.begin_job(key)?;
+        let ends = self.creation_ends();
+        Some(self.state.claims.begin(index, self.clock.now(), ends))
+    }
+
+    /// When a creation that begins now has taken too long. The keeper sees to it; if there
+    /// is none, whoever waits starts it.
+    fn creation_ends(&mut self) -> Option<Instant> {
+        let limit = self.state.create_timeout?;
+        let ends = self.clock.now().checked_add(limit)?;
+        if self.state.keeper.is_some() {
+            self.call_keeper(ends);
+        }
+        Some(ends)
     }
 
     pub(super) fn unclaim(&mut self, index: usize) {
-        self.state.creating -= 1;
+        self.state.claims.end(index);
         self.free(index);
     }
 
@@ -293,7 +333,7 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A creation succeeded; the value is in the cell.
     pub(crate) fn created(&mut self, index: usize, starter: Option<WaiterKey>, meta: Meta) {
-        self.state.creating -= 1;
+        self.state.claims.end(index);
         self.state.counters.created += 1;
         self.state.backoff.succeeded();
         self.state.last_creation_error = None;
@@ -310,11 +350,9 @@ impl<T, F> Turn<'_, T, F> {
             self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }
         let mut never_queued = None;
-        if let Some(key) = starter {
-            self.state.waiters.job_ended(key);
-        }
         if let Some(key) = starter
-            && let Some(waiter) = self.state.waiters.get_mut(key)
+            && self.state.waiters.job_ended(key, index)
+            && let Some(waiter) = self.state.waiters.get(key)
             && waiter.only_own_job
             && matches!(waiter.outcome, Outcome::Waiting)
         {
@@ -330,20 +368,23 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// A creation failed, or was dropped half-way. Hands the failure back if
-    /// nobody waits for it.
+    /// nobody waits for it, or if the acquire that does may try again.
     pub(crate) fn create_failed(
         &mut self,
         index: usize,
         starter: Option<WaiterKey>,
         failure: Box<F>,
+        may_retry: bool,
     ) -> Option<Box<F>> {
         self.unclaim(index);
         self.state.counters.create_failed += 1;
-        if let Some(key) = starter {
-            self.state.waiters.job_ended(key);
-        }
+        let retry_at = self.state.backoff.until(self.clock.now());
+        // One that began another creation meanwhile waits for that.
+        let starter = starter.filter(|&key| self.state.waiters.job_ended(key, index));
         let waiter = starter.and_then(|key| self.state.waiters.get_mut(key));
         let undelivered = match waiter {
+            // It stays in the queue, and creates again after the back-off.
+            Some(waiter) if may_retry && waiter.may_wait_until(retry_at) => Some(failure),
             Some(waiter) if matches!(waiter.outcome, Outcome::Waiting) && !waiter.checking => {
                 waiter.outcome = Outcome::Failed(failure);
                 self.after.wake(waiter.waker.take());

@@ -5,14 +5,13 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::{Turn, narrow};
+use super::Turn;
 use crate::breaker::{Admission, BreakerState};
+use crate::claims::ClaimKey;
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Newcomer, Outcome, Position, Waiter, WaiterKey};
-
-/// How long a reservation waits to be collected before it is passed on.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::user_code::Contained;
+use crate::waiters::{Newcomer, Outcome, Position, WaiterKey};
 
 /// An acquire that comes by the lock.
 #[derive(Debug)]
@@ -45,14 +44,18 @@ impl Arrival {
 #[derive(Debug)]
 pub(crate) struct Offered<'a> {
     theirs: &'a Waker,
-    owned: Option<Waker>,
+    owned: Option<Contained<Waker>>,
 }
 
 impl<'a> Offered<'a> {
     /// With a clone of its own, if it will be left.
     pub(crate) fn new(theirs: &'a Waker, cloned: bool) -> Self {
-        let owned = cloned.then(|| theirs.clone());
+        let owned = cloned.then(|| Contained::new(theirs.clone()));
         Offered { theirs, owned }
+    }
+
+    fn take(&mut self) -> Option<Waker> {
+        self.owned.take().map(Contained::into_inner)
     }
 }
 
@@ -75,12 +78,17 @@ pub(crate) enum Looked<F> {
     /// It waits, and should look again with a waker of its own to leave.
     WakerNeeded(WaiterKey),
     /// A place to create in: the caller starts a creation and looks again.
-    Create(WaiterKey, usize),
+    Create(WaiterKey, ClaimKey),
     /// A leased slot, and its number in the order of arrival if it had queued.
     Taken {
         slot: usize,
         fresh: bool,
         serial: Option<u32>,
+    },
+    /// As many wait as may: the number and the limit.
+    QueueFull {
+        waiting: usize,
+        limit: usize,
     },
     /// There is nothing, and it would not wait.
     Exhausted,
@@ -105,10 +113,10 @@ impl<T, F> Turn<'_, T, F> {
         let probe = if arrival.refused && !open {
             None
         } else {
-            match self.state.breaker.admit() {
+            match self.state.breaker.admit(|| self.clock.now()) {
                 Admission::Refused => return Looked::Unavailable,
                 Admission::Free => None,
-                Admission::Probe(epoch) => Some(epoch),
+                Admission::Probe(probe) => Some(probe),
             }
         };
         if let Some(slot) = self.take_idle(arrival.hint) {
@@ -125,28 +133,47 @@ impl<T, F> Turn<'_, T, F> {
             Patience::Queue => {}
             Patience::Create
                 if self.state.may_create(self.clock.now())
-                    && self.state.nobody_lacks_a_creation() => {}
+                    && self.state.first_without_creation().is_none() => {}
             Patience::Idle | Patience::Create => {
                 self.end_probe(probe, None);
                 return Looked::Exhausted;
             }
         }
         let newcomer = Newcomer {
-            waker: waker.owned.take(),
+            waker: waker.take(),
             probe: probe.and_then(NonZeroU64::new),
             ..arrival.newcomer()
         };
         let key = self.admit_waiter(arrival.deadline, newcomer);
         if arrival.patience == Patience::Create {
-            let place = self.claim();
             if let Some(waiter) = self.state.waiters.get_mut(key) {
                 waiter.only_own_job = true;
-                waiter.give_place(place);
             }
+            self.offer_place(key);
         } else {
             self.queue(key, Position::Back);
+            if !arrival.refused
+                && let Some(full) = self.turn_away(key)
+            {
+                return full;
+            }
         }
-        self.look(key, arrival.caller, waker)
+        self.answer(key, arrival.caller, waker)
+    }
+
+    /// Turns a newcomer away that would have to wait for others, if enough do.
+    fn turn_away(&mut self, key: WaiterKey) -> Option<Looked<F>> {
+        let limit = self.state.max_waiting;
+        let waiting = self.state.waiters.without_creation();
+        if waiting <= limit || !self.state.waiters.get(key)?.lacks_everything() {
+            return None;
+        }
+        self.state.counters.rejected += 1;
+        self.leave(key);
+        Some(Looked::QueueFull {
+            waiting: waiting - 1,
+            limit,
+        })
     }
 
     /// An acquire whose resource the hook refused queues again. `None` if the pool
@@ -193,6 +220,9 @@ impl<T, F> Turn<'_, T, F> {
         self.state.waiters.link(key, position);
         if first {
             self.summon_for_the_queue();
+            if self.state.overdue {
+                self.revoke_uncollected();
+            }
         }
         self.settle();
         self.check();
@@ -234,21 +264,81 @@ impl<T, F> Turn<'_, T, F> {
         }
     }
 
-    /// A waiter looks what has become of it, and leaves its waker unless that has
-    /// been done.
+    /// A waiter is polled: it looks what has become of it, and leaves its waker unless
+    /// that has been done.
     pub(crate) fn look(
         &mut self,
         key: WaiterKey,
         caller: &'static Location<'static>,
         waker: &mut Offered<'_>,
     ) -> Looked<F> {
+        self.note_poll(key);
+        self.answer(key, caller, waker)
+    }
+
+    /// Notes how long a waiter took to be polled, if it was given something.
+    fn note_poll(&mut self, key: WaiterKey) {
+        let Some(waiter) = self.state.waiters.get(key) else {
+            return;
+        };
+        if waiter.revoked {
+            self.resume(key);
+        } else if let Outcome::Resource { .. } = waiter.outcome {
+            let took = self.clock.coarse_now().saturating_sub(waiter.granted);
+            self.state.wake_to_poll.note(took);
+        } else if let Some(place) = self.state.waiters.unused_place(key)
+            && let Some(since) = self.state.claims.offered_since(place)
+        {
+            let took = self.clock.now().saturating_duration_since(since);
+            self.state.wake_to_poll.note(nanos(took));
+        }
+    }
+
+    /// A waiter that lost what it was given is polled: it queues again, where it would
+    /// be if it had stayed.
+    #[cold]
+    fn resume(&mut self, key: WaiterKey) {
+        let patience = nanos(self.state.wake_to_poll.patience());
+        let Some(waiter) = self.state.waiters.get_mut(key) else {
+            return;
+        };
+        waiter.revoked = false;
+        // Later than the patience in any case, even if the coarse clock stands still.
+        let took = self.clock.coarse_now().saturating_sub(waiter.granted);
+        let is_late = waiter
+            .deadline
+            .is_some_and(|deadline| deadline <= self.clock.now());
+        let only_own_job = waiter.only_own_job;
+        let waits = matches!(waiter.outcome, Outcome::Waiting) && !is_late;
+        self.state.wake_to_poll.note(took.max(patience));
+        match (waits, only_own_job) {
+            (false, _) => {}
+            (true, false) => self.queue(key, Position::Arrival),
+            // It never queues: what is idle, or as if there had been nothing to take.
+            (true, true) => match self.take_idle(None) {
+                Some(slot) => self.reserve(slot, key, false),
+                None => {
+                    if let Some(waiter) = self.state.waiters.get_mut(key) {
+                        waiter.outcome = Outcome::Unavailable;
+                    }
+                }
+            },
+        }
+    }
+
+    /// What has become of a waiter, which is polled.
+    fn answer(
+        &mut self,
+        key: WaiterKey,
+        caller: &'static Location<'static>,
+        waker: &mut Offered<'_>,
+    ) -> Looked<F> {
+        if let Some(claim) = self.begin_creation(key) {
+            return Looked::Create(key, claim);
+        }
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return Looked::Closed;
         };
-        if let Some(place) = waiter.take_place() {
-            waiter.job = true;
-            return Looked::Create(key, place);
-        }
         let looked = match std::mem::replace(&mut waiter.outcome, Outcome::Waiting) {
             Outcome::Waiting
                 if waiter
@@ -257,7 +347,7 @@ impl<T, F> Turn<'_, T, F> {
             {
                 let known = waiter.waker.as_ref();
                 if !known.is_some_and(|known| known.will_wake(waker.theirs)) {
-                    let Some(owned) = waker.owned.take() else {
+                    let Some(owned) = waker.take() else {
                         return Looked::WakerNeeded(key);
                     };
                     let old = waiter.waker.replace(owned);
@@ -285,8 +375,9 @@ impl<T, F> Turn<'_, T, F> {
             Outcome::Failed(failure) => Looked::Failed(failure),
             Outcome::Closed => Looked::Closed,
             Outcome::Unavailable => Looked::Unavailable,
-            Outcome::TimedOut | Outcome::Waiting => Looked::TimedOut {
-                creating: waiter.job,
+            Outcome::TimedOut { creating } => Looked::TimedOut { creating },
+            Outcome::Waiting => Looked::TimedOut {
+                creating: waiter.creates(),
             },
         };
         self.leave(key);
@@ -308,7 +399,7 @@ impl<T, F> Turn<'_, T, F> {
             self.slots.at(slot).set(Phase::Leased, true);
             self.condemn(slot, reason);
             self.requeue(key);
-            return self.look(key, caller, waker);
+            return self.answer(key, caller, waker);
         }
         let summon = self.state.summons_leases();
         self.slots.at(slot).set(Phase::Leased, summon);
@@ -316,8 +407,8 @@ impl<T, F> Turn<'_, T, F> {
             self.state.metas[slot].leased = Some(self.clock.now());
         }
         if let Some(waiter) = self.state.waiters.get_mut(key) {
-            if let Some(epoch) = waiter.probe.take().map(NonZeroU64::get) {
-                self.state.metas[slot].probe = Some(epoch);
+            if let Some(probe) = waiter.probe.take().map(NonZeroU64::get) {
+                self.state.metas[slot].probe = Some(probe);
             }
             self.after.discard(waiter.waker.take());
         }
@@ -351,38 +442,37 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Takes the reservation of the waiter that arrived last, and later than
-    /// `than`; that one is back in the queue.
+    /// `than`; that one is back in the queue when it is polled.
     pub(super) fn unreserve_youngest(&mut self, than: Option<WaiterKey>) -> Option<(usize, bool)> {
         if self.uncollected() == 0 {
             return None;
         }
         loop {
             let key = self.state.waiters.youngest_reserved(than)?;
-            if self.state.waiters.get(key)?.only_own_job {
-                return None;
-            }
             // If it collects at this very moment, its entry is gone: look again.
             if let Some(reserved) = self.take_back(key) {
-                self.relink(key);
+                self.suspend(key);
                 return Some(reserved);
             }
         }
     }
 
-    /// Puts a waiter that lost what it was given back into the queue, where it
-    /// would be if it had stayed; unless its time is over.
-    fn relink(&mut self, key: WaiterKey) {
-        let Some(waiter) = self.state.waiters.get_mut(key) else {
-            return;
-        };
-        if waiter
-            .deadline
-            .is_some_and(|deadline| deadline <= self.clock.now())
-        {
-            waiter.outcome = Outcome::TimedOut;
-            self.after.wake(waiter.waker.take());
-        } else {
-            self.state.waiters.link(key, Position::Arrival);
+    /// A waiter lost what it was given: it is in the queue again when it is polled, and
+    /// gets nothing before. It has been woken, so it need not be woken for that.
+    fn suspend(&mut self, key: WaiterKey) {
+        self.state.waiters.unlink_key(key);
+        if let Some(waiter) = self.state.waiters.get_mut(key) {
+            waiter.revoked = true;
+        }
+    }
+
+    /// A waiter needs neither its place nor its creation any more. The place is free; the
+    /// creation goes on for the queue.
+    pub(super) fn give_up_creation(&mut self, key: WaiterKey) {
+        if let Some(place) = self.state.waiters.take_place(key) {
+            self.unclaim(place);
+        } else if let Some(place) = self.state.waiters.take_job(key) {
+            self.state.claims.orphan(place, self.clock.now());
         }
     }
 
@@ -392,11 +482,9 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        let (place, probe) = (
-            waiter.take_place(),
-            waiter.probe.take().map(NonZeroU64::get),
-        );
+        let probe = waiter.probe.take().map(NonZeroU64::get);
         self.after.discard(waiter.waker.take());
+        self.give_up_creation(key);
         let outcome = self.state.waiters.remove(key);
         self.end_probe(probe, None);
         match outcome {
@@ -408,92 +496,101 @@ impl<T, F> Turn<'_, T, F> {
             Outcome::Failed(_) => self.after.rare().uncollected.push(outcome),
             _ => {}
         }
-        if let Some(place) = place {
-            self.unclaim(place);
-        }
         self.settle();
         self.check();
     }
 
+    /// A reservation was made: it is to be collected within the patience.
     pub(super) fn start_patience(&mut self) {
         if self.state.patience_over.is_none() {
-            self.state.patience_over = self.clock.now().checked_add(PATIENCE);
+            let patience = self.state.wake_to_poll.patience();
+            self.state.patience_over = self.clock.now().checked_add(patience);
             if let Some(over) = self.state.patience_over {
                 self.call_keeper(over);
             }
         }
     }
 
-    /// Takes back what was granted and not collected in time, if somebody else
-    /// waits for it; the one it is taken from gets its old place in the queue.
+    /// Takes back what was granted and not collected in time, while somebody in the
+    /// queue waits for it. The one it is taken from gets nothing until it is polled.
     pub(crate) fn revoke_uncollected(&mut self) {
-        if self
-            .state
-            .patience_over
-            .is_none_or(|over| over > self.clock.now())
-        {
+        let now = self.clock.now();
+        let is_due = self.state.patience_over.is_some_and(|over| over <= now);
+        if !is_due && !self.state.overdue {
             return;
         }
         self.state.patience_over = None;
-        self.uncollected();
-        let mut next: Option<Duration> = None;
-        let mut kept = false;
+        self.state.overdue = false;
+        let patience = self.state.wake_to_poll.patience();
         let coarse = self.clock.coarse_now();
-        for key in self.state.waiters.keys() {
-            let Some(waiter) = self.state.waiters.get(key) else {
+        let mut next: Option<Instant> = None;
+        for (index, slot) in self.slots.iter() {
+            let word = slot.word();
+            match word.phase() {
+                Phase::Reserved => {}
+                Phase::Idle | Phase::Leased => {
+                    self.state.forget_collected(slot);
+                    continue;
+                }
+                Phase::Vacant | Phase::Creating => continue,
+            }
+            let meta = &mut self.state.metas[index];
+            let Some(key) = meta.reserved_for else {
                 continue;
             };
-            // By the coarse clock, which a hand-over can afford to read.
-            let granted_for = Duration::from_nanos(coarse.saturating_sub(waiter.granted));
-            let left = PATIENCE.saturating_sub(granted_for);
-            let reserved = matches!(waiter.outcome, Outcome::Resource { .. });
-            match (reserved, waiter.has_place()) {
-                (false, false) => {}
-                _ if !left.is_zero() => next = Some(next.map_or(left, |next| next.min(left))),
-                // Not in the queue: nothing else could serve it.
-                _ if waiter.only_own_job => {}
-                (true, _) if self.state.waiters.waiting() > 0 => {
-                    if let Some((slot, fresh)) = self.take_back(key) {
-                        self.pass_on(slot, fresh);
-                        self.relink(key);
-                        self.summon_for_the_queue();
-                    }
-                }
-                // To the next who could use it; if there is none, it stays.
-                (_, true) => kept |= !self.move_place(key),
-                _ => kept = true,
+            // The coarse clock, which a hand-over can afford to read, says since when;
+            // if it stands still, the precise one says since the last look.
+            if meta.seen.0 != word.mark() {
+                meta.seen = (word.mark(), now);
+            }
+            let seen_for = now.saturating_duration_since(meta.seen.1);
+            let granted = self.state.waiters.get(key).map(|waiter| waiter.granted);
+            let granted_for = coarse.saturating_sub(granted.unwrap_or(coarse));
+            let left = patience.saturating_sub(seen_for.max(Duration::from_nanos(granted_for)));
+            if !left.is_zero() {
+                let over = now.checked_add(left);
+                next = [next, over].into_iter().flatten().min();
+            } else if self.state.waiters.waiting() == 0 {
+                // It stays while nobody else wants it: whoever comes looks again.
+                self.state.overdue = true;
+            } else if let Some((slot, fresh)) = self.take_back(key) {
+                self.suspend(key);
+                self.state.counters.revoked += 1;
+                self.pass_on(slot, fresh);
             }
         }
-        // Those that stay uncollected with nobody else waiting are looked at
-        // again after another while: by then somebody may have come.
-        if kept {
-            next = Some(next.map_or(PATIENCE, |next| next.min(PATIENCE)));
-        }
-        let next = next.and_then(|left| self.clock.now().checked_add(left));
-        self.state.patience_over = match (self.state.patience_over, next) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let since = [self.state.patience_over, next];
+        self.state.patience_over = since.into_iter().flatten().min();
         self.settle();
         self.check();
     }
 
-    /// Moves the place that one waiter was given and did not collect to the next
-    /// who could use it; `false` if there is none.
-    fn move_place(&mut self, from: WaiterKey) -> bool {
-        let waiters = &mut self.state.waiters;
-        let Some(to) = waiters.first_without_creation() else {
-            return false;
-        };
-        let place = waiters.get_mut(from).and_then(Waiter::take_place);
-        if let Some(place) = place
-            && let Some(to) = waiters.get_mut(to)
+    /// Takes back the places that waiters have not begun to create in, while somebody in
+    /// the queue lacks one. For those as for reservations.
+    pub(super) fn revoke_offers(&mut self) {
+        let now = self.clock.now();
+        let patience = self.state.wake_to_poll.patience();
+        while self.state.first_without_creation().is_some()
+            && let Some((key, since)) = self.state.claims.overdue_offer(patience, now)
         {
-            to.give_place(narrow(place));
-            to.granted = self.clock.coarse_now();
-            self.after.wake(to.waker.take());
+            let waited = nanos(now.saturating_duration_since(since));
+            let granted = self.clock.coarse_now().saturating_sub(waited);
+            if let Some(waiter) = self.state.waiters.get_mut(key) {
+                waiter.granted = granted;
+            }
+            self.give_up_creation(key);
+            self.suspend(key);
+            self.state.counters.revoked += 1;
+            self.offer_places();
         }
-        true
+    }
+
+    /// Does what is due for those who wait: deadlines, reservations, the end of the back-off.
+    pub(crate) fn pass_time(&mut self) {
+        self.expire();
+        self.revoke_uncollected();
+        self.settle();
+        self.state.waiters.shrink();
     }
 
     /// Fails every waiter whose deadline has passed.
@@ -506,13 +603,11 @@ impl<T, F> Turn<'_, T, F> {
             if !matches!(waiter.outcome, Outcome::Waiting) {
                 continue;
             }
-            waiter.outcome = Outcome::TimedOut;
-            let place = waiter.take_place();
+            let creating = waiter.creates();
+            waiter.outcome = Outcome::TimedOut { creating };
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
-            if let Some(place) = place {
-                self.unclaim(place);
-            }
+            self.give_up_creation(key);
         }
         self.settle();
         self.check();
@@ -531,15 +626,17 @@ impl<T, F> Turn<'_, T, F> {
                 continue;
             }
             waiter.outcome = outcome();
-            let place = waiter.take_place();
             self.after.wake(waiter.waker.take());
             self.state.waiters.unlink_key(key);
-            if let Some(place) = place {
-                self.unclaim(place);
-            }
+            self.give_up_creation(key);
         }
         for (index, fresh) in back {
             self.pass_on(index, fresh);
         }
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    // Good for 584 years.
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

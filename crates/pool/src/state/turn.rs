@@ -8,6 +8,7 @@ use super::State;
 use crate::events::{DestroyReason, Event};
 use crate::runtime::Runtime;
 use crate::slot::Slots;
+use crate::user_code::Contained;
 use crate::waiters::Outcome;
 
 /// The state, for as long as somebody holds its lock.
@@ -52,7 +53,7 @@ pub(crate) struct Aftermath<F> {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
     /// To be dropped: a waker may own a task, whose drop is anybody's code.
-    spent: Option<Waker>,
+    spent: Option<Contained<Waker>>,
     pub(crate) keeper: KeeperCall,
     pub(crate) rare: Option<Box<Rare<F>>>,
 }
@@ -61,11 +62,13 @@ pub(crate) struct Aftermath<F> {
 #[derive(Debug)]
 pub(crate) struct Rare<F> {
     pub(crate) wakers: Vec<Waker>,
-    spent: Vec<Waker>,
+    spent: Vec<Contained<Waker>>,
     /// To be dropped: errors are their maker's code.
     pub(crate) uncollected: Vec<Outcome<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
     pub(crate) doomed: Vec<(usize, DestroyReason)>,
+    /// Slots that are leased to the pool now, whose resource is to be judged.
+    pub(crate) unjudged: Vec<usize>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -94,8 +97,8 @@ impl<F> Aftermath<F> {
     /// Notes that a waker is to be dropped.
     pub(crate) fn discard(&mut self, waker: Option<Waker>) {
         match waker {
-            Some(waker) if self.spent.is_some() => self.rare().spent.push(waker),
-            Some(waker) => self.spent = Some(waker),
+            Some(waker) if self.spent.is_some() => self.rare().spent.push(Contained::new(waker)),
+            Some(waker) => self.spent = Some(Contained::new(waker)),
             None => {}
         }
     }
@@ -107,6 +110,7 @@ impl<F> Aftermath<F> {
                 spent: Vec::new(),
                 uncollected: Vec::new(),
                 doomed: Vec::new(),
+                unjudged: Vec::new(),
                 events: Vec::new(),
             })
         })

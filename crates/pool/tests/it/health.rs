@@ -1,6 +1,6 @@
 //! The health check, the idle timeout and the background task that does them.
 
-use cenote_pool::{DestroyReason, Manager, Order, Pool, with};
+use cenote_pool::{DestroyReason, Info, Manager, Order, Pool, with};
 
 use crate::tools::*;
 
@@ -277,22 +277,22 @@ impl Manager for Counting {
         Ok(())
     }
 
-    async fn healthcheck(&self, number: &mut usize) -> Result<bool, Oops> {
+    async fn healthcheck(&self, number: &mut usize, _: Info<'_>) -> Result<bool, Oops> {
         self.0.line(format!("health {number}"));
         Ok(true)
     }
 
-    async fn before_acquire(&self, number: &mut usize) -> Result<bool, Oops> {
+    async fn before_acquire(&self, number: &mut usize, _: Info<'_>) -> Result<bool, Oops> {
         self.0.line(format!("acquire {number}"));
         Ok(true)
     }
 
-    fn before_release(&self, number: &mut usize) -> cenote_pool::Verdict {
+    fn before_release(&self, number: &mut usize, _: Info<'_>) -> cenote_pool::Verdict {
         self.0.line(format!("release {number}"));
         cenote_pool::Verdict::Later
     }
 
-    async fn recycle(&self, number: &mut usize) -> Result<bool, Oops> {
+    async fn recycle(&self, number: &mut usize, _: Info<'_>) -> Result<bool, Oops> {
         self.0.line(format!("recycle {number}"));
         Ok(*number != 1)
     }

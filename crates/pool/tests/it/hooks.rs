@@ -1,8 +1,9 @@
 //! Hooks: when they run, and what their answers lead to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use cenote_pool::{DestroyReason, Event, Hook, with};
+use cenote_pool::{AcquireError, DestroyReason, Event, FnPool, Hook, Info, Manager, Pool, with};
 
 use crate::tools::*;
 
@@ -273,4 +274,101 @@ fn hooks_and_strategy_go_when_the_last_handle_goes() {
     manual.run();
     assert_eq!(Arc::strong_count(&token), 1);
     assert_eq!(manual.tasks(), 0);
+}
+
+/// The acquire used to get a lease of the closed pool, whose drain then waited for it.
+#[test]
+fn h12_acquire_in_its_hook_fails_when_the_pool_closes() {
+    for with_deadline in [false, true] {
+        let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+        let pool = numbers(&log, &manual)
+            .before_acquire_async(with(gate.clone(), async |gate: &Gate, _: &mut usize| {
+                gate.pass().await;
+            }))
+            .build()
+            .unwrap();
+        drop(now(pool.acquire()).unwrap());
+        let limit = if with_deadline {
+            millis(1000)
+        } else {
+            Duration::MAX
+        };
+        let mut acquire = hand(pool.acquire_within(limit));
+        acquire.waits();
+        now(pool.close()).unwrap();
+        gate.open();
+        assert!(matches!(acquire.done(), Err(AcquireError::Closed)));
+        assert_eq!(log.gone(), [1]);
+        assert_eq!(pool.counters().destroyed_for(DestroyReason::Closed), 1);
+    }
+}
+
+/// The same for a manager's own hook, and for a hook that closes the pool itself.
+#[test]
+fn h12_manager_hook_and_plain_hook_give_no_lease_after_close() {
+    struct Slow(Gate);
+
+    impl Manager for Slow {
+        type Resource = ();
+        type Error = Oops;
+
+        async fn create(&self) -> Result<(), Oops> {
+            Ok(())
+        }
+
+        async fn before_acquire(&self, (): &mut (), _: Info<'_>) -> Result<bool, Oops> {
+            self.0.pass().await;
+            Ok(true)
+        }
+    }
+
+    let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
+    let pool = Pool::builder(Slow(gate.clone()))
+        .runtime(manual.clone())
+        .build()
+        .unwrap();
+    drop(now(pool.acquire()).unwrap());
+    let mut acquire = hand(pool.acquire());
+    acquire.waits();
+    now(pool.close()).unwrap();
+    gate.open();
+    assert!(matches!(acquire.done(), Err(AcquireError::Closed)));
+
+    let handle = Arc::new(Mutex::new(None::<FnPool<usize, Oops>>));
+    let itself = Arc::clone(&handle);
+    let pool = numbers(&log, &manual)
+        .before_acquire(move |_: &mut usize| {
+            let pool = itself.lock().unwrap().take();
+            pool.is_some_and(|pool| now(pool.close()).is_ok())
+        })
+        .build()
+        .unwrap();
+    *handle.lock().unwrap() = Some(pool.clone());
+    drop(now(pool.acquire()).unwrap());
+    assert!(matches!(now(pool.acquire()), Err(AcquireError::Closed)));
+    assert_eq!(log.gone(), [1]);
+}
+
+/// The resource used to be away until the runtime had run a task, even if nothing had to wait.
+#[test]
+fn h9_async_half_of_a_release_is_polled_at_once() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let lines = log.clone();
+    let pool = numbers(&log, &manual)
+        .max(1)
+        .before_release_async(with(lines, async |log: &Log, number: &mut usize| {
+            log.line(format!("clean {number}"));
+        }))
+        .build()
+        .unwrap();
+    let lease = now(pool.acquire()).unwrap();
+    let mut waiter = hand(pool.acquire());
+    waiter.waits();
+    let tasks = manual.tasks();
+    drop(lease);
+    assert_eq!(
+        (log.lines(), manual.tasks()),
+        (vec!["clean 1".into()], tasks)
+    );
+    assert_eq!(*waiter.done().unwrap(), 1);
 }

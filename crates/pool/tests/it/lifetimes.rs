@@ -93,9 +93,10 @@ fn one_that_outlives_its_time_on_its_way_to_a_waiter_serves_that_one_and_goes() 
     let lease = now(pool.acquire()).unwrap();
     let mut crowd: Vec<_> = (0..6).map(|_| hand(pool.acquire())).collect();
     crowd.iter_mut().for_each(|waiter| waiter.waits());
+    manual.advance_millis(80);
     drop(lease);
     // It is reserved for the first of them, who does not come for it yet.
-    manual.advance_millis(126);
+    manual.advance_millis(46);
     let mut crowd = crowd.into_iter();
     let late = crowd.next().unwrap().done().unwrap();
     assert_eq!((*late, log.gone()), (1, vec![]));

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use cenote_pool::{AcquireError, Event, FnPool, Lease, Manager, Pool};
+use cenote_pool::{AcquireError, Event, FnPool, Info, Lease, Manager, Pool};
 
 use crate::tools::*;
 
@@ -148,7 +148,11 @@ impl Manager for MinedHook {
         Ok(())
     }
 
-    fn before_acquire(&self, _: &mut ()) -> impl Future<Output = Result<bool, Oops>> + Send {
+    fn before_acquire(
+        &self,
+        _: &mut (),
+        _: Info<'_>,
+    ) -> impl Future<Output = Result<bool, Oops>> + Send {
         YesAndGone
     }
 }

@@ -1,12 +1,12 @@
 //! Guards the queue and what it hands out: places that nobody collects, the order and
 //! the age of resources, resizes, and closes that take no longer than they must.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cenote_pool::{FnManager, FnPool, Lease, Order, OwnedLease, Pool, Runtime, Task, with};
+use cenote_pool::{FnPool, Lease, Order, Pool, with};
 
 use crate::tools::*;
 
@@ -22,20 +22,11 @@ fn a_place_that_nobody_collects_goes_to_one_who_comes_later() {
     Lease::discard(lease);
     assert!(sleepy.is_woken());
     manual.advance_millis(1500);
+    // It creates at once in the place that the other does not use.
     let mut late = hand(pool.acquire());
-    late.waits();
-    // It gets the place to create in. What it makes is for the first in the queue,
-    // who does not collect that either, so it comes back here.
-    for _ in 0..50 {
-        manual.advance_millis(100);
-        if late.is_woken()
-            && let Poll::Ready(lease) = late.poll()
-        {
-            assert_eq!(*lease.unwrap(), 2);
-            return;
-        }
-    }
-    panic!("it was never served: {}", pool.status());
+    assert_eq!(*late.done().unwrap(), 2);
+    assert_eq!(pool.counters().revoked, 1);
+    assert_eq!(*sleepy.done().unwrap(), 2);
 }
 
 /// Three resources that came back in the order 1, 2, 3; by now the first one has
@@ -171,53 +162,12 @@ fn the_longest_lifetime_there_is_means_for_ever() {
     }
 }
 
-type Parcel = Arc<Mutex<Option<OwnedLease<FnManager<usize, Oops>>>>>;
-
-/// A runtime in which a lease comes back at the very moment the pool looks at the
-/// clock, as if another thread gave it back.
-struct Racing {
-    manual: Manual,
-    parcel: Parcel,
-    armed: Arc<AtomicBool>,
-}
-
-impl Runtime for Racing {
-    fn now(&self) -> Instant {
-        if self.armed.load(Ordering::SeqCst) {
-            let lease = self.parcel.lock().unwrap().take();
-            drop(lease);
-        }
-        Runtime::now(&self.manual)
-    }
-
-    fn coarse_now(&self) -> u64 {
-        self.manual.coarse_now()
-    }
-
-    fn sleep(&self, until: Instant) -> Task {
-        self.manual.sleep(until)
-    }
-
-    fn spawn(&self, task: Task) {
-        self.manual.spawn(task);
-    }
-}
-
-/// A lease that came back without the lock during a resize used to stay idle while
-/// somebody waited.
+/// A shrink takes a reservation back; the lease that comes back then used to stay idle
+/// while somebody waited.
 #[test]
-fn a_lease_that_comes_back_during_a_resize_leaves_nobody_waiting() {
+fn shrink_that_takes_a_reservation_back_leaves_nobody_waiting() {
     let (log, manual) = (Log::default(), Manual::new());
-    let (parcel, armed) = (Parcel::default(), Arc::new(AtomicBool::new(false)));
-    let pool = numbers(&log, &manual)
-        .max(2)
-        .runtime(Racing {
-            manual: manual.clone(),
-            parcel: Arc::clone(&parcel),
-            armed: Arc::clone(&armed),
-        })
-        .build()
-        .unwrap();
+    let pool = number_pool(&log, &manual, 2);
     let first = now(pool.acquire_owned()).unwrap();
     let second = now(pool.acquire_owned()).unwrap();
     let mut waiter = hand(pool.acquire_within(Duration::from_secs(100)));
@@ -226,16 +176,11 @@ fn a_lease_that_comes_back_during_a_resize_leaves_nobody_waiting() {
     drop(first);
     drop(second);
     let second = now(pool.acquire_owned()).unwrap();
-    *parcel.lock().unwrap() = Some(second);
-    armed.store(true, Ordering::SeqCst);
     pool.resize(1).unwrap();
-    armed.store(false, Ordering::SeqCst);
-    assert!(parcel.lock().unwrap().is_none(), "the resize saw no race");
-    manual.advance_millis(5000);
-    let Poll::Ready(served) = waiter.poll() else {
-        panic!("it waits beside an idle resource: {}", pool.status());
-    };
-    drop(served.unwrap());
+    assert_eq!(pool.status().reserved, 0);
+    waiter.waits();
+    drop(second);
+    drop(waiter.done().unwrap());
     assert_eq!(counts(&pool), (1, 1, 0));
 }
 
@@ -266,7 +211,7 @@ fn two_waiters_cause_two_creations_in_whatever_order_these_end() {
     let mut second = hand(pool.acquire());
     first.waits();
     second.waits();
-    manual.advance_millis(150);
+    manual.advance_millis(120);
     let Poll::Ready(Ok(lease)) = first.poll() else {
         panic!("the first to come is served by the first to be made");
     };
@@ -308,7 +253,7 @@ fn a_failed_creation_that_was_left_behind_is_made_up_for() {
     let mut second = hand(pool.acquire());
     first.waits();
     second.waits();
-    manual.advance_millis(150);
+    manual.advance_millis(120);
     let _lease = match first.poll() {
         Poll::Ready(lease) => lease.unwrap(),
         Poll::Pending => panic!("the first to come is served by the first to be made"),

@@ -1,5 +1,6 @@
 //! The pool on the executors there are: Tokio, smol, and none at all.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -8,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use cenote_pool::{AcquireError, Builder, FnManager, Pool, Runtime, Task, ThreadRuntime};
+use cenote_pool::{
+    AcquireError, Builder, FnManager, FnPool, OwnedLease, Pool, Runtime, Task, ThreadRuntime,
+};
 
-use crate::tools::{Log, millis, units, yield_now};
+use crate::tools::{Log, Oops, millis, must_end, units, yield_now};
 
 /// smol, as a user would bring it.
 struct Smol;
@@ -452,4 +455,94 @@ fn shared_runtime_answers_as_the_one_inside() {
     runtime.enter(&mut || *runs += 1);
     assert_eq!((*runs, runtime.home(), runtime.domain()), (2, 8, Some(9)));
     assert!(runtime.must_not_block());
+}
+
+/// The hook's own park used up the token of the wake-up, and the thread slept for ever.
+#[test]
+fn h11_wake_is_not_lost_if_a_hook_parks_the_thread() {
+    must_end(|| {
+        let pool = Pool::from_fn(|| async {
+            let mut is_first = true;
+            std::future::poll_fn(move |cx| {
+                if !std::mem::replace(&mut is_first, false) {
+                    return Poll::Ready(Ok::<_, Infallible>(()));
+                }
+                let waker = cx.waker().clone();
+                let waking = std::thread::spawn(move || waker.wake());
+                waking.join().unwrap();
+                std::thread::park_timeout(millis(1));
+                Poll::Pending
+            })
+            .await
+        })
+        .runtime(ThreadRuntime::new())
+        .build()
+        .unwrap();
+        drop(pool.acquire_blocking().unwrap());
+    });
+}
+
+/// `Handle::enter` panicked in the destructor of a thread-local, which aborted the process.
+#[test]
+fn h7_lease_in_a_thread_local_outlives_its_closed_pool() {
+    type Kept = OwnedLease<FnManager<usize, Oops>>;
+    thread_local! {
+        static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+    }
+
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    for closes in [true, false] {
+        let log = Log::default();
+        let (make, gone) = (log.clone(), log.clone());
+        let pool: FnPool<usize, Oops> = Pool::from_fn(move || {
+            let number = make.make();
+            async move { Ok(number) }
+        })
+        .max(2)
+        .destroy_async(move |number| {
+            let gone = gone.clone();
+            async move {
+                let _tokio = tokio::runtime::Handle::current();
+                tokio::task::yield_now().await;
+                gone.destroy(number);
+            }
+        })
+        .before_release_async(async |number: &mut usize| {
+            let _tokio = tokio::runtime::Handle::current();
+            tokio::task::yield_now().await;
+            *number != 2
+        })
+        .build()
+        .unwrap();
+        let leases = tokio.block_on(async {
+            let leases = [pool.acquire_owned().await, pool.acquire_owned().await];
+            leases.map(Result::unwrap)
+        });
+        let handle = tokio.handle().clone();
+        let ended = std::thread::spawn(move || {
+            // Locals are destroyed in the reverse order of their first use: Tokio's goes first.
+            KEPT.with(|kept| kept.borrow_mut().extend(leases));
+            drop(handle.enter());
+        });
+        if closes {
+            tokio.block_on(pool.close()).unwrap();
+        }
+        ended.join().unwrap();
+        let limit = std::time::Duration::from_secs(10);
+        match closes {
+            true => {
+                tokio.block_on(pool.close_and_drain(limit)).unwrap();
+                assert_eq!(log.gone().len(), 2);
+            }
+            false => {
+                let again = tokio.block_on(async { [pool.acquire().await, pool.acquire().await] });
+                assert!(again.iter().all(Result::is_ok));
+                assert_eq!(log.gone(), [2]);
+            }
+        }
+    }
 }

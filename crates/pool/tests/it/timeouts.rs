@@ -153,8 +153,7 @@ fn a_reservation_that_was_taken_back_still_has_its_deadline() {
     w2.waits();
     drop(lease);
     manual.advance_millis(1100);
-    // W1 did not collect for a second: W2 has it now, W1 is first in the queue
-    // again, and late.
+    // W1 did not collect in time: W2 has it now, and W1 is late.
     let _second = w2.done().unwrap();
     let mut outcome = w1.poll();
     if outcome.is_pending() {
