@@ -1,5 +1,5 @@
-//! Acquiring: an idle resource without the lock (`take.rs`), else the queue; then
-//! the acquire hook.
+//! Acquiring: an idle resource without the lock (`idle.rs`), else the queue; then
+//! the acquire hook (`check.rs`).
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -8,21 +8,21 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::check::{Checking, Extra, Unchecked};
 use crate::core::{Core, CreateFailure, Filled, Held, signal};
 use crate::create::Creation;
 use crate::error::{AcquireError, Phase};
 use crate::events::{DestroyReason, Hook};
-use crate::hint;
 use crate::hooks::{BoxFuture, Check, Refusal};
+use crate::idle;
 use crate::info::Info;
 use crate::lease::Handout;
 use crate::manager::{Manager, Verdict};
-use crate::runtime::{Limit, Task};
+use crate::runtime::Task;
 use crate::slot::Slot;
 use crate::state::{Arrival, Looked, Offered, Patience};
-use crate::unchecked::Unchecked;
 use crate::user_code::{Caught, Contained, caught_check, into_answer};
 use crate::wait::Wait;
 use crate::waiters::WaiterKey;
@@ -96,43 +96,13 @@ enum Stage<'p, M: Manager, H> {
 
 type Answered = Result<Verdict, Refusal>;
 
-/// A resource in its acquire hook. The hook borrows the resource, so it is first:
-/// fields are dropped in order.
-struct Checking<'p, M: Manager, H> {
-    hook: H,
-    unchecked: Unchecked<'p, M>,
-    /// Its entry, once the hook waits and there is a deadline to mind.
-    key: Option<WaiterKey>,
-    /// What few checks need.
-    extra: Option<Box<Extra>>,
-}
+/// Writes another stage over one that is being dropped, even if the drop panics.
+struct Leave<'a, 'p, M: Manager, H>(&'a mut ManuallyDrop<Stage<'p, M, H>>);
 
-#[derive(Default)]
-struct Extra {
-    /// When the check began, for the histogram.
-    began: Option<Instant>,
-    /// The time limit of the hook.
-    limit: Limit,
-}
-
-impl<'p, M: Manager, H> Checking<'p, M, H> {
-    /// Takes out what is in it besides the hook.
-    fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Instant>) {
-        let extra = self.extra.take();
-        let began = extra.and_then(|extra| extra.began);
-        (self.unchecked.take_over(), self.key, began)
-    }
-}
-
-impl Extra {
+impl<M: Manager, H> Drop for Leave<'_, '_, M, H> {
     #[inline]
-    fn new(began: Option<Instant>) -> Option<Box<Extra>> {
-        began.map(|began| {
-            Box::new(Extra {
-                began: Some(began),
-                limit: Limit::default(),
-            })
-        })
+    fn drop(&mut self) {
+        *self.0 = ManuallyDrop::new(Stage::Done);
     }
 }
 
@@ -253,7 +223,10 @@ where
             // Nearly always, and at once.
             Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.extra.is_none() => {
                 let slot = checking.unchecked.take();
-                self.end_check();
+                // SAFETY: dropped in place and once, because another stage is written right after.
+                // The drop does not panic: `Caught` contains that, and nothing else is left.
+                unsafe { std::ptr::drop_in_place(&raw mut checking.hook) };
+                self.stage = ManuallyDrop::new(Stage::Done);
                 Some(slot)
             }
             Poll::Ready(answer) => self.answered(into_answer(answer), cx),
@@ -503,19 +476,7 @@ where
     /// is still in the stage.
     #[inline]
     fn end_check(&mut self) {
-        /// Writes another stage when it is dropped, even by a panic.
-        struct Leave<'a, S>(&'a mut ManuallyDrop<S>, Option<S>);
-
-        impl<S> Drop for Leave<'_, S> {
-            #[inline]
-            fn drop(&mut self) {
-                if let Some(next) = self.1.take() {
-                    *self.0 = ManuallyDrop::new(next);
-                }
-            }
-        }
-
-        let leave = Leave(&mut self.stage, Some(Stage::Done));
+        let leave = Leave(&mut self.stage);
         // SAFETY: dropped in place, because the hook is pinned, and once, because `leave` writes
         // another stage whatever happens.
         unsafe { ManuallyDrop::drop(leave.0) };
@@ -543,7 +504,7 @@ where
         Arrival {
             caller: self.wait.caller,
             deadline: self.wait.deadline(),
-            hint: hint::last_slot(self.core).map(Slot::index),
+            hint: idle::last_slot(self.core).map(Slot::index),
             patience: L::PATIENCE,
             refused: self.refused,
             serial: self.serial,

@@ -394,7 +394,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         // SAFETY: this guard owns the slot, and is borrowed mutably.
         let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a held slot has a resource");
-        let info = Info::new(&filled.born, slot, &**core.runtime);
+        let info = Info::new(&filled.born, slot);
         (core, &mut filled.resource, info)
     }
 

@@ -97,7 +97,7 @@ impl<M: Manager> Creation<M> {
             let (resource, mut meta) = made.into_parts(turn);
             let filled = Filled {
                 resource,
-                born: Born::new(&meta, slot),
+                born: Born::new(&meta, slot, &core.runtime),
                 core: Some(Arc::clone(core)),
             };
             // SAFETY: a creation owns its slot.

@@ -1,6 +1,7 @@
 //! What a pool knows of one of its resources, for hooks and predicates.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,21 +18,23 @@ use crate::sync::AtomicU64;
 #[derive(Clone, Copy)]
 pub struct Info<'a> {
     born: &'a Born,
-    leases: &'a AtomicU64,
-    since: &'a AtomicU64,
-    runtime: &'a dyn Runtime,
+    usage: &'a Usage,
+}
+
+/// How often and when a slot was leased. Only its owner writes; anybody reads.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// Leases so far, of all resources that were ever here.
+    pub(crate) leases: AtomicU64,
+    /// Coarse time of the last lease, in nanoseconds.
+    pub(crate) since: AtomicU64,
 }
 
 impl<'a> Info<'a> {
     #[inline]
-    pub(crate) fn new<T>(born: &'a Born, slot: &'a Slot<T>, runtime: &'a dyn Runtime) -> Self {
-        let (leases, since) = slot.usage();
-        Info {
-            born,
-            leases,
-            since,
-            runtime,
-        }
+    pub(crate) fn new<T>(born: &'a Born, slot: &'a Slot<T>) -> Self {
+        let usage = slot.usage();
+        Info { born, usage }
     }
 
     /// Returns the number of the resource.
@@ -46,7 +49,7 @@ impl<'a> Info<'a> {
 
     /// Returns how long ago the resource was made.
     pub fn age(self) -> Duration {
-        let now = self.runtime.now();
+        let now = self.born.runtime.now();
         now.saturating_duration_since(self.born.created)
     }
 
@@ -54,7 +57,7 @@ impl<'a> Info<'a> {
     /// counted; an acquire hook does not.
     pub fn uses(self) -> u64 {
         // Relaxed: whoever is given this owns the slot, and only its owner writes.
-        self.leases.load(Ordering::Relaxed) - self.born.leases_before
+        self.usage.leases.load(Ordering::Relaxed) - self.born.leases_before
     }
 
     /// Returns how long ago the last lease of the resource began, or its creation if there was none;
@@ -62,8 +65,8 @@ impl<'a> Info<'a> {
     /// resource it is the longest that it may have been idle: a return reads no clock.
     pub fn unused_for(self) -> Duration {
         // Relaxed: as above.
-        let since = self.since.load(Ordering::Relaxed);
-        Duration::from_nanos(self.runtime.coarse_now().saturating_sub(since))
+        let since = self.usage.since.load(Ordering::Relaxed);
+        Duration::from_nanos(self.born.runtime.coarse_now().saturating_sub(since))
     }
 }
 
@@ -78,21 +81,23 @@ impl fmt::Debug for Info<'_> {
 }
 
 /// What never changes about a resource in a slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Born {
     pub(crate) id: ResourceId,
     created: Instant,
     /// Leases of the slot before this resource.
     leases_before: u64,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Born {
     /// For a resource that was just made and goes into this slot.
-    pub(crate) fn new<T>(meta: &Meta, slot: &Slot<T>) -> Self {
+    pub(crate) fn new<T>(meta: &Meta, slot: &Slot<T>, runtime: &Arc<dyn Runtime>) -> Self {
         Born {
             id: meta.id,
             created: meta.seen.1,
             leases_before: slot.uses(),
+            runtime: Arc::clone(runtime),
         }
     }
 }

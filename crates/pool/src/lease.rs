@@ -396,10 +396,12 @@ impl<M: Manager> Place<M> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so this moves the field.
         let core = unsafe { std::ptr::read(&raw const this.core) };
+        // SAFETY: likewise.
+        let born = unsafe { std::ptr::read(&raw const this.born) };
         let slot = core.slots.at(this.index);
         let filled = Filled {
             resource,
-            born: this.born,
+            born,
             core: None,
         };
         // SAFETY: the place owned the slot, and the lease owns it from here on.

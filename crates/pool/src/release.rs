@@ -7,8 +7,8 @@ use crate::breaker::Failure;
 use crate::core::{Core, Filled, Held, signal};
 use crate::destroy::run_in_background;
 use crate::events::{DestroyReason, Event, Hook};
-use crate::hint;
 use crate::hooks::Refusal;
+use crate::idle;
 use crate::info::Info;
 use crate::manager::{Manager, Verdict};
 use crate::replace::Replacing;
@@ -42,12 +42,12 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     // SAFETY: the caller owns the slot, and nobody uses the lease any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
-    let info = Info::new(&filled.born, slot, &**core.runtime);
+    let info = Info::new(&filled.born, slot);
     let verdict = core.call_before_release(&mut filled.resource, info);
     if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
     }
-    hint::used(core, slot);
+    idle::used(core, slot);
     Ok(())
 }
 
@@ -129,7 +129,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         if signals == signal::QUEUED && core.hand_over(slot) {
             return;
         }
-        hint::used(core, slot);
+        idle::used(core, slot);
         Self::keep_by_turn(core, index);
     }
 

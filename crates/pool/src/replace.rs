@@ -206,7 +206,7 @@ impl<M: Manager> Core<M> {
         let spare = spare.take()?;
         let filled = Filled {
             resource: spare.resource,
-            born: Born::new(&spare.meta, slot),
+            born: Born::new(&spare.meta, slot, &self.runtime),
             core: Some(Arc::clone(self)),
         };
         // SAFETY: as above.

@@ -37,6 +37,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
+use crate::info::Usage;
 use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
 use crate::table::{self, Table};
 
@@ -114,10 +115,7 @@ pub(crate) struct Slot<T> {
     /// Source line of the present holder; null while the pool itself has it.
     /// Written by the owner, read by anybody; it may lag the word by an instant.
     caller: AtomicPtr<Location<'static>>,
-    /// Coarse time of the last lease, in nanoseconds.
-    since: AtomicU64,
-    /// Leases so far, of all resources that were ever here.
-    uses: AtomicU64,
+    usage: Usage,
     /// Its number among the pool's slots.
     index: usize,
 }
@@ -132,8 +130,10 @@ impl<T> Slot<T> {
             word: AtomicU64::new(VACANT),
             cell: UnsafeCell::new(None),
             caller: AtomicPtr::new(ptr::null_mut()),
-            since: AtomicU64::new(0),
-            uses: AtomicU64::new(0),
+            usage: Usage {
+                leases: AtomicU64::new(0),
+                since: AtomicU64::new(0),
+            },
             index,
         }
     }
@@ -316,15 +316,15 @@ impl<T> Slot<T> {
     pub(crate) fn note_holder(&self, caller: &'static Location<'static>, since: u64) {
         self.caller
             .store(ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
-        self.since.store(since, Ordering::Relaxed);
+        self.usage.since.store(since, Ordering::Relaxed);
     }
 
     /// Counts a lease that is handed out. For the slot's owner.
     #[inline]
     pub(crate) fn count_lease(&self) {
         // Only the owner writes, so no read-modify-write is needed.
-        let uses = self.uses.load(Ordering::Relaxed);
-        self.uses.store(uses + 1, Ordering::Relaxed);
+        let uses = self.usage.leases.load(Ordering::Relaxed);
+        self.usage.leases.store(uses + 1, Ordering::Relaxed);
     }
 
     /// Notes that the pool itself has the slot. For its owner.
@@ -334,7 +334,7 @@ impl<T> Slot<T> {
 
     /// Stamps the slot without counting a lease. For its owner.
     pub(crate) fn stamp(&self, since: u64) {
-        self.since.store(since, Ordering::Relaxed);
+        self.usage.since.store(since, Ordering::Relaxed);
     }
 
     /// The present holder's source line, unless the pool itself has the slot.
@@ -346,17 +346,16 @@ impl<T> Slot<T> {
     }
 
     pub(crate) fn since(&self) -> u64 {
-        self.since.load(Ordering::Relaxed)
+        self.usage.since.load(Ordering::Relaxed)
     }
 
-    /// The count of leases, and the stamp of the last one.
     #[inline]
-    pub(crate) fn usage(&self) -> (&AtomicU64, &AtomicU64) {
-        (&self.uses, &self.since)
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     pub(crate) fn uses(&self) -> u64 {
-        self.uses.load(Ordering::Relaxed)
+        self.usage.leases.load(Ordering::Relaxed)
     }
 
     /// Puts a value into the cell.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::core::{Core, Filled, signal};
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::events::Event;
-use crate::hint;
+use crate::idle;
 use crate::log;
 use crate::manager::Manager;
 use crate::slot::Slot;
@@ -76,7 +76,7 @@ impl Wait {
     pub(crate) fn served<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>) {
         let now = core.runtime.coarse_now();
         slot.note_holder(self.caller, now);
-        hint::used(core, slot);
+        idle::used(core, slot);
         // By the coarse clock most waits take no time at all.
         let at_once = matches!(self.began, Began::Roughly(began) if began == now);
         if !at_once || core.signals() & signal::OBSERVED != 0 {

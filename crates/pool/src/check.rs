@@ -1,11 +1,54 @@
-//! A resource on its way through the acquire hook.
+//! A resource on its way through the acquire hook, and what guards it meanwhile.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::core::{Core, Filled, Held};
 use crate::info::Info;
 use crate::manager::Manager;
+use crate::runtime::Limit;
 use crate::slot::Slot;
+use crate::waiters::WaiterKey;
+
+/// A resource in its acquire hook. The hook borrows the resource, so it is first:
+/// fields are dropped in order.
+pub(crate) struct Checking<'p, M: Manager, H> {
+    pub(crate) hook: H,
+    pub(crate) unchecked: Unchecked<'p, M>,
+    /// Its entry, once the hook waits and there is a deadline to mind.
+    pub(crate) key: Option<WaiterKey>,
+    /// What few checks need.
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Extra {
+    /// When the check began, for the histogram.
+    began: Option<Instant>,
+    /// The time limit of the hook.
+    pub(crate) limit: Limit,
+}
+
+impl<'p, M: Manager, H> Checking<'p, M, H> {
+    /// Takes out what is in it besides the hook.
+    pub(crate) fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Instant>) {
+        let extra = self.extra.take();
+        let began = extra.and_then(|extra| extra.began);
+        (self.unchecked.take_over(), self.key, began)
+    }
+}
+
+impl Extra {
+    #[inline]
+    pub(crate) fn new(began: Option<Instant>) -> Option<Box<Extra>> {
+        began.map(|began| {
+            Box::new(Extra {
+                began: Some(began),
+                limit: Limit::default(),
+            })
+        })
+    }
+}
 
 /// A resource that the acquire hook has not passed. Dropping it destroys the
 /// resource: the hook was cut off, so its state is unknown.
@@ -30,7 +73,7 @@ impl<'p, M: Manager> Unchecked<'p, M> {
         // which is gone before the guard is.
         let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a taken slot has a resource");
-        let info = Info::new(&filled.born, slot, &**self.core.runtime);
+        let info = Info::new(&filled.born, slot);
         (&mut filled.resource, info)
     }
 
