@@ -54,6 +54,12 @@ impl WaiterKey {
         self.index
     }
 
+    /// Whether it came later. Serial numbers wrap, but two waiters are never half a turn
+    /// apart.
+    pub(crate) fn is_after(self, other: WaiterKey) -> bool {
+        self.serial != other.serial && self.serial.wrapping_sub(other.serial) < u32::MAX / 2
+    }
+
     /// Its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
@@ -429,15 +435,14 @@ impl<F> Waiters<F> {
     /// Of those with a reservation that they have not collected, the one that
     /// arrived last, and later than `than` if that is given.
     pub(crate) fn youngest_reserved(&self, than: Option<WaiterKey>) -> Option<WaiterKey> {
-        let younger = |a: u32, b: u32| a.wrapping_sub(b) < u32::MAX / 2 && a != b;
         self.keys()
             .into_iter()
             .filter(|&key| {
                 self.get(key)
                     .is_some_and(|waiter| matches!(waiter.outcome, Outcome::Resource { .. }))
             })
-            .filter(|key| than.is_none_or(|than| younger(key.serial, than.serial)))
-            .reduce(|a, b| if younger(b.serial, a.serial) { b } else { a })
+            .filter(|key| than.is_none_or(|than| key.is_after(than)))
+            .reduce(|a, b| if b.is_after(a) { b } else { a })
     }
 
     /// The first in the queue that arrived later. One that comes back to the

@@ -35,6 +35,10 @@ impl Random {
         (self.0 >> 11) % limit
     }
 
+    fn upto(&mut self, limit: usize) -> usize {
+        usize::try_from(self.below(limit as u64)).unwrap()
+    }
+
     fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -163,21 +167,21 @@ impl World {
         .create_timeout(Duration::from_secs(2))
         .backoff(Duration::from_millis(20), Duration::from_millis(200))
         .runtime(runtime.clone());
-        let max = 1 + random.below(4) as usize;
+        let max = 1 + random.upto(4);
         if random.one_in(3) {
             builder = builder.retry_creations();
         }
         if random.one_in(2) {
-            builder = builder.concurrent_creations(1 + random.below(2) as usize);
+            builder = builder.concurrent_creations(1 + random.upto(2));
         }
         if random.one_in(3) {
-            builder = builder.max_waiting(random.below(6) as usize);
+            builder = builder.max_waiting(random.upto(6));
         }
         if random.one_in(4) {
-            builder = builder.min(random.below(max as u64 + 1) as usize);
+            builder = builder.min(random.upto(max + 1));
         }
         let order = [Order::Affine, Order::Affine, Order::Fifo, Order::Lifo];
-        let order = order[random.below(4) as usize];
+        let order = order[random.upto(4)];
         World {
             pool: builder.max(max).order(order).build().unwrap(),
             runtime,
@@ -290,13 +294,13 @@ impl World {
             10..18 => self.release(random),
             18..20 => {
                 if !self.leases.is_empty() {
-                    let at = random.below(self.leases.len() as u64) as usize;
+                    let at = random.upto(self.leases.len());
                     OwnedLease::discard(self.leases.swap_remove(at));
                 }
             }
             20..23 => {
                 if !self.waiting.is_empty() {
-                    let at = random.below(self.waiting.len() as u64) as usize;
+                    let at = random.upto(self.waiting.len());
                     drop(self.waiting.remove(at));
                 }
             }
@@ -311,7 +315,7 @@ impl World {
                 self.runtime.acts.next.lock().unwrap().push_back(act);
             }
             27 => {
-                let max = 1 + random.below(4) as usize;
+                let max = 1 + random.upto(4);
                 if self.pool.resize(max).is_ok() {
                     self.bound = self.bound.max(max);
                     self.max = max;
@@ -341,7 +345,7 @@ impl World {
 
     fn release(&mut self, random: &mut Random) {
         if !self.leases.is_empty() {
-            let at = random.below(self.leases.len() as u64) as usize;
+            let at = random.upto(self.leases.len());
             drop(self.leases.swap_remove(at));
         }
     }

@@ -10,7 +10,7 @@ use crate::breaker::{Admission, BreakerState};
 use crate::claims::ClaimKey;
 use crate::events::Event;
 use crate::slot::Phase;
-use crate::waiters::{Lost, Newcomer, Outcome, Position, WaiterKey};
+use crate::waiters::{Lost, Newcomer, Outcome, Position, Waiter, WaiterKey};
 
 /// An acquire that comes by the lock.
 #[derive(Debug)]
@@ -311,7 +311,10 @@ impl<T, F> Turn<'_, T, F> {
         match (waits, only_own_job) {
             (false, _) => {}
             // What one that came later has not collected is due to this one.
-            (true, false) => self.queue_again(key, true),
+            (true, false) => {
+                self.queue_again(key, true);
+                self.take_offer_for(key);
+            }
             // It never queues: what is idle, or as if there had been nothing to take.
             (true, true) => match self.take_idle(None) {
                 Some(slot) => self.reserve(slot, key, false),
@@ -321,6 +324,20 @@ impl<T, F> Turn<'_, T, F> {
                     }
                 }
             },
+        }
+    }
+
+    /// Takes a place back that one that came later has not begun to use, if this waiter
+    /// lacks everything.
+    fn take_offer_for(&mut self, key: WaiterKey) {
+        let waiter = self.state.waiters.get(key);
+        if waiter.is_some_and(Waiter::lacks_everything)
+            && let Some(later) = self.state.claims.offered_after(key)
+        {
+            self.give_up_creation(later);
+            self.suspend(later, Lost::InTime);
+            self.settle();
+            self.check();
         }
     }
 
