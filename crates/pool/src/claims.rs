@@ -179,6 +179,12 @@ impl Claims {
             .find(|&(_, since)| now.saturating_duration_since(since) >= patience)
     }
 
+    /// A waiter that came later than this one and has not begun to use its place.
+    pub(crate) fn offered_after(&self, key: WaiterKey) -> Option<WaiterKey> {
+        let mut offered = self.offered().map(|(to, _)| to);
+        offered.find(|to| to.is_after(key))
+    }
+
     /// When the oldest offer is this old.
     pub(crate) fn next_offer_over(&self, patience: Duration) -> Option<Instant> {
         if self.count == 0 {

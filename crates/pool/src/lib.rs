@@ -18,7 +18,6 @@ mod error;
 mod events;
 mod fork;
 mod grants;
-mod hint;
 mod histogram;
 mod hooks;
 mod idle;

@@ -54,6 +54,12 @@ impl WaiterKey {
         self.index
     }
 
+    /// Whether it came later. Serial numbers wrap, but two waiters are never half a turn
+    /// apart.
+    pub(crate) fn is_after(self, other: WaiterKey) -> bool {
+        self.serial != other.serial && self.serial.wrapping_sub(other.serial) < u32::MAX / 2
+    }
+
     /// Its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
@@ -91,8 +97,8 @@ pub(crate) struct Waiter<F> {
     pub(crate) only_own_job: bool,
     /// Has its resource and runs the acquire hook; only its deadline counts.
     pub(crate) checking: bool,
-    /// Lost what it was given, and was not polled since: it gets nothing until it is.
-    pub(crate) revoked: bool,
+    /// Whether it lost what it was given, and was not polled since.
+    pub(crate) lost: Lost,
     pub(crate) outcome: Outcome<F>,
     /// A place it may create in, or creates in; `NIL` if there is none.
     place: u32,
@@ -104,6 +110,16 @@ pub(crate) struct Waiter<F> {
     pub(crate) granted: u64,
     /// Its number, if it was admitted as a probe of the breaker.
     pub(crate) probe: Option<NonZeroU64>,
+}
+
+/// Whether a waiter lost what it was given: then it gets nothing until it is polled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lost {
+    Nothing,
+    /// It was not polled in time.
+    Late,
+    /// There was another reason.
+    InTime,
 }
 
 /// One that is to wait.
@@ -130,7 +146,7 @@ impl<F> Waiter<F> {
             job: false,
             only_own_job: false,
             checking: false,
-            revoked: false,
+            lost: Lost::Nothing,
             outcome: Outcome::Waiting,
             place: NIL,
             waker: None,
@@ -334,7 +350,7 @@ impl<F> Waiters<F> {
         debug_assert!(!entry.has_creation(), "W2");
         entry.only_own_job = false;
         entry.checking = false;
-        entry.revoked = false;
+        entry.lost = Lost::Nothing;
         self.live -= 1;
         if self.deadlines.len() > 2 * self.live + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
@@ -424,7 +440,7 @@ impl<F> Waiters<F> {
         };
         debug_assert!(!entry.linked, "a waiter stands in the queue once");
         debug_assert!(matches!(entry.outcome, Outcome::Waiting), "W1");
-        debug_assert!(!entry.revoked, "a revoked waiter is not in the queue");
+        debug_assert_eq!(entry.lost, Lost::Nothing, "W1");
         entry.linked = true;
         (entry.prev, entry.next) = (after, before);
         let creates = entry.has_creation();
@@ -443,15 +459,14 @@ impl<F> Waiters<F> {
     /// Of those with a reservation that they have not collected, the one that
     /// arrived last, and later than `than` if that is given.
     pub(crate) fn youngest_reserved(&self, than: Option<WaiterKey>) -> Option<WaiterKey> {
-        let younger = |a: u32, b: u32| a.wrapping_sub(b) < u32::MAX / 2 && a != b;
         self.keys()
             .into_iter()
             .filter(|&key| {
                 self.get(key)
                     .is_some_and(|waiter| matches!(waiter.outcome, Outcome::Resource { .. }))
             })
-            .filter(|key| than.is_none_or(|than| younger(key.serial, than.serial)))
-            .reduce(|a, b| if younger(b.serial, a.serial) { b } else { a })
+            .filter(|key| than.is_none_or(|than| key.is_after(than)))
+            .reduce(|a, b| if b.is_after(a) { b } else { a })
     }
 
     /// The first in the queue that arrived later. One that comes back to the

@@ -486,7 +486,7 @@ fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
             assert!(poll(&mut keeper).is_pending());
             keeper
         });
-        // In time, or the second has it, and the first is the next.
+        // In time, or the second has it, and the first comes after it.
         if let Poll::Ready(lease) = poll(&mut first) {
             drop(lease.unwrap());
             drop(block_on(second).unwrap());
@@ -495,6 +495,85 @@ fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
             drop(block_on(first).unwrap());
         }
         drop(keeper.join().unwrap());
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn revoked_waiter_that_is_polled_meanwhile_is_served() {
+    loom::model(|| {
+        let runtime = ByHand::default();
+        let (pool, _) = pool_on(1, runtime.clone());
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let (mut first, mut second) = (
+            Box::pin(pool.acquire_owned()),
+            Box::pin(pool.acquire_owned()),
+        );
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        drop(lease);
+        runtime.a_second_passes();
+        let mut keeper = runtime.keeper();
+        assert!(poll(&mut keeper).is_pending());
+        // The second has it, the first is passed over; both are polled at once.
+        let first = thread::spawn(move || drop(block_on(first).unwrap()));
+        drop(block_on(second).unwrap());
+        first.join().unwrap();
+        drop(keeper);
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn revoked_waiter_misses_no_lease_that_comes_back_meanwhile() {
+    loom::model(|| {
+        let runtime = ByHand::default();
+        let (pool, _) = pool_on(1, runtime.clone());
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let (mut first, mut second) = (
+            Box::pin(pool.acquire_owned()),
+            Box::pin(pool.acquire_owned()),
+        );
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        drop(lease);
+        runtime.a_second_passes();
+        let mut keeper = runtime.keeper();
+        assert!(poll(&mut keeper).is_pending());
+        let Poll::Ready(lease) = poll(&mut second) else {
+            panic!("the second has it");
+        };
+        // Nobody is in the queue, so this comes back without the lock, or not.
+        let lease = lease.unwrap();
+        let returns = thread::spawn(move || drop(lease));
+        drop(block_on(first).unwrap());
+        returns.join().unwrap();
+        drop(keeper);
+        let status = pool.status();
+        assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
+    });
+}
+
+#[test]
+fn newcomer_takes_what_a_sleeper_collects_at_the_same_time() {
+    loom::model(|| {
+        let runtime = ByHand::default();
+        let (pool, _) = pool_on(1, runtime.clone());
+        let lease = block_on(pool.acquire_owned()).unwrap();
+        let mut sleeper = Box::pin(pool.acquire_owned());
+        assert!(poll(&mut sleeper).is_pending());
+        drop(lease);
+        runtime.a_second_passes();
+        let mut keeper = runtime.keeper();
+        // Overdue, and nobody else wants it.
+        assert!(poll(&mut keeper).is_pending());
+        let comes = {
+            let pool = pool.clone();
+            thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
+        };
+        drop(block_on(sleeper).unwrap());
+        comes.join().unwrap();
+        drop(keeper);
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
     });

@@ -11,7 +11,7 @@ use crate::claims::ClaimKey;
 use crate::events::Event;
 use crate::slot::Phase;
 use crate::user_code::Contained;
-use crate::waiters::{Newcomer, Outcome, Position, WaiterKey};
+use crate::waiters::{Lost, Newcomer, Outcome, Position, Waiter, WaiterKey};
 
 /// An acquire that comes by the lock.
 #[derive(Debug)]
@@ -281,7 +281,7 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get(key) else {
             return;
         };
-        if waiter.revoked {
+        if waiter.lost != Lost::Nothing {
             self.resume(key);
         } else if let Outcome::Resource { .. } = waiter.outcome {
             let took = self.clock.coarse_now().saturating_sub(waiter.granted);
@@ -302,18 +302,24 @@ impl<T, F> Turn<'_, T, F> {
         let Some(waiter) = self.state.waiters.get_mut(key) else {
             return;
         };
-        waiter.revoked = false;
-        // Later than the patience in any case, even if the coarse clock stands still.
-        let took = self.clock.coarse_now().saturating_sub(waiter.granted);
+        let lost = std::mem::replace(&mut waiter.lost, Lost::Nothing);
+        if lost == Lost::Late {
+            // At least the patience, even if the coarse clock stands still.
+            let took = self.clock.coarse_now().saturating_sub(waiter.granted);
+            self.state.wake_to_poll.note(took.max(patience));
+        }
         let is_late = waiter
             .deadline
             .is_some_and(|deadline| deadline <= self.clock.now());
         let only_own_job = waiter.only_own_job;
         let waits = matches!(waiter.outcome, Outcome::Waiting) && !is_late;
-        self.state.wake_to_poll.note(took.max(patience));
         match (waits, only_own_job) {
             (false, _) => {}
-            (true, false) => self.queue(key, Position::Arrival),
+            // What one that came later has not collected is due to this one.
+            (true, false) => {
+                self.queue_again(key, true);
+                self.take_offer_for(key);
+            }
             // It never queues: what is idle, or as if there had been nothing to take.
             (true, true) => match self.take_idle(None) {
                 Some(slot) => self.reserve(slot, key, false),
@@ -323,6 +329,20 @@ impl<T, F> Turn<'_, T, F> {
                     }
                 }
             },
+        }
+    }
+
+    /// Takes a place back that one that came later has not begun to use, if this waiter
+    /// lacks everything.
+    fn take_offer_for(&mut self, key: WaiterKey) {
+        let waiter = self.state.waiters.get(key);
+        if waiter.is_some_and(Waiter::lacks_everything)
+            && let Some(later) = self.state.claims.offered_after(key)
+        {
+            self.give_up_creation(later);
+            self.suspend(later, Lost::InTime);
+            self.settle();
+            self.check();
         }
     }
 
@@ -451,7 +471,7 @@ impl<T, F> Turn<'_, T, F> {
             let key = self.state.waiters.youngest_reserved(than)?;
             // If it collects at this very moment, its entry is gone: look again.
             if let Some(reserved) = self.take_back(key) {
-                self.suspend(key);
+                self.suspend(key, Lost::InTime);
                 return Some(reserved);
             }
         }
@@ -459,10 +479,10 @@ impl<T, F> Turn<'_, T, F> {
 
     /// A waiter lost what it was given: it is in the queue again when it is polled, and
     /// gets nothing before. It has been woken, so it need not be woken for that.
-    fn suspend(&mut self, key: WaiterKey) {
+    fn suspend(&mut self, key: WaiterKey, lost: Lost) {
         self.state.waiters.unlink_key(key);
         if let Some(waiter) = self.state.waiters.get_mut(key) {
-            waiter.revoked = true;
+            waiter.lost = lost;
         }
     }
 
@@ -554,7 +574,7 @@ impl<T, F> Turn<'_, T, F> {
                 // It stays while nobody else wants it: whoever comes looks again.
                 self.state.overdue = true;
             } else if let Some((slot, fresh)) = self.take_back(key) {
-                self.suspend(key);
+                self.suspend(key, Lost::Late);
                 self.state.counters.revoked += 1;
                 self.pass_on(slot, fresh);
             }
@@ -579,7 +599,7 @@ impl<T, F> Turn<'_, T, F> {
                 waiter.granted = granted;
             }
             self.give_up_creation(key);
-            self.suspend(key);
+            self.suspend(key, Lost::Late);
             self.state.counters.revoked += 1;
             self.offer_places();
         }
