@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::hint::black_box;
 
-use cenote_pool::{Info, 
-    AcquireError, Builder, FnManager, FnPool, Lease, Manager, Order, OwnedLease, Pool, Verdict,
+use cenote_pool::{
+    AcquireError, Builder, FnManager, FnPool, Info, Lease, Manager, Order, OwnedLease, Pool,
+    Verdict,
 };
 
 use super::{Kind, Patience, Resource, Subject};
@@ -44,7 +45,11 @@ impl Manager for Hooked {
         Ok(is_fine(resource))
     }
 
-    async fn before_acquire(&self, resource: &mut Resource, _: Info<'_>) -> Result<bool, Infallible> {
+    async fn before_acquire(
+        &self,
+        resource: &mut Resource,
+        _: Info<'_>,
+    ) -> Result<bool, Infallible> {
         Ok(is_fine(resource))
     }
 
