@@ -126,6 +126,11 @@
 #define CENOTE_ERR_IN_USE (-14)
 
 /**
+ * As many acquires wait as max_waiting allows.
+ */
+#define CENOTE_ERR_QUEUE_FULL (-16)
+
+/**
  * A bug of this library; the text is for its maintainers. The pool goes on.
  */
 #define CENOTE_ERR_INTERNAL (-15)
@@ -512,6 +517,11 @@ typedef struct cenote_strategy {
 } cenote_strategy;
 
 /**
+ * Says of a code that create returned whether it is of no use to try again: anything but 0 is yes.
+ */
+typedef int (*cenote_permanent_fn)(void *data, int code);
+
+/**
  * What a pool is made of. Call cenote_options_init first, which sets every default, then
  * change what you need. The struct and what it points to are copied, but `data`.
  */
@@ -616,6 +626,31 @@ typedef struct cenote_options {
      * The strategy of the circuit breaker. NULL: none, it moves by hand only.
      */
     const struct cenote_strategy *strategy;
+    /**
+     * How many acquires may wait in the queue; one that comes then ends with
+     * CENOTE_ERR_QUEUE_FULL. With 0 nobody waits for others. Default: SIZE_MAX, no limit.
+     */
+    size_t max_waiting;
+    /**
+     * How long an acquire waits for before_acquire to be called on the host's thread, in
+     * milliseconds, before it goes on with another resource. A callback that runs is not
+     * interrupted. Default: 0, as long as the acquire may take.
+     */
+    uint64_t before_acquire_timeout_ms;
+    /**
+     * Whether an acquire with a time limit tries again, after the back-off, when the creation that it
+     * caused fails. 0 or 1. Default: 0.
+     */
+    uint32_t retry_creations;
+    /**
+     * Not used; 0.
+     */
+    uint32_t reserved;
+    /**
+     * Says after which codes of create an acquire does not try again, such as that of a refused login,
+     * which repeated would lock the account. NULL: after none.
+     */
+    cenote_permanent_fn is_permanent;
 } cenote_options;
 
 /**
@@ -711,6 +746,11 @@ typedef void (*cenote_done_fn)(void *data,
                                struct cenote_pool *pool,
                                int code,
                                const struct cenote_lease *lease);
+
+/**
+ * Says whether a resource may stay: anything but 0 is yes.
+ */
+typedef int (*cenote_keep_fn)(void *data, void *resource);
 
 /**
  * What a pool knows of a resource.
@@ -897,6 +937,17 @@ typedef struct cenote_api {
      * cenote_code_text.
      */
     const char *(*code_text)(int code);
+    /**
+     * cenote_pool_set_min.
+     */
+    int (*pool_set_min)(struct cenote_pool *pool, size_t min);
+    /**
+     * cenote_pool_retain.
+     */
+    int (*pool_retain)(struct cenote_pool *pool,
+                       cenote_keep_fn keep,
+                       void *data,
+                       cenote_dispose_fn dispose);
     /**
      * cenote_resource_info.
      */
@@ -1192,6 +1243,15 @@ int cenote_pool_close_and_drain(struct cenote_pool *pool,
 int cenote_pool_resize(struct cenote_pool *pool, size_t max);
 
 /**
+ * Changes the minimum. The pool makes what is missing in the background; what is more than a
+ * smaller minimum stays until its idle timeout.
+ *
+ * Returns CENOTE_OK, CENOTE_ERR_CONFIG if it is more than the maximum, CENOTE_ERR_HANDLE or
+ * CENOTE_ERR_CLOSED.
+ */
+int cenote_pool_set_min(struct cenote_pool *pool, size_t min);
+
+/**
  * Replaces every resource there is now, in the background: a new one is made first, and takes
  * over when an old one is idle or comes back. For rotated credentials and fail-overs.
  *
@@ -1208,6 +1268,20 @@ int cenote_pool_replace_all(struct cenote_pool *pool);
  * CENOTE_ERR_CLOSED.
  */
 int cenote_pool_visit(struct cenote_pool *pool, cenote_visit_fn visit, void *data);
+
+/**
+ * Evicts the resources for which `keep` returns 0, and refills to the minimum. The idle ones are judged
+ * before this returns, the others when they come back, on the thread that releases them, or on the
+ * host's. cenote_resource_info says their age and uses. `dispose` is called with `data` when every
+ * resource was judged; NULL: no call.
+ *
+ * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then `dispose` is
+ * not called; CENOTE_ERR_CANCELLED if a host's loop takes no more work.
+ */
+int cenote_pool_retain(struct cenote_pool *pool,
+                       cenote_keep_fn keep,
+                       void *data,
+                       cenote_dispose_fn dispose);
 
 /**
  * Writes what the pool holds and has done. Set `status->size` before.

@@ -28,9 +28,10 @@ use crate::loans::cenote_lease;
 use crate::options::{cenote_options, cenote_options_init};
 use crate::pool::{
     cenote_pool_close, cenote_pool_close_and_drain, cenote_pool_new, cenote_pool_ref,
-    cenote_pool_replace_all, cenote_pool_resize, cenote_pool_unref, cenote_pool_visit,
-    cenote_visit_fn,
+    cenote_pool_replace_all, cenote_pool_resize, cenote_pool_set_min, cenote_pool_unref,
+    cenote_pool_visit, cenote_visit_fn,
 };
+use crate::retain::{cenote_keep_fn, cenote_pool_retain};
 use crate::status::{
     cenote_pool_active, cenote_pool_idle, cenote_pool_is_closed, cenote_pool_status,
     cenote_pool_total, cenote_pool_waiting, cenote_status,
@@ -190,6 +191,17 @@ pub struct cenote_api {
     pub set_error_text: Option<unsafe extern "C" fn(text: *const c_char)>,
     /// cenote_code_text.
     pub code_text: Option<extern "C" fn(code: c_int) -> *const c_char>,
+    /// cenote_pool_set_min.
+    pub pool_set_min: Option<unsafe extern "C" fn(pool: *mut cenote_pool, min: usize) -> c_int>,
+    /// cenote_pool_retain.
+    pub pool_retain: Option<
+        unsafe extern "C" fn(
+            pool: *mut cenote_pool,
+            keep: cenote_keep_fn,
+            data: *mut c_void,
+            dispose: cenote_dispose_fn,
+        ) -> c_int,
+    >,
     /// cenote_resource_info.
     pub resource_info: Option<unsafe extern "C" fn(info: *mut cenote_info) -> c_int>,
 }
@@ -246,6 +258,8 @@ static OURS: cenote_api = cenote_api {
     clear_error: Some(cenote_clear_error),
     set_error_text: Some(cenote_set_error_text),
     code_text: Some(cenote_code_text),
+    pool_set_min: Some(cenote_pool_set_min),
+    pool_retain: Some(cenote_pool_retain),
     resource_info: Some(cenote_resource_info),
 };
 

@@ -28,6 +28,10 @@ pub type cenote_create_fn =
 pub type cenote_resource_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut c_void) -> c_int>;
 
+/// Says of a code that create returned whether it is of no use to try again: anything but 0 is yes.
+pub type cenote_permanent_fn =
+    Option<unsafe extern "C" fn(data: *mut c_void, code: c_int) -> c_int>;
+
 /// Is called when `data` is not used any more.
 pub type cenote_dispose_fn = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
@@ -69,7 +73,7 @@ impl Drop for Disposal {
     }
 }
 
-/// The five callbacks of a pool.
+/// The callbacks of a pool.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) data: UserData,
@@ -78,6 +82,7 @@ pub(crate) struct Table {
     pub(crate) healthcheck: cenote_resource_fn,
     pub(crate) before_acquire: cenote_resource_fn,
     pub(crate) before_release: cenote_resource_fn,
+    pub(crate) is_permanent: cenote_permanent_fn,
 }
 
 impl Table {
@@ -225,6 +230,15 @@ impl Manager for Callbacks {
         self.body.right_place().await;
         let made = self.body.table().create()?;
         Ok(Resource::new(&self.body, made))
+    }
+
+    fn is_permanent(&self, error: &CallbackError) -> bool {
+        let table = self.body.table();
+        match table.is_permanent {
+            // SAFETY: C's function with C's data, where create has just run.
+            Some(is_permanent) => unsafe { is_permanent(table.data.0, error.code()) != 0 },
+            None => false,
+        }
     }
 
     async fn destroy(&self, resource: Resource) -> Result<(), CallbackError> {

@@ -40,6 +40,8 @@ pub const CENOTE_ERR_CANCELLED: c_int = -12;
 pub const CENOTE_ERR_NOT_WAITING: c_int = -13;
 /// Closed, but not everything came back in time.
 pub const CENOTE_ERR_IN_USE: c_int = -14;
+/// As many acquires wait as max_waiting allows.
+pub const CENOTE_ERR_QUEUE_FULL: c_int = -16;
 /// A bug of this library; the text is for its maintainers. The pool goes on.
 pub const CENOTE_ERR_INTERNAL: c_int = -15;
 
@@ -73,6 +75,7 @@ impl Fault {
         let code = match error {
             AcquireError::Closed | AcquireError::Forked => CENOTE_ERR_CLOSED,
             AcquireError::Unavailable => CENOTE_ERR_UNAVAILABLE,
+            AcquireError::QueueFull { .. } => CENOTE_ERR_QUEUE_FULL,
             AcquireError::Timeout(timeout) => {
                 return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));
             }
@@ -265,6 +268,7 @@ pub extern "C" fn cenote_code_text(code: c_int) -> *const c_char {
         CENOTE_ERR_CANCELLED => c"the waiter was cancelled",
         CENOTE_ERR_NOT_WAITING => c"too late to cancel",
         CENOTE_ERR_IN_USE => c"not everything came back in time",
+        CENOTE_ERR_QUEUE_FULL => c"as many acquires wait as may",
         CENOTE_ERR_INTERNAL => c"a bug of the library",
         _ => c"no code of this library",
     };

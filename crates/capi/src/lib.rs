@@ -35,13 +35,16 @@ mod info;
 mod loans;
 mod options;
 mod pool;
+mod retain;
 mod status;
 mod waiter;
 
 pub use crate::acquire::*;
 pub use crate::api::*;
 pub use crate::breaker::*;
-pub use crate::callbacks::{cenote_create_fn, cenote_dispose_fn, cenote_resource_fn};
+pub use crate::callbacks::{
+    cenote_create_fn, cenote_dispose_fn, cenote_permanent_fn, cenote_resource_fn,
+};
 pub use crate::error::*;
 pub use crate::event::*;
 pub use crate::handle::cenote_pool;
@@ -50,5 +53,6 @@ pub use crate::info::*;
 pub use crate::loans::cenote_lease;
 pub use crate::options::*;
 pub use crate::pool::*;
+pub use crate::retain::*;
 pub use crate::status::*;
 pub use crate::waiter::*;

@@ -9,7 +9,8 @@ use rust_pool::{Builder, Order};
 
 use crate::breaker::{CStrategy, NO_STRATEGY, cenote_strategy};
 use crate::callbacks::{
-    Callbacks, Resource, cenote_create_fn, cenote_dispose_fn, cenote_resource_fn,
+    Callbacks, Resource, cenote_create_fn, cenote_dispose_fn, cenote_permanent_fn,
+    cenote_resource_fn,
 };
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, CENOTE_OK, Fault, boundary, rust_text};
 use crate::handle::Handle;
@@ -84,6 +85,21 @@ pub struct cenote_options {
     pub runtime: *const cenote_runtime,
     /// The strategy of the circuit breaker. NULL: none, it moves by hand only.
     pub strategy: *const cenote_strategy,
+    /// How many acquires may wait in the queue; one that comes then ends with
+    /// CENOTE_ERR_QUEUE_FULL. With 0 nobody waits for others. Default: SIZE_MAX, no limit.
+    pub max_waiting: usize,
+    /// How long an acquire waits for before_acquire to be called on the host's thread, in
+    /// milliseconds, before it goes on with another resource. A callback that runs is not
+    /// interrupted. Default: 0, as long as the acquire may take.
+    pub before_acquire_timeout_ms: u64,
+    /// Whether an acquire with a time limit tries again, after the back-off, when the creation that it
+    /// caused fails. 0 or 1. Default: 0.
+    pub retry_creations: u32,
+    /// Not used; 0.
+    pub reserved: u32,
+    /// Says after which codes of create an acquire does not try again, such as that of a refused login,
+    /// which repeated would lock the account. NULL: after none.
+    pub is_permanent: cenote_permanent_fn,
 }
 
 const DEFAULTS: cenote_options = cenote_options {
@@ -109,6 +125,11 @@ const DEFAULTS: cenote_options = cenote_options {
     leak_warning_ms: 0,
     runtime: std::ptr::null(),
     strategy: std::ptr::null(),
+    max_waiting: usize::MAX,
+    before_acquire_timeout_ms: 0,
+    retry_creations: 0,
+    reserved: 0,
+    is_permanent: None,
 };
 
 /// What a caller that knows no options has.
@@ -277,6 +298,20 @@ impl cenote_options {
         if self.concurrent_creations > 0 {
             let limit = usize::try_from(self.concurrent_creations).unwrap_or(usize::MAX);
             builder = builder.concurrent_creations(limit);
+        }
+        if self.max_waiting < usize::MAX {
+            builder = builder.max_waiting(self.max_waiting);
+        }
+        if let Some(timeout) = time(self.before_acquire_timeout_ms) {
+            builder = builder.before_acquire_timeout(timeout);
+        }
+        match self.retry_creations {
+            0 => {}
+            1 => builder = builder.retry_creations(),
+            other => {
+                let text = format!("retry_creations is {other}, but it must be 0 or 1");
+                return Err(Fault::new(CENOTE_ERR_CONFIG, text));
+            }
         }
         if let Some(interval) = time(self.healthcheck_interval_ms) {
             builder = builder.healthcheck_interval(interval);

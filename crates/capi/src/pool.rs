@@ -65,6 +65,7 @@ unsafe fn make(options: &cenote_options) -> Result<*mut cenote_pool, Fault> {
         healthcheck: options.healthcheck,
         before_acquire: options.before_acquire,
         before_release: options.before_release,
+        is_permanent: options.is_permanent,
     };
     // Relaxed: only has to be unique. 0 is no pool; it comes again after four billion.
     let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
@@ -228,6 +229,21 @@ pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) 
         let body = handle::open(pool)?;
         let resized = body.pool().resize(max);
         resized.map_err(|error| Fault::new(CENOTE_ERR_CONFIG, error.to_string()))?;
+        Ok(CENOTE_OK)
+    })
+}
+
+/// Changes the minimum. The pool makes what is missing in the background; what is more than a
+/// smaller minimum stays until its idle timeout.
+///
+/// Returns CENOTE_OK, CENOTE_ERR_CONFIG if it is more than the maximum, CENOTE_ERR_HANDLE or
+/// CENOTE_ERR_CLOSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_pool_set_min(pool: *mut cenote_pool, min: usize) -> c_int {
+    boundary(|| {
+        let body = handle::open(pool)?;
+        let changed = body.pool().set_min(min);
+        changed.map_err(|error| Fault::new(CENOTE_ERR_CONFIG, error.to_string()))?;
         Ok(CENOTE_OK)
     })
 }

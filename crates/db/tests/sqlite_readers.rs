@@ -239,7 +239,7 @@ async fn h25_a_connection_of_ones_own_does_not_wait_for_its_own_writer() {
 async fn h25_a_connection_that_another_task_has_waits_for_the_writer() {
     let folder = tempfile::tempdir().unwrap();
     let db = patient(&folder).await;
-    let mut connection = db.connection().await.unwrap();
+    let connection = db.connection().await.unwrap();
     let mut writing = None;
     db.transaction(async || {
         db.exec(INSERT, ()).await?;

@@ -22,6 +22,7 @@ static void check_no_pool(cenote_pool *pool) {
     CHECK(cenote_pool_close_and_drain(pool, 0) == CENOTE_ERR_HANDLE);
     CHECK(cenote_pool_resize(pool, 1) == CENOTE_ERR_HANDLE);
     CHECK(cenote_pool_replace_all(pool) == CENOTE_ERR_HANDLE);
+    CHECK(cenote_pool_set_min(pool, 1) == CENOTE_ERR_HANDLE);
     CHECK(cenote_pool_status(pool, &status) == CENOTE_ERR_HANDLE);
     CHECK(cenote_pool_total(pool) == CENOTE_ERR_HANDLE);
     CHECK(cenote_pool_idle(pool) == CENOTE_ERR_HANDLE);
