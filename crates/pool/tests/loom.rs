@@ -515,10 +515,17 @@ fn revoked_waiter_that_is_polled_meanwhile_is_served() {
         runtime.a_second_passes();
         let mut keeper = runtime.keeper();
         assert!(poll(&mut keeper).is_pending());
-        // The second has it, the first is passed over; both are polled at once.
-        let first = thread::spawn(move || drop(block_on(first).unwrap()));
+        // The second has it, the first is passed over; the first comes back while the
+        // second collects.
+        let collects = poll(&mut first);
+        assert!(
+            collects.is_ready(),
+            "it takes what the second has not collected"
+        );
+        let returns = thread::spawn(move || drop(collects));
         drop(block_on(second).unwrap());
-        first.join().unwrap();
+        returns.join().unwrap();
+        drop(first);
         drop(keeper);
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
