@@ -516,9 +516,14 @@ impl Bound {
         };
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            let told = match lease.is_loss_reported() {
-                true => LostSession::Told,
-                false => LostSession::Untold,
+            let told = if lease.is_loss_reported() {
+                LostSession::Told
+            } else {
+                if lease.is_touched() {
+                    // By a call that was answered: its caller relies on it.
+                    state.pin_session();
+                }
+                LostSession::Untold
             };
             let message = "the connection of this transaction was lost: nothing more can run in \
                            it, and nothing of it was committed";
