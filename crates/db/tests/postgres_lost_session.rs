@@ -72,6 +72,29 @@ async fn unbegun_guard_leaves_the_loss_to_the_next_call() {
     }
 }
 
+/// To begin is tried again after a loss: that must not hide that the session is gone.
+#[tokio::test]
+async fn transaction_after_an_untold_loss_is_refused() {
+    let admin = Db::open(&dsn()).await.unwrap();
+    let db = Db::builder(&dsn()).max(2).open().await.unwrap();
+    for begins in [false, true] {
+        cenote::scope(async {
+            db.exec("SET ROLE trusted", ()).await.unwrap();
+            let pid = session_id(&db).await;
+            let tx = db.begin().await.unwrap();
+            kill(&admin, pid).await;
+            tx.rollback().await.unwrap();
+            let next = match begins {
+                true => db.begin().await.map(drop),
+                false => db.transaction(async || user(&db).await).await.map(drop),
+            };
+            let lost = next.map_err(|error| error.kind());
+            assert_eq!(lost, Err(Kind::ConnectionLost), "begins: {begins}");
+        })
+        .await;
+    }
+}
+
 /// Answers SET and INSERT, and closes the connection with the answer to the one that has this tag.
 async fn close_after(mut client: Client, closes: &'static [u8]) {
     client.let_in().await;
