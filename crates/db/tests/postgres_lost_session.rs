@@ -72,23 +72,46 @@ async fn unbegun_guard_leaves_the_loss_to_the_next_call() {
     }
 }
 
-/// Answers SET and INSERT, and closes the connection with the answer to an INSERT.
-async fn close_after_an_insert(mut client: Client) {
+/// To begin is tried again after a loss: that must not hide that the session is gone.
+#[tokio::test]
+async fn transaction_after_an_untold_loss_is_refused() {
+    let admin = Db::open(&dsn()).await.unwrap();
+    let db = Db::builder(&dsn()).max(2).open().await.unwrap();
+    for begins in [false, true] {
+        cenote::scope(async {
+            db.exec("SET ROLE trusted", ()).await.unwrap();
+            let pid = session_id(&db).await;
+            let tx = db.begin().await.unwrap();
+            kill(&admin, pid).await;
+            tx.rollback().await.unwrap();
+            let next = match begins {
+                true => db.begin().await.map(drop),
+                false => db.transaction(async || user(&db).await).await.map(drop),
+            };
+            let lost = next.map_err(|error| error.kind());
+            assert_eq!(lost, Err(Kind::ConnectionLost), "begins: {begins}");
+        })
+        .await;
+    }
+}
+
+/// Answers SET and INSERT, and closes the connection with the answer to the one that has this tag.
+async fn close_after(mut client: Client, closes: &'static [u8]) {
     client.let_in().await;
-    let mut tag_of_last = b"SET\0".as_slice();
+    let mut last = b"SET\0".as_slice();
     while let Some((tag, body)) = client.read().await {
         let says = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
         if says(b"INSERT") {
-            tag_of_last = b"INSERT 0 0\0";
+            last = b"INSERT 0 0\0";
         }
         let last_words = message(b'E', b"SFATAL\0VFATAL\0C57P01\0Mterminating\0\0");
         let answer = match tag {
             b'P' => message(b'1', b""),
             b'B' => message(b'2', b""),
             b'D' => [message(b't', &[0, 0]), message(b'n', b"")].concat(),
-            b'E' => message(b'C', tag_of_last),
-            b'S' if tag_of_last == b"SET\0" => message(b'Z', b"I"),
-            b'S' => [message(b'Z', b"I"), last_words].concat(),
+            b'E' => message(b'C', last),
+            b'S' if last == closes => [message(b'Z', b"I"), last_words].concat(),
+            b'S' => message(b'Z', b"I"),
             _ => Vec::new(),
         };
         client.send(&answer).await;
@@ -97,13 +120,17 @@ async fn close_after_an_insert(mut client: Client) {
 
 #[tokio::test]
 async fn loss_that_comes_with_an_answer_is_told_to_the_next_call() {
-    let server = Scripted::new(close_after_an_insert).await;
-    let db = Db::builder(&server.dsn()).max(2).open().await.unwrap();
-    cenote::scope(async {
-        db.exec("SET ROLE trusted", ()).await.unwrap();
-        db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
-        let next = db.exec("INSERT INTO t VALUES (2)", ()).await;
-        assert_eq!(next.unwrap_err().kind(), Kind::ConnectionLost);
-    })
-    .await;
+    for closes in [b"SET\0".as_slice(), b"INSERT 0 0\0"] {
+        let server = Scripted::new(move |client| close_after(client, closes)).await;
+        let db = Db::builder(&server.dsn()).max(2).open().await.unwrap();
+        cenote::scope(async {
+            db.exec("SET ROLE trusted", ()).await.unwrap();
+            if closes != b"SET\0" {
+                db.exec("INSERT INTO t VALUES (1)", ()).await.unwrap();
+            }
+            let next = db.exec("INSERT INTO t VALUES (2)", ()).await;
+            assert_eq!(next.unwrap_err().kind(), Kind::ConnectionLost);
+        })
+        .await;
+    }
 }

@@ -273,10 +273,11 @@ impl Bound {
     }
 
     /// Whether a call may run on another connection as well: no transaction is open on this one, and
-    /// its session was not changed.
+    /// its session was not changed, nor lost without a word.
     pub(crate) fn is_exchangeable(&self) -> bool {
         let state = self.state();
-        state.levels.is_empty() && !state.session
+        let is_untold = state.lost_session == LostSession::Untold;
+        state.levels.is_empty() && !state.session && !is_untold
     }
 
     /// Whether its outermost transaction may begin on another connection as well: nothing else is open, and the session was
@@ -516,9 +517,14 @@ impl Bound {
         };
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            let told = match lease.is_loss_reported() {
-                true => LostSession::Told,
-                false => LostSession::Untold,
+            let told = if lease.is_loss_reported() {
+                LostSession::Told
+            } else {
+                if lease.is_touched() {
+                    // By a call that was answered: its caller relies on it.
+                    state.pin_session();
+                }
+                LostSession::Untold
             };
             let message = "the connection of this transaction was lost: nothing more can run in \
                            it, and nothing of it was committed";
