@@ -3,74 +3,52 @@
 #![cfg_attr(not(feature = "odbc"), forbid(unsafe_code))]
 #![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
+mod api;
 mod binding;
-mod builder;
 mod call;
 mod config;
-mod connection;
-mod connections;
-mod contention;
 mod coroutine;
-mod db;
-mod de;
 pub mod driver;
-mod dsn;
 mod error;
-mod executed;
 pub mod guide;
-mod handle;
-mod lazy;
-mod link;
-mod methods;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "odbc")]
 pub mod odbc;
-mod op;
-mod params;
-mod place;
+mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod row;
-mod secret;
-mod shared;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod statement;
-mod stream;
-mod transaction;
-mod value;
-#[cfg(any(feature = "odbc", feature = "sqlite"))]
-mod worker;
-mod writers;
+mod types;
 
 pub use cenote_pool as pool;
 #[doc(no_inline)]
 pub use serde::de::DeserializeOwned;
 
-pub use crate::builder::Builder;
+pub use crate::api::builder::Builder;
+pub use crate::api::connection::{Connection, Pinned};
+pub use crate::api::db::{Binding, Db};
+pub use crate::api::executed::Executed;
+pub use crate::api::statement::Statement;
+pub use crate::api::stream::RowStream;
+pub use crate::api::transaction::{Transaction, TransactionOptions};
+pub use crate::config::secret::{CredentialProvider, Credentials, Secret};
 pub use crate::config::{DbConfig, ResetPolicy};
-pub use crate::connection::{Connection, Pinned};
-pub use crate::connections::Connections;
 pub use crate::coroutine::{
     Coroutine, CoroutineId, Detached, Scope, current, detached, scope, spawn,
 };
-pub use crate::db::{Binding, Db};
-pub use crate::de::from_row;
 pub use crate::driver::{Isolation, Violation};
 pub use crate::error::{Error, Kind, Result};
-pub use crate::executed::Executed;
-pub use crate::link::Link;
-pub use crate::params::{IntoParam, IntoParams, Named, Params, native};
-pub use crate::row::{Column, ColumnIndex, Columns, Row};
-pub use crate::secret::{CredentialProvider, Credentials, Secret};
-pub use crate::statement::Statement;
-pub use crate::stream::RowStream;
-pub use crate::transaction::{Transaction, TransactionOptions};
+pub use crate::pooled::connection::Link;
+pub use crate::pooled::manager::Connections;
+pub use crate::types::de::from_row;
+pub use crate::types::params::{IntoParam, IntoParams, Named, Params, native};
+pub use crate::types::row::{Column, ColumnIndex, Columns, Row};
 #[cfg(feature = "json")]
-pub use crate::value::Json;
-pub use crate::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
+pub use crate::types::value::Json;
+pub use crate::types::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
 
 /// The repository's front page, compiled as printed.
 #[cfg(doctest)]

@@ -9,10 +9,10 @@ use crate::breaker::Strategy;
 use crate::config::{Config, Order};
 use crate::core::Core;
 use crate::error::{ConfigError, OpenError};
-use crate::fork;
 use crate::hooks::{Answer, Check, DestroyAnswer, Hooks, InformedHook, ReleaseAnswer};
 use crate::manager::Manager;
 use crate::pool::Pool;
+use crate::runtime::fork;
 use crate::runtime::{Runtime, default_runtime};
 use crate::user_code::drop_contained;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::core::slot::MOST_SLOTS;
 use crate::error::ConfigError;
-use crate::slot::MOST_SLOTS;
 
 /// Which idle resource is handed out next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::status::{CreationError, Holder, Status};
+use crate::observe::status::{CreationError, Holder, Status};
 
 /// Why an acquire gave no resource.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::core::slot::Slot;
+use crate::core::state::Meta;
+use crate::observe::status::ResourceId;
 use crate::runtime::Runtime;
-use crate::slot::Slot;
-use crate::state::Meta;
-use crate::status::ResourceId;
 use crate::sync::AtomicU64;
 
 /// What a pool knows of one of its resources: its age, and how often it was used.

@@ -9,19 +9,19 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::acquire::create::Creation;
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
 use crate::config::{Config, check_max, check_min, wrong};
 use crate::core::Core;
-use crate::create::Creation;
 use crate::error::{AcquireError, ConfigError};
-use crate::events::{Event, Events, Source, Subscription};
-use crate::histogram::Timings;
 use crate::hooks::FnManager;
 use crate::lease::{IfIdle, Lease, OwnedLease};
 use crate::manager::Manager;
+use crate::observe::events::{Event, Events, Source, Subscription};
+use crate::observe::histogram::Timings;
+use crate::observe::status::{Counters, CreationError, Holder, Status};
 use crate::runtime::block_on;
-use crate::status::{Counters, CreationError, Holder, Status};
 
 /// A pool of resources, shared by cloning.
 ///

@@ -11,11 +11,11 @@ use super::level::{AfterCommit, Level};
 use super::limits::watch;
 use super::state::{After, LostSession, PinKind, Seat, State};
 use super::turn::{Position, doomed};
-use crate::connections::Connections;
+use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
-use crate::db::Binding;
 use crate::driver::{Begin, Status};
-use crate::shared::{DbId, Shared};
+use crate::pooled::manager::Connections;
+use crate::pooled::shared::{DbId, Shared};
 use crate::{Error, Kind};
 
 pub(crate) type Lease = OwnedLease<Connections>;

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::limits::Watch;
-use crate::contention::Holding;
+use crate::api::transaction::run_callback;
+use crate::binding::contention::Holding;
 use crate::coroutine::Frame;
 use crate::driver::Begin;
-use crate::shared::Shared;
+use crate::pooled::shared::Shared;
 use crate::sql::{Class, TransactionVerb};
-use crate::transaction::run_callback;
 
 /// An open transaction or savepoint.
 pub(crate) struct Level {

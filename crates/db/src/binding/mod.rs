@@ -19,10 +19,12 @@
 //! 5. Nothing is awaited, woken or dropped under the lock.
 
 mod bound;
+pub(crate) mod contention;
 mod level;
 mod limits;
 mod state;
 mod turn;
+pub(crate) mod writers;
 
 pub(crate) use self::bound::{Bound, Lease, PinGuard};
 pub(crate) use self::level::{AfterCommit, Control, Level};

@@ -7,7 +7,7 @@ use std::task::Waker;
 use super::bound::Lease;
 use super::level::{AfterCommit, Level, Undo};
 use crate::coroutine::Frame;
-use crate::shared::Shared;
+use crate::pooled::shared::Shared;
 use crate::{Error, Kind, Result};
 
 pub(super) struct State {

@@ -14,11 +14,11 @@ use super::level::{Control, Level, Undo};
 use super::limits::watch;
 use super::state::{LostSession, Seat, State};
 use crate::call::Call;
+use crate::call::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
+use crate::call::place;
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
-use crate::link::Link;
-use crate::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
-use crate::place;
+use crate::pooled::connection::Link;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserializer, Error, Visitor};
 
-use crate::dsn::texts::parse_duration;
+use crate::config::dsn::texts::parse_duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 

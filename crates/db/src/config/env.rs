@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{DbConfig, ResetPolicy, durations, wrong};
 use crate::Result;
-use crate::dsn::texts::parse_bool;
-use crate::dsn::{Dsn, Options};
-use crate::secret::Secret;
+use crate::config::dsn::texts::parse_bool;
+use crate::config::dsn::{Dsn, Options};
+use crate::config::secret::Secret;
 
 impl DbConfig {
     /// The settings that stand in the environment of this process.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::current::hidden_frame;
 use crate::Error;
+use crate::api::lazy::Lazy;
 use crate::binding::Bound;
-use crate::lazy::Lazy;
-use crate::shared::DbId;
+use crate::pooled::shared::DbId;
 
 /// The number of a coroutine. Numbers are given out in order and never again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

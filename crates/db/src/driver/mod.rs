@@ -27,6 +27,8 @@
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 pub(crate) mod cache;
 mod sqlstate;
+#[cfg(any(feature = "odbc", feature = "sqlite"))]
+pub(crate) mod worker;
 
 use std::any::Any;
 use std::fmt;
@@ -36,11 +38,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use crate::dsn::{Dsn, Host, OptionReader, Options};
-pub use crate::row::{Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows};
-pub use crate::secret::{Credentials, Secret};
+pub use crate::config::dsn::{Dsn, Host, OptionReader, Options};
+pub use crate::config::secret::{Credentials, Secret};
 pub use crate::sql::Dialect;
-pub use crate::value::Value;
+pub use crate::types::row::{
+    Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows,
+};
+pub use crate::types::value::Value;
 use crate::{Error, Result};
 
 /// A future of a driver.

@@ -3,7 +3,7 @@
 use mysql_async::Value as Raw;
 
 use crate::driver::{Param, Value};
-use crate::value::{Date, DateTime, Time, hyphenated};
+use crate::types::value::{Date, DateTime, Time, hyphenated};
 use crate::{Error, Kind, Result};
 
 /// Parameters as the client library takes them.

@@ -12,7 +12,7 @@ use mysql_async::consts::{ColumnFlags, ColumnType};
 
 use super::touch::Misread;
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
-use crate::value::{Date, DateTime, Time};
+use crate::types::value::{Date, DateTime, Time};
 use crate::{Error, Kind, Result};
 
 /// What the rows of a result look like.

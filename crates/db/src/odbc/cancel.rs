@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::handle::{Cancel, Stmt, Target};
-use crate::worker;
+use crate::driver::worker;
 
 /// So long a call may take to end by itself: most do, and nothing has to be disturbed.
 const GRACE: Duration = Duration::from_millis(10);

@@ -11,8 +11,8 @@ use super::error;
 use super::handle::Dbc;
 use super::reconnect;
 use super::session::Session;
+use crate::driver::worker::Worker;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
-use crate::worker::Worker;
 use crate::{Error, Kind, Result};
 
 /// So many threads may hang in a driver that neither ends its calls nor lets them be cancelled; then

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::session::{Order, Session};
 use super::types::to_odbc;
+use crate::driver::worker::Worker;
+use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status,
 };
-use crate::worker::Worker;
-use crate::worker::stream::Stream;
 use crate::{Kind, Result};
 
 /// An open connection to an ODBC data source.

@@ -1,5 +1,5 @@
 //! An open connection, and what can be done with it. Everything here blocks: it runs on the
-//! connection's [thread](crate::worker).
+//! connection's [thread](crate::driver::worker).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,9 +15,9 @@ use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
 use crate::driver::cache::StatementCache;
+use crate::driver::worker;
 use crate::driver::{Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
-use crate::worker;
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).

@@ -6,8 +6,8 @@ use super::handle::{Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
 use super::session::{Order, Session};
 use crate::driver::Columns;
+use crate::driver::worker::stream::{Outlet, Started};
 use crate::sql::Class;
-use crate::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
 impl Session {

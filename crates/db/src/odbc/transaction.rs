@@ -200,7 +200,7 @@ impl Session {
     pub(super) fn rollback(&mut self) -> Result<()> {
         self.changed = false;
         if self.broken {
-            return Err(crate::worker::lost());
+            return Err(crate::driver::worker::lost());
         }
         if self.transaction.is_open() {
             self.check_same()?;

@@ -13,7 +13,7 @@ use odbc_api::{Bit, ColumnDescription, DataType};
 
 use super::handle::Bound;
 use crate::driver::{Column, Decode, Param, Value};
-use crate::value::hyphenated;
+use crate::types::value::hyphenated;
 use crate::{Error, Kind, Result};
 
 /// Above this many bytes a text or bytes are sent as one of the long types: some databases have no

@@ -1,6 +1,6 @@
 //! Days and moments as PostgreSQL counts them: from the first of January 2000.
 
-use crate::value::{Date, DateTime, Time};
+use crate::types::value::{Date, DateTime, Time};
 
 const DAYS_IN_400_YEARS: i64 = 146_097;
 const DAYS_IN_100_YEARS: i64 = 36_524;

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::dsn::{Dsn, Options};
-use crate::secret::Secret;
+use crate::config::dsn::{Dsn, Options};
+use crate::config::secret::Secret;
 use crate::{Error, Kind, Result};
 
 /// Variables that stand for an option of the same meaning.

@@ -16,7 +16,7 @@ use super::calendar;
 use super::error;
 use super::protocol::frontend::set_length;
 use crate::driver::{Native, Param, Value};
-use crate::value::{Date, DateTime, Time, hyphenated};
+use crate::types::value::{Date, DateTime, Time, hyphenated};
 use crate::{Error, Kind, Result};
 
 const AS_TEXT: i16 = 0;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::secret::Secret;
+use crate::config::secret::Secret;
 
 /// Whose password is looked for.
 #[derive(Clone, Debug)]

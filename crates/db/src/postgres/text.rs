@@ -5,7 +5,7 @@
 use super::calendar;
 use super::types::Shape;
 use crate::driver::{BatchBuilder, CellBytes};
-use crate::value::{Date, DateTime, Time};
+use crate::types::value::{Date, DateTime, Time};
 
 /// Adds a cell that has come as text.
 pub(super) fn push(rows: &mut BatchBuilder, shape: Shape, bytes: &[u8]) {

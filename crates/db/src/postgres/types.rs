@@ -25,7 +25,7 @@ use super::calendar;
 use super::protocol::message::{Field, Reader, lossy};
 use super::text;
 use crate::driver::{Batch, BatchBuilder, Column, Columns, Decode, Value};
-use crate::value::DateTime;
+use crate::types::value::DateTime;
 use crate::{Error, Kind, Result};
 
 /// What a cell is, and so how its bytes are read. It is the tag of the cells.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::placeholders::written_at;
 use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
-use crate::params::Params;
+use crate::types::params::Params;
 use crate::{Error, Kind, Result};
 
 /// What a scan found, without the text it was found in.

@@ -13,11 +13,11 @@ use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session, Text};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
+use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
     Reset, Savepoint, Status, Value, boxed_in_place,
 };
-use crate::worker::stream::Stream;
 use crate::{Error, Kind, Result};
 
 /// After so long without an answer, a connection looks at its file before it is used.

@@ -11,7 +11,7 @@ use rusqlite::types::Value as SqlValue;
 
 use super::cancel::Control;
 use super::types::{from_sqlite, value_to_sqlite};
-use crate::value::{FromValue, Value};
+use crate::types::value::{FromValue, Value};
 use crate::{Error, Kind, Result};
 
 /// The arguments that an SQL function was called with.

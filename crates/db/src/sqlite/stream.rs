@@ -5,7 +5,7 @@ use rusqlite::Statement;
 use super::session::{Order, Session};
 use super::statement::check_count;
 use super::types::{columns_of, push_row};
-use crate::worker::stream::{Outlet, Started};
+use crate::driver::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
 impl Session {

@@ -23,7 +23,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Row, Statement, ToSql};
 
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
-use crate::value::{DateTime, hyphenated};
+use crate::types::value::{DateTime, hyphenated};
 use crate::{Error, Kind, Result};
 
 const INTEGER: u8 = 1;
@@ -260,7 +260,7 @@ pub(super) fn push_row(rows: &mut BatchBuilder, row: &Row<'_>) -> Result<()> {
 mod tests {
     use super::*;
     use crate::driver::Native;
-    use crate::value::{Date, Time};
+    use crate::types::value::{Date, Time};
 
     fn stored(value: Value<'_>) -> SqlValue {
         value_to_sqlite(&value).unwrap()

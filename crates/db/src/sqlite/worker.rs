@@ -5,7 +5,8 @@
 
 use super::cancel::{Control, Limit};
 use super::session::Session;
-use crate::{Result, worker};
+use crate::Result;
+use crate::driver::worker;
 
 /// This side of a connection's thread.
 pub(super) type Worker = worker::Worker<Session>;

@@ -1,6 +1,7 @@
 //! What the pool needs of an executor: the time, a timer and a place to run work.
 
 mod clock;
+pub(crate) mod fork;
 mod thread;
 #[cfg(feature = "tokio")]
 mod tokio;

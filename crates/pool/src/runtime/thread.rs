@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::{Runtime, Task, clock};
-use crate::fork;
+use crate::runtime::fork;
 use crate::user_code::{Contained, contained, drop_contained};
 
 /// One background thread, shared by all pools of the process that use it.

@@ -1,0 +1,451 @@
+//! Describing a database before it is opened.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cenote_pool::{AsyncHook, Pool, Runtime, Strategy, TokioRuntime};
+
+use crate::api::db::Db;
+use crate::binding::contention::Contention;
+use crate::binding::writers::Writers;
+use crate::config::dsn::Dsn;
+use crate::config::secret::{CredentialProvider, Secret};
+use crate::config::{DbConfig, ResetPolicy};
+use crate::driver::{ConnectSettings, Driver};
+use crate::pooled::connection::Link;
+use crate::pooled::handle::Handle;
+use crate::pooled::manager::{Connections, Defaults, OnConnect};
+use crate::pooled::shared::{DbId, Shared};
+use crate::{Error, Kind, Result};
+
+/// A database, described. [`open`](Builder::open) gives the [`Db`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use cenote::Db;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> cenote::Result<()> {
+/// let db = Db::builder("sqlite:file:builder-doc?mode=memory&cache=shared")
+///     .max(4)
+///     .acquire_timeout(Duration::from_secs(5))
+///     .on_connect(async |conn: &mut cenote::Link| conn.exec("PRAGMA cache_size = -4000").await)
+///     .open()
+///     .await?;
+/// assert_eq!(db.status().total, 0); // Nothing is connected before it is needed.
+/// # Ok(()) }
+/// ```
+#[must_use = "a builder opens nothing"]
+pub struct Builder {
+    config: DbConfig,
+    driver: Option<Arc<dyn Driver>>,
+    provider: Option<CredentialProvider>,
+    on_connect: Vec<Box<dyn OnConnect>>,
+    runtime: Option<Arc<dyn Runtime>>,
+    histograms: bool,
+    breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
+}
+
+type PoolBuilder = cenote_pool::Builder<Connections>;
+
+impl Builder {
+    pub(crate) fn new(dsn: &str) -> Self {
+        Builder::from_config(DbConfig::new(dsn))
+    }
+
+    pub(crate) fn with_driver(driver: Arc<dyn Driver>, dsn: &str) -> Self {
+        let mut builder = Builder::new(dsn);
+        builder.driver = Some(driver);
+        builder
+    }
+
+    /// From a configuration that was read from somewhere: a file, the environment.
+    pub fn from_config(config: DbConfig) -> Self {
+        Builder {
+            config,
+            driver: None,
+            provider: None,
+            on_connect: Vec::new(),
+            runtime: None,
+            histograms: false,
+            breaker: None,
+        }
+    }
+
+    /// Who connects. Default: whoever the DSN names.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.config.user = Some(user.into());
+        self
+    }
+
+    /// The password, which is shown to nobody. Default: the one in the DSN.
+    pub fn password(mut self, password: impl Into<Secret>) -> Self {
+        self.config.password = Some(password.into());
+        self
+    }
+
+    /// Asks for the credentials anew for every connection: for passwords and tokens that
+    /// change. A user that it leaves open is the DSN's. Clashes with [`user`](Builder::user)
+    /// and [`password`](Builder::password).
+    pub fn credentials(mut self, provider: impl Into<CredentialProvider>) -> Self {
+        self.provider = Some(provider.into());
+        self
+    }
+
+    /// What it is called in logs and metrics. Default: nothing.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = Some(name.into());
+        self
+    }
+
+    /// How many connections to keep at least, opened before [`open`](Builder::open) returns. Default: 0.
+    pub fn min(mut self, min: usize) -> Self {
+        self.config.min = min;
+        self
+    }
+
+    /// How many connections there may be at most. Default: 10.
+    pub fn max(mut self, max: usize) -> Self {
+        self.config.max = max;
+        self
+    }
+
+    /// How long a call may wait for a connection, or for its turn on one; `None` for ever.
+    /// Default: 30 s.
+    pub fn acquire_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.config.acquire_timeout = timeout.into();
+        self
+    }
+
+    /// How long connecting may take. Default: 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a rollback, a reset or the cancelling of a dropped call may take before the
+    /// connection is closed instead. Default: 5 s.
+    pub fn cleanup_timeout(mut self, timeout: Duration) -> Self {
+        self.config.cleanup_timeout = timeout;
+        self
+    }
+
+    /// How often idle connections are pinged; `None` for never. Default: every 30 s.
+    pub fn healthcheck_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.config.healthcheck_interval = interval.into();
+        self
+    }
+
+    /// How long a connection may be idle before it is closed; `None` for ever. Those that
+    /// [`min`](Builder::min) asks for stay. Default: 10 min.
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.config.idle_timeout = timeout.into();
+        self
+    }
+
+    /// How old a connection may grow before another takes its place; `None` for any age.
+    /// Default: 30 min, a tenth more or less.
+    pub fn max_lifetime(mut self, lifetime: impl Into<Option<Duration>>) -> Self {
+        self.config.max_lifetime = lifetime.into();
+        self
+    }
+
+    /// By which share of it the lifetime of each connection is longer or shorter, so that
+    /// they do not all end together. Default: 0.1.
+    pub fn lifetime_jitter(mut self, share: f64) -> Self {
+        self.config.lifetime_jitter = share;
+        self
+    }
+
+    /// How long a call may wait for a connection before a warning is logged; `None` for
+    /// never. Default: 1 s.
+    pub fn slow_acquire_warning(mut self, slow: impl Into<Option<Duration>>) -> Self {
+        self.config.slow_acquire_warning = slow.into();
+        self
+    }
+
+    /// How many connections may be opening at once. Default: 4.
+    pub fn max_creating(mut self, limit: usize) -> Self {
+        self.config.max_creating = limit;
+        self
+    }
+
+    /// How many prepared statements each connection keeps; 0 for none. Default: 64.
+    pub fn statement_cache(mut self, statements: usize) -> Self {
+        self.config.statement_cache = statements;
+        self
+    }
+
+    /// How long a statement may run before it is cancelled. Default: as long as it takes. A COMMIT
+    /// that is not answered in that time is [`Kind::OutcomeUnknown`](crate::Kind::OutcomeUnknown).
+    pub fn statement_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.config.statement_timeout = timeout.into();
+        self
+    }
+
+    /// How old a transaction may grow before it is rolled back. Default: any age.
+    pub fn max_transaction_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.config.max_transaction_age = age.into();
+        self
+    }
+
+    /// How long a transaction may be open without a call before it is rolled back.
+    /// Default: as long as it likes.
+    pub fn idle_in_transaction(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.config.idle_in_transaction = time.into();
+        self
+    }
+
+    /// When the session of a connection that comes back is reset, or the connection replaced. Default: it is reset when it
+    /// was touched.
+    pub fn reset(mut self, when: ResetPolicy) -> Self {
+        self.config.reset = when;
+        self
+    }
+
+    /// An option of the driver: see its documentation. One that it does not know is an error.
+    pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
+        self.config.options.set(name, value);
+        self
+    }
+
+    /// One connection instead of a pool, opened when it is first used. While one coroutine
+    /// pins it the others wait.
+    pub fn unpooled(mut self) -> Self {
+        self.config.unpooled = true;
+        self
+    }
+
+    /// Asks for one connection that stays open for as long as the handle lives, as PDO's
+    /// `ATTR_PERSISTENT` does. Every [unpooled](Builder::unpooled) handle has such a connection; a pool opens
+    /// and closes connections by itself, so [`open`](Builder::open) refuses `persistent` together with a
+    /// pool. The connection closes with the last clone of the handle. Default: no.
+    pub fn persistent(mut self, persistent: bool) -> Self {
+        self.config.persistent = persistent;
+        self
+    }
+
+    /// Runs a hook on every new connection before anybody uses it, and again after a reset. May be
+    /// given several times. A hook ends what it begins: one that leaves a transaction open
+    /// ([`Kind::LeftTransaction`]), or drops a call before it is answered, fails the connect.
+    pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Link, Result<()>>) -> Self {
+        self.on_connect.push(Box::new(hook));
+        self
+    }
+
+    /// Measures how long waiting, connecting, checking and using take: see
+    /// [`Pool::timings`](cenote_pool::Pool::timings). Default: no.
+    pub fn histograms(mut self) -> Self {
+        self.histograms = true;
+        self
+    }
+
+    /// The executor it lives on. Default: Tokio.
+    pub fn runtime(mut self, runtime: impl Runtime) -> Self {
+        self.runtime = Some(Arc::new(runtime));
+        self
+    }
+
+    /// When to stop trying: see [`Strategy`]. Default: never.
+    pub fn breaker(mut self, strategy: impl Strategy) -> Self {
+        self.breaker = Some(Box::new(|pool| pool.breaker(strategy)));
+        self
+    }
+
+    /// Opens it: checks the description, and opens the first [`min`](Builder::min) connections. With 0
+    /// of them, the default, nothing connects before the first call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing stays open.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if the DSN or an option makes no sense; whatever keeps the first
+    /// connections from being opened.
+    pub async fn open(self) -> Result<Db> {
+        self.config.check()?;
+        let dsn = self.config.parse_dsn()?;
+        let driver = match &self.driver {
+            Some(driver) => Arc::clone(driver),
+            None => driver_named(dsn.driver())?,
+        };
+        Ok(Db::of(self.build(&dsn, &*driver).await?))
+    }
+
+    async fn build(self, dsn: &Dsn, driver: &dyn Driver) -> Result<Arc<Handle>> {
+        let config = self.config;
+        if let Some((name, _)) = config
+            .options
+            .iter()
+            .find(|(_, value)| value.contains('\0'))
+        {
+            let message = format!("there is a NUL in the option {name}");
+            return Err(Error::new(Kind::Config, message));
+        }
+        let template = driver.template(dsn, &config.options)?;
+        if !config.unpooled {
+            template.check_poolable()?;
+        }
+        let given = config.user.is_some() || config.password.is_some();
+        if self.provider.is_some() && given {
+            let message = "credentials are given twice: by user or password, and by a provider";
+            return Err(Error::new(Kind::Config, message));
+        }
+        let provider = self
+            .provider
+            .unwrap_or_else(|| config.credentials(dsn).into_provider());
+        let runtime = self
+            .runtime
+            .unwrap_or_else(|| Arc::new(TokioRuntime::new()));
+        let shared = Arc::new(Shared {
+            id: DbId::next(),
+            dialect: template.dialect(),
+            one_writer: template.one_writer(),
+            writers: match template.one_writer() {
+                true => Writers::among(config.max),
+                false => None,
+            },
+            runtime: runtime.clone(),
+            acquire_timeout: config.acquire_timeout,
+            cleanup_timeout: config.cleanup_timeout,
+            statement_timeout: config.statement_timeout,
+            max_transaction_age: config.max_transaction_age,
+            idle_in_transaction: config.idle_in_transaction,
+            contention: Arc::new(Contention::default()),
+            closed: AtomicBool::new(false),
+            handle: OnceLock::new(),
+        });
+        let connections = Connections {
+            template,
+            credentials: provider,
+            dsn_credentials: dsn.credentials(),
+            settings: ConnectSettings {
+                full_reset: config.reset == ResetPolicy::Always,
+                ..ConnectSettings::new(config.statement_cache)
+            },
+            connect_timeout: config.connect_timeout,
+            reset: config.reset,
+            on_connect: self.on_connect,
+            runtime: runtime.clone(),
+            defaults: Defaults::default(),
+            last_loss: AtomicU64::new(0),
+        };
+        let mut pool = pool_builder(connections, &config, runtime);
+        if self.histograms {
+            pool = pool.histograms();
+        }
+        if let Some(breaker) = self.breaker {
+            pool = breaker(pool);
+        }
+        let pool = pool.open().await.map_err(not_opened)?;
+        let handle = Arc::new(Handle {
+            shared,
+            pool,
+            config,
+            driver: driver.name(),
+            next_check: AtomicU64::new(0),
+        });
+        let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        Ok(handle)
+    }
+}
+
+/// How much longer than connecting may take its place in the pool is kept.
+const CREATE_GRACE: Duration = Duration::from_secs(1);
+
+/// The pool as the configuration wants it.
+fn pool_builder(
+    connections: Connections,
+    config: &DbConfig,
+    runtime: Arc<dyn Runtime>,
+) -> PoolBuilder {
+    let mut pool = Pool::builder(connections)
+        .min(config.min)
+        .max(if config.unpooled { 1 } else { config.max })
+        // Connecting has a deadline of its own, whose error names the server. This one only
+        // frees the place of a connection whose executor does not run.
+        .create_timeout(config.connect_timeout.saturating_add(CREATE_GRACE))
+        .cleanup_timeout(config.cleanup_timeout)
+        .lifetime_jitter(config.lifetime_jitter)
+        .concurrent_creations(config.max_creating)
+        .runtime(runtime);
+    if let Some(name) = &config.name {
+        pool = pool.name(name.clone());
+    }
+    if let Some(timeout) = config.acquire_timeout {
+        pool = pool.acquire_timeout(timeout);
+    }
+    pool = match config.slow_acquire_warning {
+        Some(slow) => pool.slow_acquire_warning(slow),
+        None => pool.no_slow_acquire_warning(),
+    };
+    if config.unpooled {
+        // It is the user's one connection: it does not come and go by itself.
+        return pool;
+    }
+    if let Some(interval) = config.healthcheck_interval {
+        pool = pool.healthcheck_interval(interval);
+    }
+    if let Some(timeout) = config.idle_timeout {
+        pool = pool.idle_timeout(timeout);
+    }
+    if let Some(lifetime) = config.max_lifetime {
+        pool = pool.max_lifetime(lifetime);
+    }
+    pool
+}
+
+fn not_opened(error: cenote_pool::OpenError<Error>) -> Error {
+    match error {
+        cenote_pool::OpenError::Config(error) => Error::new(Kind::Config, error.to_string()),
+        cenote_pool::OpenError::Warmup(error) => crate::call::place::from_pool(error),
+        other => Error::new(Kind::Config, other.to_string()),
+    }
+}
+
+/// The driver that a DSN asks for, among those that are compiled in.
+fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
+    let drivers = compiled_in();
+    let known: Vec<_> = drivers.iter().map(|driver| driver.name()).collect();
+    let advice = match name {
+        "odbc" => "; switch on the feature `odbc` of cenote",
+        "sqlite" | "sqlite3" => "; switch on the feature `sqlite` of cenote",
+        "pgsql" | "postgres" | "postgresql" => "; switch on the feature `postgres` of cenote",
+        "mysql" | "mariadb" => "; switch on the feature `mysql` of cenote",
+        _ => "",
+    };
+    let message = format!(
+        "the DSN asks for the driver {name:?}, which this program does not have; it has: {}{advice}",
+        known.join(", ")
+    );
+    drivers
+        .into_iter()
+        .find(|driver| driver.name() == name || driver.aliases().contains(&name))
+        .ok_or_else(|| Error::new(Kind::Config, message))
+}
+
+fn compiled_in() -> Vec<Arc<dyn Driver>> {
+    vec![
+        #[cfg(feature = "odbc")]
+        Arc::new(crate::odbc::Odbc::new()),
+        #[cfg(feature = "sqlite")]
+        Arc::new(crate::sqlite::Sqlite::new()),
+        #[cfg(feature = "postgres")]
+        Arc::new(crate::postgres::Postgres::new()),
+        #[cfg(feature = "mysql")]
+        Arc::new(crate::mysql::Mysql::new()),
+    ]
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Builder")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

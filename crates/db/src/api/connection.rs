@@ -1,0 +1,96 @@
+//! Connections that somebody holds on purpose.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+
+use crate::Result;
+use crate::api::methods::sql_methods;
+use crate::api::transaction::{self, Transaction, TransactionOptions};
+use crate::binding::{PinGuard, Position};
+use crate::call::{Call, Target};
+use crate::coroutine::seen;
+
+/// A connection without any magic: what runs on it runs there, and it goes back when this is
+/// dropped and nothing made from it lives. See [`Db::connection`](crate::Db::connection).
+pub struct Connection {
+    pin: PinGuard,
+}
+
+impl Connection {
+    pub(crate) fn new(pin: PinGuard) -> Self {
+        Connection { pin }
+    }
+
+    #[track_caller]
+    fn call(&self) -> Call<'_> {
+        Call {
+            target: Target::Bound(self.pin.bound(), Position::Frame(None)),
+            seen: seen(),
+            site: Location::caller(),
+        }
+    }
+
+    sql_methods!("It runs on this connection, in the transaction that is open there, if any.");
+
+    /// Begins a transaction on this connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it is rolled back before the connection is used again.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    #[track_caller]
+    pub fn begin(&mut self) -> impl Future<Output = Result<Transaction<'_>>> + Send {
+        self.begin_with(TransactionOptions::new())
+    }
+
+    /// Begins a transaction on this connection, with options.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`begin`](Connection::begin).
+    ///
+    /// # Errors
+    ///
+    /// As [`begin`](Connection::begin).
+    #[track_caller]
+    pub fn begin_with(
+        &mut self,
+        options: TransactionOptions,
+    ) -> impl Future<Output = Result<Transaction<'_>>> + Send {
+        let call = self.call();
+        async move {
+            let begun: Transaction<'_> = transaction::begin(&call, options).await?;
+            Ok(begun)
+        }
+    }
+
+    /// Whether a transaction is open on it.
+    pub fn in_transaction(&self) -> bool {
+        self.pin.bound().in_transaction()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Connection")
+            .field(self.pin.bound())
+            .finish()
+    }
+}
+
+/// Keeps a connection for the coroutine until it is dropped: see [`Db::pin`](crate::Db::pin).
+#[derive(Debug)]
+#[must_use = "a pin that is dropped pins nothing"]
+pub struct Pinned {
+    _pin: PinGuard,
+}
+
+impl Pinned {
+    pub(crate) fn new(pin: PinGuard) -> Self {
+        Pinned { _pin: pin }
+    }
+}

@@ -1,0 +1,304 @@
+//! Transactions of closures that begin with their first statement.
+//!
+//! A [`Lazy`] belongs to the frame of its closure. Whatever needs the connection of that frame begins
+//! it first ([`Call::begin_around`]): takes a connection, and opens the level that the closure ends
+//! later. Branches that come together wait for the one that is at it, and share its BEGIN. If
+//! the connection or the BEGIN fails, the transaction has failed, and everything in it.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::api::db::Binding;
+use crate::api::transaction::{self, LevelGuard, TransactionOptions};
+use crate::binding::{AfterCommit, Bound};
+use crate::call::{Call, Target};
+use crate::coroutine::{Frame, InFrame, Seen};
+use crate::driver::BoxFuture;
+use crate::pooled::handle::Handle;
+use crate::pooled::shared::DbId;
+use crate::{Error, Result};
+
+/// A transaction that begins with the first statement in its frame.
+pub(crate) struct Lazy {
+    handle: Arc<Handle>,
+    outside: bool,
+    /// Where the closure was run.
+    seen: Seen,
+    site: &'static Location<'static>,
+    options: TransactionOptions,
+    /// The level around it, if there was one when the closure was run.
+    outer: Option<(Weak<Bound>, u64)>,
+    /// Held by the branch that opens the level.
+    opening: tokio::sync::Mutex<()>,
+    /// It has been opened: nothing is left to do. Release pairs with the acquire of `is_open`.
+    opened: AtomicBool,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// No statement yet; with the callbacks for its commit.
+    Untouched(Vec<AfterCommit>),
+    Open(LevelGuard),
+    /// It could not be begun.
+    Failed(Error),
+    /// The closure has ended.
+    Over,
+}
+
+impl Lazy {
+    /// `None` for a call on a connection that is there already: it gains nothing by waiting.
+    pub(crate) fn new(call: &Call<'_>, options: TransactionOptions) -> Option<Arc<Self>> {
+        let (handle, outside) = match &call.target {
+            Target::Ambient(handle) => (handle, false),
+            Target::Outside(handle) => (handle, true),
+            Target::Bound(..) => return None,
+        };
+        let level_around = || {
+            let bound = call.lookup()?;
+            let serial = bound.level_around(call.seen.frame()?)?;
+            Some((Arc::downgrade(&bound), serial))
+        };
+        Some(Arc::new(Lazy {
+            outer: level_around(),
+            handle: Arc::clone(handle),
+            outside,
+            seen: call.seen.clone(),
+            site: call.site,
+            options,
+            opening: tokio::sync::Mutex::new(()),
+            opened: AtomicBool::new(false),
+            state: Mutex::new(State::Untouched(Vec::new())),
+        }))
+    }
+
+    pub(crate) fn is_of(&self, db: DbId) -> bool {
+        self.handle.shared.id == db
+    }
+
+    /// Whether it would begin on this connection.
+    fn is_to_begin_on(&self, bound: &Arc<Bound>) -> bool {
+        let found = self.call().lookup();
+        found.is_some_and(|found| Arc::ptr_eq(&found, bound))
+    }
+
+    /// The transaction that it was to be a savepoint in has ended.
+    fn has_lost_outer(&self) -> bool {
+        let lost = |(bound, serial): &(Weak<Bound>, u64)| {
+            let bound = bound.upgrade();
+            !bound.is_some_and(|bound| bound.has_level(*serial))
+        };
+        self.outer.as_ref().is_some_and(lost)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.load(Ordering::Acquire)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the level, unless that was done or has failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, nothing has begun, or it is rolled back before the connection is used again; the
+    /// next statement begins it.
+    // Boxed, because one inside another begins that first, and because it is rare.
+    fn begin<'l>(&'l self, frame: &'l Arc<Frame>) -> BoxFuture<'l, Result<()>> {
+        Box::pin(async move {
+            // Waits for another branch that begins it. A cancel gives the place at the front on.
+            let _opening = self.opening.lock().await;
+            let call = self.call();
+            match &*self.state() {
+                State::Untouched(_) => {}
+                State::Open(_) => return Ok(()),
+                State::Failed(error) => return Err(error.clone()),
+                State::Over => return Err(call.too_late()),
+            }
+            if self.has_lost_outer() {
+                return Err(call.too_late());
+            }
+            let opened = transaction::open(&call, frame, self.options, false).await;
+            let mut state = self.state();
+            let before = std::mem::replace(&mut *state, State::Over);
+            let State::Untouched(callbacks) = before else {
+                // The closure ended meanwhile. A level that is dropped is rolled back.
+                *state = before;
+                drop(state);
+                drop(opened);
+                return Err(call.too_late());
+            };
+            match opened {
+                Ok(guard) => {
+                    for callback in callbacks {
+                        guard.after_commit(callback);
+                    }
+                    *state = State::Open(guard);
+                    self.opened.store(true, Ordering::Release);
+                    Ok(())
+                }
+                Err(error) => {
+                    *state = State::Failed(error.clone());
+                    drop(state);
+                    drop(callbacks);
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// The call that ran the closure.
+    fn call(&self) -> Call<'_> {
+        Call {
+            target: match self.outside {
+                false => Target::Ambient(&self.handle),
+                true => Target::Outside(&self.handle),
+            },
+            seen: self.seen.clone(),
+            site: self.site,
+        }
+    }
+
+    /// Keeps a callback for the commit. Gives it back if the level is open, which keeps its own.
+    pub(crate) fn after_commit(&self, callback: AfterCommit) -> Result<(), AfterCommit> {
+        let mut state = self.state();
+        match &mut *state {
+            State::Untouched(callbacks) => callbacks.push(callback),
+            State::Failed(_) => {
+                drop(state);
+                // Nothing will be committed.
+                drop(callback);
+            }
+            State::Open(_) | State::Over => return Err(callback),
+        }
+        Ok(())
+    }
+
+    /// What a coroutine has bound that has not begun it yet.
+    pub(crate) fn describe(&self) -> Binding {
+        Binding {
+            in_transaction: true,
+            begun_at: Some(self.site),
+            savepoints: 0,
+            statements: 0,
+            session_touched: false,
+            warnings: 0,
+        }
+    }
+}
+
+impl Call<'_> {
+    /// The innermost lazy transaction that the call is in, if that has not begun.
+    pub(crate) fn lazy_around(&self) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
+        let frame = self.seen.frame()?;
+        match &self.target {
+            Target::Ambient(handle) => frame.lazy(handle.shared.id),
+            Target::Outside(handle) => frame.lazy_outside(handle.shared.id),
+            // A statement or guard of the connection that the transaction is going to begin on.
+            Target::Bound(bound, position) => {
+                let lazy = position.frame()?.lazy(bound.shared().id);
+                lazy.filter(|(_, lazy)| lazy.is_to_begin_on(bound))
+            }
+        }
+        .filter(|(_, lazy)| !lazy.is_open())
+    }
+
+    /// Begins the lazy transaction that the call is in, if that has not begun.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lazy::begin`].
+    pub(crate) async fn begin_around(&self) -> Result<()> {
+        match self.lazy_around() {
+            Some((frame, lazy)) => lazy.begin(frame).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The end of a lazy transaction. Dropping it rolls back.
+struct Ending(Arc<Lazy>);
+
+impl Ending {
+    /// Ends it, and gives what it had come to.
+    fn take(&self) -> State {
+        std::mem::replace(&mut *self.0.state(), State::Over)
+    }
+
+    async fn commit(self, call: &Call<'_>) -> Result<()> {
+        match self.take() {
+            State::Untouched(_) if self.0.has_lost_outer() => Err(call.too_late()),
+            State::Untouched(callbacks) => {
+                for callback in callbacks {
+                    transaction::after_commit(call, callback);
+                }
+                Ok(())
+            }
+            State::Open(guard) => guard.commit(call.site).await,
+            State::Failed(error) => Err(error),
+            State::Over => Err(call.too_late()),
+        }
+    }
+
+    /// Rolls back. `Err` if it had not been begun because that failed.
+    async fn roll_back(self, call: &Call<'_>) -> Result<()> {
+        match self.take() {
+            State::Open(guard) => {
+                // If it cannot be rolled back its connection goes, and that is a
+                // rollback as well.
+                let _ = guard.roll_back(call.site).await;
+                Ok(())
+            }
+            State::Failed(error) => Err(error),
+            State::Untouched(_) | State::Over => Ok(()),
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // After the lock: a level rolls back, and callbacks are the user's.
+        drop(self.take());
+    }
+}
+
+/// Runs a closure in a transaction that begins with its first statement.
+///
+/// # Cancel safety
+///
+/// Dropped, everything is rolled back before the connection is used again.
+pub(crate) async fn run<T, E, F>(call: &Call<'_>, lazy: Arc<Lazy>, body: F) -> Result<T, E>
+where
+    E: From<Error>,
+    F: AsyncFnOnce() -> Result<T, E>,
+{
+    let outside_of = lazy.outside.then_some(lazy.handle.shared.id);
+    let frame = Frame::lazily_inside(call.seen.frame(), outside_of, Arc::clone(&lazy));
+    let inside = Arc::clone(&frame);
+    InFrame::new(frame, async move {
+        let ending = Ending(lazy);
+        let result = body().await;
+        if inside.is_over() {
+            // It was carried out of its coroutine, and that has ended.
+            let _ = ending.roll_back(call).await;
+            return Err(call.too_late().into());
+        }
+        match result {
+            Ok(value) => {
+                let committed = ending.commit(call).await;
+                call.note(&committed);
+                committed?;
+                Ok(value)
+            }
+            Err(error) => {
+                // That it could not begin is the cause of whatever else went wrong.
+                ending.roll_back(call).await?;
+                Err(error)
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,11 @@
+//! What users hold: the handle, its builder, transactions, statements, streams, connections.
+
+pub(crate) mod builder;
+pub(crate) mod connection;
+pub(crate) mod db;
+pub(crate) mod executed;
+pub(crate) mod lazy;
+pub(crate) mod methods;
+pub(crate) mod statement;
+pub(crate) mod stream;
+pub(crate) mod transaction;

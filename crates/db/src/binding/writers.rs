@@ -1,0 +1,121 @@
+//! How many connections may be taken to write with, where only one can write at a time.
+//!
+//! Who waits to write keeps a connection from those who only read. So some are never given to
+//! writers: the rest of them queue here, in the order in which they came, before they take one.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use cenote_pool::AcquireError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::call::place::from_pool;
+use crate::pooled::handle::Handle;
+use crate::{Error, Kind, Result};
+
+#[derive(Debug)]
+pub(crate) struct Writers {
+    places: Arc<Semaphore>,
+    most: usize,
+    waiting: AtomicUsize,
+}
+
+/// The right to take a connection to write with. It stays with the connection until that goes
+/// back to the pool.
+pub(crate) type Writer = OwnedSemaphorePermit;
+
+impl Writers {
+    /// For a pool of so many connections: a quarter of them, and at least one, is for those who read.
+    /// `None` if there is only one.
+    pub(crate) fn among(connections: usize) -> Option<Self> {
+        let reserved = (connections / 4).max(1);
+        let most = connections.saturating_sub(reserved);
+        (most > 0).then(|| Writers {
+            places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            most,
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        // Relaxed: a figure to look at.
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits until one more may write, for as long as for a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has left the queue, or passed its place on.
+    pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(writer) => Ok(writer),
+            // This future lies in those of many calls: what is rare is boxed.
+            Err(_) => Box::pin(self.wait(handle)).await,
+        }
+    }
+
+    async fn wait(&self, handle: &Handle) -> Result<Writer> {
+        let _counted = Counted::new(&self.waiting);
+        let mut entering = pin!(Arc::clone(&self.places).acquire_owned());
+        let mut closed = pin!(handle.pool.closed());
+        let entered = poll_fn(|cx| {
+            if let Poll::Ready(Ok(writer)) = entering.as_mut().poll(cx) {
+                return Poll::Ready(Ok(writer));
+            }
+            let closed = closed.as_mut().poll(cx);
+            closed.map(|_| Err(from_pool(AcquireError::Closed)))
+        });
+        let shared = &handle.shared;
+        let limit = shared.acquire_timeout;
+        let entered = cenote_pool::within(&shared.runtime, limit, entered).await;
+        entered.unwrap_or_else(|| {
+            let message = format!(
+                "no connection was to be had to write with in {:?}: {} at most may write or wait to \
+                 write, because the database has one writer at a time, and {} more want to",
+                limit.unwrap_or_default(),
+                self.most,
+                self.waiting()
+            );
+            Err(Error::new(Kind::Timeout, message))
+        })
+    }
+}
+
+/// One who waits.
+struct Counted<'c>(&'c AtomicUsize);
+
+impl<'c> Counted<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn most(connections: usize) -> Option<usize> {
+        Writers::among(connections).map(|writers| writers.most)
+    }
+
+    #[test]
+    fn a_quarter_of_the_connections_is_for_those_who_read_and_at_least_one() {
+        assert_eq!(most(1), None);
+        assert_eq!(most(2), Some(1));
+        assert_eq!(most(4), Some(3));
+        assert_eq!(most(10), Some(8));
+        assert_eq!(most(100), Some(75));
+    }
+}

@@ -1,0 +1,196 @@
+//! Requests to a driver's connection as values, so that one function sends them all:
+//! [`Link::send`](crate::pooled::connection::Link::send).
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::driver::{
+    Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
+    Savepoint, Value,
+};
+
+/// A request to a driver's connection.
+pub(crate) trait Op: Send + Sync {
+    type Out: Send;
+
+    /// It changes nothing that matters, whether it runs or not: dropped, it dooms no transaction.
+    const HARMLESS: bool = false;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
+
+    /// Says whether the connection was taken for this request alone: see [`Request::alone`].
+    fn set_alone(&mut self, _alone: bool) {}
+
+    /// BEGIN can travel with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
+    const TAKES_BEGIN: bool = false;
+
+    /// Starts it together with the BEGIN of its transaction.
+    fn start_with_begin<'c>(
+        &'c self,
+        _begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Self::Out>> {
+        debug_assert!(false, "BEGIN has to be sent before this request");
+        self.start(on)
+    }
+}
+
+/// A request that is sent to clean up: dropped, it dooms no transaction.
+pub(crate) struct Harmless<O>(pub(crate) O);
+
+impl<O: Op> Op for Harmless<O> {
+    type Out = O::Out;
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
+        self.0.start(on)
+    }
+}
+
+pub(crate) struct Run<'a>(pub(crate) Request<'a>);
+
+impl Op for Run<'_> {
+    type Out = Outcome;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
+        on.run(self.0)
+    }
+
+    fn set_alone(&mut self, alone: bool) {
+        self.0.alone = alone;
+    }
+
+    const TAKES_BEGIN: bool = true;
+
+    fn start_with_begin<'c>(
+        &'c self,
+        begin: &'c Begin,
+        on: &'c mut dyn Connection,
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        on.begin_with(begin, Some(self.0))
+    }
+}
+
+/// A request together with the BEGIN of its transaction.
+pub(crate) struct WithBegin<'a, O>(pub(crate) &'a O, pub(crate) Begin);
+
+impl<O: Op> Op for WithBegin<'_, O> {
+    type Out = O::Out;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
+        self.0.start_with_begin(&self.1, on)
+    }
+}
+
+pub(crate) struct RunBatch<'a> {
+    pub(crate) sql: &'a str,
+    pub(crate) sets: &'a [Vec<Param<'a>>],
+}
+
+impl Op for RunBatch<'_> {
+    type Out = Outcome;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
+        on.run_batch(self.sql, self.sets)
+    }
+}
+
+pub(crate) struct Prepare<'a>(pub(crate) &'a str);
+
+impl Op for Prepare<'_> {
+    type Out = Prepared;
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Prepared>> {
+        on.prepare(self.0)
+    }
+}
+
+pub(crate) struct StartStream<'a>(pub(crate) Request<'a>);
+
+impl Op for StartStream<'_> {
+    type Out = Arc<Columns>;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Arc<Columns>>> {
+        on.start_stream(self.0)
+    }
+}
+
+pub(crate) struct BeginOnly(pub(crate) Begin);
+
+impl Op for BeginOnly {
+    type Out = Outcome;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
+        on.begin_with(&self.0, None)
+    }
+}
+
+pub(crate) struct Commit;
+
+impl Op for Commit {
+    type Out = CommitOutcome;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<CommitOutcome>> {
+        on.commit()
+    }
+}
+
+pub(crate) struct Rollback;
+
+impl Op for Rollback {
+    type Out = ();
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.rollback()
+    }
+}
+
+pub(crate) struct AtSavepoint<'a>(pub(crate) Savepoint<'a>);
+
+impl Op for AtSavepoint<'_> {
+    type Out = ();
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.savepoint(self.0)
+    }
+}
+
+pub(crate) struct Ping;
+
+impl Op for Ping {
+    type Out = ();
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.ping()
+    }
+}
+
+pub(crate) struct Set<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a Value<'a>,
+}
+
+impl Op for Set<'_> {
+    type Out = ();
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.set(self.name, self.value)
+    }
+}
+
+pub(crate) struct EndStream;
+
+impl Op for EndStream {
+    type Out = ();
+
+    const HARMLESS: bool = true;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
+        on.end_stream()
+    }
+}

@@ -1,0 +1,255 @@
+//! The settings of a handle, as a configuration file or the environment gives them.
+
+pub(crate) mod dsn;
+mod durations;
+mod env;
+pub(crate) mod secret;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::dsn::{Dsn, Options};
+use crate::config::secret::{Credentials, Secret};
+use crate::{Error, Kind, Result};
+
+/// Everything that a handle is opened with.
+///
+/// It is read from a configuration file with serde, from the environment with
+/// [`from_env`](DbConfig::from_env), or begun with [`new`](DbConfig::new). In a file every field
+/// but `dsn` may be left out, and a field that is not known is an error. A duration is a text such
+/// as `"250ms"`, `"30s"`, `"10min"`, or a number of seconds; one that can be switched off is
+/// switched off with `"off"`.
+///
+/// ```
+/// use std::time::Duration;
+/// use cenote::DbConfig;
+///
+/// let mut config = DbConfig::new("sqlite:shop.db");
+/// config.max = 4;
+/// config.idle_timeout = Some(Duration::from_secs(60));
+/// config.options.set("busy_timeout", "5s");
+/// config.check()?;
+/// # Ok::<(), cenote::Error>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DbConfig {
+    /// Where the database is. Kept as a secret, because a password may be in it. There is no
+    /// default.
+    pub dsn: Secret,
+    /// Who connects. Goes before the user in the DSN. Default: nobody is named.
+    pub user: Option<String>,
+    /// Goes before the password in the DSN. It is read but never written. Default: none.
+    pub password: Option<Secret>,
+    /// What the pool is called in events and messages. Default: none.
+    pub name: Option<String>,
+    /// Connections that are kept open even if nobody needs them. Default: 0. Clashes with
+    /// `unpooled`.
+    pub min: usize,
+    /// The most connections there may be, at least 1. Default: 10. An unpooled handle has one.
+    pub max: usize,
+    /// How long a call may wait for a connection, its creation included. Default: 30 s; `None` is
+    /// for ever.
+    #[serde(deserialize_with = "durations::optional")]
+    pub acquire_timeout: Option<Duration>,
+    /// How long opening a connection may take. Default: 10 s.
+    #[serde(deserialize_with = "durations::required")]
+    pub connect_timeout: Duration,
+    /// How long rolling back, resetting or draining a connection may take before it is closed
+    /// instead. Default: 5 s.
+    #[serde(deserialize_with = "durations::required")]
+    pub cleanup_timeout: Duration,
+    /// How often idle connections are checked. Default: 30 s; `None` is never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub healthcheck_interval: Option<Duration>,
+    /// How long a connection may be idle before it is closed, if there are more than `min`.
+    /// Default: 10 min; `None` is for ever.
+    #[serde(deserialize_with = "durations::optional")]
+    pub idle_timeout: Option<Duration>,
+    /// How old a connection may get before another takes its place. Default: 30 min; `None` is any
+    /// age.
+    #[serde(deserialize_with = "durations::optional")]
+    pub max_lifetime: Option<Duration>,
+    /// By which part of itself `max_lifetime` differs from connection to connection, so that they
+    /// do not all end at once: from 0.0 to less than 1.0. Default: 0.1.
+    pub lifetime_jitter: f64,
+    /// How many connections may be opened at the same time, at least 1. Default: 4.
+    pub max_creating: usize,
+    /// How many prepared statements each connection keeps. Default: 64; 0 is none.
+    pub statement_cache: usize,
+    /// How long a statement may run. Default: `None`, for ever.
+    #[serde(deserialize_with = "durations::optional")]
+    pub statement_timeout: Option<Duration>,
+    /// How old a transaction may get. Default: `None`, any age.
+    #[serde(deserialize_with = "durations::optional")]
+    pub max_transaction_age: Option<Duration>,
+    /// How long an open transaction may go without a statement. Default: `None`, for ever.
+    #[serde(deserialize_with = "durations::optional")]
+    pub idle_in_transaction: Option<Duration>,
+    /// After how long a wait for a connection is reported. Default: 1 s; `None` is never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub slow_acquire_warning: Option<Duration>,
+    /// One connection, opened on first use, in place of a pool. Default: `false`.
+    pub unpooled: bool,
+    /// The connection stays open for as long as the handle lives: needs `unpooled`, because a pool
+    /// opens and closes connections by itself. Default: `false`.
+    pub persistent: bool,
+    /// When a session is reset before another task gets it. Default: when it was touched.
+    pub reset: ResetPolicy,
+    /// Options for the driver. They go before those in the DSN. Default: none.
+    pub options: Options,
+}
+
+/// When a session is reset before another task gets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ResetPolicy {
+    /// When something may have changed it: `"when_touched"`. What the text of a statement or the server tells
+    /// counts; what a function of the application's own schema does in silence does not.
+    #[default]
+    WhenTouched,
+    /// Every time a connection comes back: `"always"`. For schemas whose own functions have side effects on the
+    /// session. The driver undoes all that it can: on PostgreSQL what `DISCARD ALL` does (so that kept statements are
+    /// forgotten, too), connections of `dblink`, the origin of replication and the seed of `random()`. What a server has no way to
+    /// undo stays: a library that a function loaded, a temporary replication slot, a backup that has begun, variables of PL/Perl,
+    /// PL/Python and PL/Tcl.
+    Always,
+    /// Every time a connection comes back another one takes its place: `"replace"`. Nothing survives, and every call outside
+    /// of a transaction or a coroutine costs a new connection.
+    Replace,
+}
+
+impl Default for DbConfig {
+    fn default() -> Self {
+        DbConfig {
+            dsn: Secret::default(),
+            user: None,
+            password: None,
+            name: None,
+            min: 0,
+            max: 10,
+            acquire_timeout: Some(Duration::from_secs(30)),
+            connect_timeout: Duration::from_secs(10),
+            cleanup_timeout: Duration::from_secs(5),
+            healthcheck_interval: Some(Duration::from_secs(30)),
+            idle_timeout: Some(Duration::from_secs(10 * 60)),
+            max_lifetime: Some(Duration::from_secs(30 * 60)),
+            lifetime_jitter: 0.1,
+            max_creating: 4,
+            statement_cache: 64,
+            statement_timeout: None,
+            max_transaction_age: None,
+            idle_in_transaction: None,
+            slow_acquire_warning: Some(Duration::from_secs(1)),
+            unpooled: false,
+            persistent: false,
+            reset: ResetPolicy::WhenTouched,
+            options: Options::new(),
+        }
+    }
+}
+
+impl DbConfig {
+    /// The defaults, for this database.
+    pub fn new(dsn: impl Into<Secret>) -> Self {
+        DbConfig {
+            dsn: dsn.into(),
+            ..DbConfig::default()
+        }
+    }
+
+    /// The DSN, taken apart.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] if it is missing or malformed.
+    pub fn parse_dsn(&self) -> Result<Dsn> {
+        if self.dsn.is_empty() {
+            return Err(wrong("dsn is missing; a right one: sqlite:shop.db"));
+        }
+        Dsn::parse(self.dsn.expose())
+    }
+
+    /// A copy of the credentials: what stands here, and otherwise what stands in the DSN.
+    pub fn credentials(&self, dsn: &Dsn) -> Credentials {
+        let mut own = Credentials::default();
+        own.user.clone_from(&self.user);
+        own.password.clone_from(&self.password);
+        own.or(dsn.credentials())
+    }
+
+    /// Says what cannot be meant. Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Config`] for a DSN that is missing or malformed, for a value that makes no sense,
+    /// and for two that exclude each other: it names both.
+    pub fn check(&self) -> Result<()> {
+        self.parse_dsn()?;
+        let (min, max) = (self.min, self.max);
+        if max == 0 {
+            return Err(wrong("max is 0, but it must be at least 1"));
+        }
+        if min > max {
+            let what = format!("min is {min}, but it cannot be more than max, which is {max}");
+            return Err(wrong(what));
+        }
+        if self.persistent && !self.unpooled {
+            return Err(wrong(
+                "persistent and a pool exclude each other: add unpooled, or remove persistent",
+            ));
+        }
+        if self.unpooled && min > 0 {
+            let what = format!(
+                "min is {min}, but unpooled is set: its one connection is opened on first use"
+            );
+            return Err(wrong(what));
+        }
+        if self.max_creating == 0 {
+            return Err(wrong("max_creating is 0, but it must be at least 1"));
+        }
+        if !(0.0..1.0).contains(&self.lifetime_jitter) {
+            let jitter = self.lifetime_jitter;
+            let what = format!("lifetime_jitter is {jitter}, but it must be from 0.0 to below 1.0");
+            return Err(wrong(what));
+        }
+        self.check_durations()
+    }
+
+    fn check_durations(&self) -> Result<()> {
+        let required = [
+            ("connect_timeout", self.connect_timeout),
+            ("cleanup_timeout", self.cleanup_timeout),
+        ];
+        if let Some((name, _)) = required.iter().find(|(_, duration)| duration.is_zero()) {
+            let what = format!("{name} is zero, but nothing is done in no time");
+            return Err(wrong(what));
+        }
+        let optional = [
+            ("acquire_timeout", self.acquire_timeout),
+            ("healthcheck_interval", self.healthcheck_interval),
+            ("idle_timeout", self.idle_timeout),
+            ("max_lifetime", self.max_lifetime),
+            ("statement_timeout", self.statement_timeout),
+            ("max_transaction_age", self.max_transaction_age),
+            ("idle_in_transaction", self.idle_in_transaction),
+            ("slow_acquire_warning", self.slow_acquire_warning),
+        ];
+        let zero = |duration: &Option<Duration>| *duration == Some(Duration::ZERO);
+        match optional.iter().find(|(_, duration)| zero(duration)) {
+            Some((name, _)) => Err(wrong(format!(
+                "{name} is zero; \"off\" (None) switches it off"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn wrong(what: impl Into<String>) -> Error {
+    Error::new(Kind::Config, what)
+}

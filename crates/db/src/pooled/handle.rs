@@ -1,0 +1,55 @@
+//! The insides of a `Db`: its pool, and what it shares with everything made from it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cenote_pool::{Pool, Runtime};
+
+use crate::config::DbConfig;
+use crate::pooled::manager::Connections;
+use crate::pooled::shared::Shared;
+
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pool: Pool<Connections>,
+    pub(crate) config: DbConfig,
+    /// What the driver is called.
+    pub(crate) driver: &'static str,
+    /// When idle connections may be checked out of turn again, by the coarse clock.
+    pub(crate) next_check: AtomicU64,
+}
+
+/// Between two such checks, in nanoseconds of the coarse clock.
+const CHECK_INTERVAL: u64 = 1_000_000_000;
+
+impl Handle {
+    /// Has the idle connections checked, at most once a second: a connection that no thread uses is
+    /// handed out to nobody, so that nobody would notice that it is dead.
+    #[cold]
+    pub(crate) fn check_idle(&self) {
+        let now = self.shared.runtime.coarse_now();
+        // Relaxed: the thread that changes it runs the check, and one check too many is harmless.
+        let next = self.next_check.load(Ordering::Relaxed);
+        let after = now.saturating_add(CHECK_INTERVAL);
+        let order = Ordering::Relaxed;
+        if now >= next
+            && self
+                .next_check
+                .compare_exchange(next, after, order, order)
+                .is_ok()
+        {
+            self.pool.check_idle();
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Db")
+            .field("driver", &self.driver)
+            .field("address", &self.pool.manager().template.address())
+            .field("status", &self.pool.status())
+            .finish_non_exhaustive()
+    }
+}

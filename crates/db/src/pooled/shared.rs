@@ -1,0 +1,67 @@
+//! What a handle and everything made from it share, except the pool: a statement that outlives
+//! its handle must not keep the pool open.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use cenote_pool::Runtime;
+
+use crate::binding::contention::Contention;
+use crate::binding::writers::Writers;
+use crate::driver::Dialect;
+use crate::pooled::handle::Handle;
+
+/// Tells one `Db` from another. Clones are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DbId(u64);
+
+impl DbId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: it only has to be unique.
+        DbId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+pub(crate) struct Shared {
+    pub(crate) id: DbId,
+    pub(crate) dialect: &'static Dialect,
+    /// The database has one writer at a time.
+    pub(crate) one_writer: bool,
+    /// Who may take a connection to write with, if not everybody may.
+    pub(crate) writers: Option<Writers>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) acquire_timeout: Option<Duration>,
+    pub(crate) cleanup_timeout: Duration,
+    pub(crate) statement_timeout: Option<Duration>,
+    pub(crate) max_transaction_age: Option<Duration>,
+    pub(crate) idle_in_transaction: Option<Duration>,
+    pub(crate) contention: Arc<Contention>,
+    /// Somebody closed the handle. A handle that was only dropped is not closed: statements may
+    /// outlive it.
+    pub(crate) closed: AtomicBool,
+    /// The handle itself, set when it has been made.
+    pub(crate) handle: OnceLock<Weak<Handle>>,
+}
+
+impl Shared {
+    /// The handle, if nobody has dropped it.
+    pub(crate) fn handle(&self) -> Option<Arc<Handle>> {
+        self.handle.get()?.upgrade()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Acquire pairs with the release in `close`.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Calls may have to be over by a time: all of them, or those of a transaction.
+    pub(crate) fn limits_calls(&self) -> bool {
+        self.statement_timeout.is_some() || self.max_transaction_age.is_some()
+    }
+}

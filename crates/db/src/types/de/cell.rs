@@ -1,0 +1,226 @@
+//! One value of a row as a serde type.
+
+use std::borrow::Cow;
+
+use serde::de::value::SeqDeserializer;
+use serde::de::{Deserializer, IntoDeserializer, Visitor};
+
+use super::document::{self, Shape};
+use super::refused::Refused;
+use crate::types::row::Row;
+use crate::types::value::{ConvertError, FromValue, Value};
+
+/// A cell of a row, decoded when somebody wants it: a column that is ignored never is.
+pub(super) struct Cell<'r> {
+    row: &'r Row,
+    position: usize,
+    /// If it has been decoded already.
+    value: Option<Value<'r>>,
+}
+
+impl<'r> Cell<'r> {
+    pub(super) fn new(row: &'r Row, position: usize) -> Self {
+        Cell {
+            row,
+            position,
+            value: None,
+        }
+    }
+
+    fn value(self) -> Result<Value<'r>, Refused> {
+        match self.value {
+            Some(value) => Ok(value),
+            None => Ok(self.row.decode(self.position)?),
+        }
+    }
+
+    fn get<T: FromValue<'r>>(self) -> Result<T, Refused> {
+        Ok(T::from_value(self.value()?)?)
+    }
+
+    fn text<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.value()? {
+            // A UUID kept as bytes, for a type that would read one from text.
+            Value::Bytes(bytes) if bytes.len() == 16 => visit_bytes(bytes, visitor),
+            value => visit_text(Cow::from_value(value)?, visitor),
+        }
+    }
+
+    fn bytes<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.value()? {
+            Value::Uuid(uuid) => visitor.visit_bytes(&uuid),
+            value => visit_bytes(Cow::from_value(value)?, visitor),
+        }
+    }
+
+    fn sequence<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.value()? {
+            Value::Bytes(bytes) => visitor.visit_seq(SeqDeserializer::new(bytes.iter().copied())),
+            value => document::read(value, "sequence", Shape::Any, visitor),
+        }
+    }
+}
+
+macro_rules! read_number {
+    ($($method:ident $type:ident $visit:ident;)*) => {$(
+        fn $method<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+            visitor.$visit(self.get::<$type>()?)
+        }
+    )*};
+}
+
+impl<'r> Deserializer<'r> for Cell<'r> {
+    type Error = Refused;
+
+    read_number! {
+        deserialize_bool bool visit_bool;
+        deserialize_i8 i8 visit_i8;
+        deserialize_i16 i16 visit_i16;
+        deserialize_i32 i32 visit_i32;
+        deserialize_i64 i64 visit_i64;
+        deserialize_u8 u8 visit_u8;
+        deserialize_u16 u16 visit_u16;
+        deserialize_u32 u32 visit_u32;
+        deserialize_u64 u64 visit_u64;
+        deserialize_f32 f32 visit_f32;
+        deserialize_f64 f64 visit_f64;
+        deserialize_char char visit_char;
+    }
+
+    fn deserialize_any<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.value()? {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(truth) => visitor.visit_bool(truth),
+            Value::Int(number) => visitor.visit_i64(number),
+            Value::UInt(number) => visitor.visit_u64(number),
+            Value::Float(number) => visitor.visit_f64(number),
+            Value::Bytes(bytes) => visit_bytes(bytes, visitor),
+            #[cfg(feature = "json")]
+            value @ Value::Json(_) => document::read(value, "JSON", Shape::Any, visitor),
+            value => visit_text(Cow::from_value(value)?, visitor),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.text(visitor)
+    }
+
+    fn deserialize_string<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.text(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.text(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.bytes(visitor)
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.bytes(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        let (row, position) = (self.row, self.position);
+        match self.value()? {
+            Value::Null => visitor.visit_none(),
+            value => visitor.visit_some(Cell {
+                row,
+                position,
+                value: Some(value),
+            }),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        match self.value()? {
+            Value::Null => visitor.visit_unit(),
+            other => Err(ConvertError::found(&other, "NULL").into()),
+        }
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'r>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        self.deserialize_unit(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'r>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        if document::is_json(name) {
+            document::read(self.value()?, "JSON", Shape::Newtype, visitor)
+        } else {
+            visitor.visit_newtype_struct(self)
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.sequence(visitor)
+    }
+
+    fn deserialize_tuple<V: Visitor<'r>>(
+        self,
+        _len: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        self.sequence(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'r>>(
+        self,
+        _name: &'static str,
+        _len: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        self.sequence(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        document::read(self.value()?, "map", Shape::Any, visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'r>>(
+        self,
+        name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        document::read(self.value()?, name, Shape::Any, visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'r>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        match self.value()? {
+            Value::Text(text) => visitor.visit_enum(text.into_deserializer()),
+            value => document::read(value, name, Shape::Enum { name, variants }, visitor),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        visitor.visit_unit()
+    }
+}
+
+fn visit_text<'r, V: Visitor<'r>>(text: Cow<'r, str>, visitor: V) -> Result<V::Value, Refused> {
+    match text {
+        Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+        Cow::Owned(text) => visitor.visit_string(text),
+    }
+}
+
+fn visit_bytes<'r, V: Visitor<'r>>(bytes: Cow<'r, [u8]>, visitor: V) -> Result<V::Value, Refused> {
+    match bytes {
+        Cow::Borrowed(bytes) => visitor.visit_borrowed_bytes(bytes),
+        Cow::Owned(bytes) => visitor.visit_byte_buf(bytes),
+    }
+}

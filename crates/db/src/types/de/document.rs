@@ -1,0 +1,86 @@
+//! A JSON document in a cell as a serde type.
+
+use serde::de::Visitor;
+
+use super::refused::Refused;
+use crate::types::value::{ConvertError, Value};
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "json"), allow(dead_code))]
+pub(super) enum Shape {
+    /// Whatever stands there: the visitor knows what it takes.
+    Any,
+    /// [`Json`](crate::Json), and in it whatever stands there.
+    Newtype,
+    /// An enum, which may have data.
+    Enum {
+        name: &'static str,
+        variants: &'static [&'static str],
+    },
+}
+
+/// The newtype of this name is our own [`Json`](crate::Json).
+#[cfg(feature = "json")]
+pub(super) fn is_json(newtype: &str) -> bool {
+    newtype == crate::types::value::JSON_NEWTYPE
+}
+
+/// Without the feature there is no `Json` to ask for.
+#[cfg(not(feature = "json"))]
+pub(super) fn is_json(_newtype: &str) -> bool {
+    false
+}
+
+/// Reads the JSON that stands in the value.
+#[cfg(feature = "json")]
+pub(super) fn read<'r, V: Visitor<'r>>(
+    value: Value<'r>,
+    wanted: &str,
+    shape: Shape,
+    visitor: V,
+) -> Result<V::Value, Refused> {
+    use std::borrow::Cow;
+
+    let misfit = |error| Refused::Value(format!("the JSON is no {wanted}: {error}"));
+    match value {
+        Value::Json(Cow::Borrowed(text)) | Value::Text(Cow::Borrowed(text)) => {
+            let mut json = serde_json::Deserializer::from_str(text);
+            let read = shape.read(&mut json, visitor).map_err(misfit)?;
+            json.end().map_err(misfit)?;
+            Ok(read)
+        }
+        // What is read may borrow from the row, but not from a text that is gone after this.
+        Value::Json(Cow::Owned(text)) | Value::Text(Cow::Owned(text)) => {
+            let json: serde_json::Value = serde_json::from_str(&text).map_err(misfit)?;
+            shape.read(json, visitor).map_err(misfit)
+        }
+        other => Err(ConvertError::found(&other, wanted).into()),
+    }
+}
+
+/// Without the feature nothing reads JSON.
+#[cfg(not(feature = "json"))]
+pub(super) fn read<'r, V: Visitor<'r>>(
+    value: Value<'r>,
+    wanted: &str,
+    _shape: Shape,
+    _visitor: V,
+) -> Result<V::Value, Refused> {
+    Err(ConvertError::found(&value, wanted).into())
+}
+
+#[cfg(feature = "json")]
+impl Shape {
+    fn read<'r, D, V>(self, json: D, visitor: V) -> Result<V::Value, D::Error>
+    where
+        D: serde::Deserializer<'r>,
+        V: Visitor<'r>,
+    {
+        match self {
+            Shape::Any => json.deserialize_any(visitor),
+            Shape::Newtype => visitor.visit_newtype_struct(json),
+            Shape::Enum { name, variants } => json.deserialize_enum(name, variants, visitor),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Finding an idle resource without the lock: the slot that this thread used last, or the one that was
+//! not used for longest.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::breaker::PoolId;
+use crate::core::slot::{Phase, Slot};
+use crate::core::{Core, Filled, signal};
+use crate::manager::Manager;
+use crate::sync::thread_local;
+
+impl<M: Manager> Core<M> {
+    /// Takes an idle resource without the lock: the one this thread used last,
+    /// else the one that was not used for longest. Finds nothing while somebody
+    /// waits, the breaker is not closed, the pool is, or anybody watches.
+    #[inline]
+    pub(crate) fn take_unlocked(&self) -> Option<&Slot<Filled<M>>> {
+        match last_slot(self) {
+            Some(slot) if slot.take() => Some(slot),
+            _ => self.take_oldest(),
+        }
+    }
+
+    #[cold]
+    fn take_oldest(&self) -> Option<&Slot<Filled<M>>> {
+        // Nothing is idle then, and looking would only disturb the holders.
+        if self.signals() & signal::QUEUED != 0 {
+            return None;
+        }
+        loop {
+            let (_, slot) = self
+                .slots
+                .iter()
+                .filter(|(_, slot)| {
+                    let word = slot.word();
+                    word.phase() == Phase::Idle && !word.summoned()
+                })
+                .min_by_key(|(_, slot)| slot.since())?;
+            // Lost only to somebody who took it: look again.
+            if slot.take() {
+                used(self, slot);
+                return Some(slot);
+            }
+        }
+    }
+}
+
+/// A thread remembers this many pools; more than that share entries.
+const POOLS: usize = 4;
+
+/// A pool, and the address of one of its slots.
+type Last = Cell<(PoolId, *const ())>;
+
+#[cfg(not(loom))]
+thread_local! {
+    static LAST: [Last; POOLS] = const { [const { Cell::new((PoolId(0), ptr::null())) }; POOLS] };
+}
+#[cfg(loom)]
+thread_local! {
+    static LAST: [Last; POOLS] = [const { Cell::new((PoolId(0), ptr::null())) }; POOLS];
+}
+
+/// The slot this thread used last. Only a guess: it may be anybody's now.
+#[inline]
+pub(crate) fn last_slot<M: Manager>(core: &Core<M>) -> Option<&Slot<Filled<M>>> {
+    // A thread that is ending has no memory any more, and needs none.
+    let (pool, slot) = LAST.try_with(|last| entry(last, core.id).get()).ok()?;
+    if pool != core.id {
+        return None;
+    }
+    // SAFETY: `used` stored the address of a slot of the pool with this id. Ids
+    // are never used twice, so that pool is `core`, which is borrowed here; its
+    // slots never move and live as long as it does.
+    unsafe { slot.cast::<Slot<Filled<M>>>().as_ref() }
+}
+
+/// Remembers that this thread used a slot of this pool.
+#[inline]
+pub(crate) fn used<M: Manager>(core: &Core<M>, slot: &Slot<Filled<M>>) {
+    let slot = ptr::from_ref(slot).cast();
+    let _ = LAST.try_with(|last| entry(last, core.id).set((core.id, slot)));
+}
+
+#[inline]
+fn entry(last: &[Last; POOLS], pool: PoolId) -> &Last {
+    // The remainder is below POOLS, so the cast loses nothing.
+    #[allow(clippy::cast_possible_truncation, reason = "a remainder below POOLS")]
+    &last[(pool.0 % POOLS as u64) as usize]
+}

@@ -1,0 +1,458 @@
+//! What all handles, leases and tasks of one pool share.
+
+pub(crate) mod backoff;
+pub(crate) mod claims;
+pub(crate) mod contended;
+pub(crate) mod grants;
+pub(crate) mod slot;
+pub(crate) mod state;
+pub(crate) mod table;
+pub(crate) mod waiters;
+
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::breaker::PoolId;
+use crate::config::Config;
+use crate::core::grants::Grants;
+use crate::core::slot::{Phase, Slot, Slots};
+use crate::core::state::{Aftermath, Clock, KeeperCall, State, Turn};
+use crate::core::waiters::WaiterKey;
+use crate::error::{AcquireError, chain};
+use crate::hooks::Hooks;
+use crate::info::{Born, Info};
+use crate::lease::destroy::Condemned;
+use crate::manager::Manager;
+use crate::observe::events::{DestroyReason, Event, Hook, Listeners, Source};
+use crate::observe::histogram::Histograms;
+use crate::observe::log;
+use crate::observe::status::Holder;
+use crate::runtime::Runtime;
+use crate::runtime::fork;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
+use crate::upkeep::alarm::Alarm;
+use crate::upkeep::maintenance::{self, Bell};
+use crate::upkeep::replace::{Replacing, Spare};
+use crate::upkeep::retain::Predicates;
+use crate::user_code::{Contained, contained, drop_contained};
+
+/// What fills a slot: the resource, and the slot's own hold on the pool, which
+/// an owned lease borrows, so that no lease ever counts references.
+pub(crate) struct Filled<M: Manager> {
+    pub(crate) resource: M::Resource,
+    pub(crate) born: Born,
+    pub(crate) core: Option<Arc<Core<M>>>,
+}
+
+/// Why a creation gave nothing.
+#[derive(Debug)]
+pub(crate) enum CreateFailure<E> {
+    Error(E),
+    /// A panic, or too late; says which.
+    Broken(Arc<str>),
+}
+
+impl<E: std::error::Error + 'static> CreateFailure<E> {
+    pub(crate) fn message(&self) -> Arc<str> {
+        match self {
+            CreateFailure::Error(error) => chain(error),
+            CreateFailure::Broken(why) => Arc::clone(why),
+        }
+    }
+
+    pub(crate) fn into_error(self) -> AcquireError<E> {
+        match self {
+            CreateFailure::Error(error) => AcquireError::Create(error),
+            CreateFailure::Broken(why) => AcquireError::CreateFailed(why),
+        }
+    }
+}
+
+pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
+pub(crate) type PoolTurn<'a, M> = Turn<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
+
+/// On cache lines of its own, so that those who write it do not disturb those who
+/// only read what stands beside it.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+pub(crate) struct Core<M: Manager> {
+    pub(crate) id: PoolId,
+    pub(crate) slots: Slots<Filled<M>>,
+    /// What those who wait were given, for them to read without the lock.
+    grants: Arc<Grants>,
+    state: Apart<Mutex<PoolState<M>>>,
+    /// Mirrors of locked state for those who only need to know; see [`signal`].
+    signals: AtomicU64,
+    /// Waits to replace an outdated resource. Locked under the state's lock only.
+    pub(crate) spare: Mutex<Option<Spare<M>>>,
+    /// What `retain` was given and some resources have not passed. Locked likewise.
+    pub(crate) predicates: Mutex<Predicates<M>>,
+    /// Handles that keep the pool open. Leases and tasks keep the core alive,
+    /// but not the pool open.
+    pub(crate) handles: Apart<AtomicUsize>,
+    pub(crate) manager: Contained<M>,
+    pub(crate) hooks: Hooks<M>,
+    pub(crate) config: Config,
+    pub(crate) runtime: Contained<Arc<dyn Runtime>>,
+    pub(crate) listeners: Listeners,
+    pub(crate) histograms: Option<Box<Histograms>>,
+    pub(crate) bell: Arc<Bell>,
+    /// Passes deadlines while nobody drives the runtime.
+    pub(crate) alarm: Alarm,
+}
+
+/// Wakes. A waker is its executor's code: one that panics must not keep the others
+/// from being woken, nor what is doomed from being destroyed.
+#[inline]
+pub(crate) fn wake(waker: Waker) {
+    contained(|| waker.wake());
+}
+
+/// Bits of [`Core::signals`], written under the lock.
+pub(crate) mod signal {
+    /// The pool is closed.
+    pub(crate) const CLOSED: u64 = 1;
+    /// The breaker has a strategy, which wants reports.
+    pub(crate) const REPORTS: u64 = 2;
+    /// Somebody waits: nothing is idle.
+    pub(crate) const QUEUED: u64 = 4;
+    /// Someone listens to events.
+    pub(crate) const OBSERVED: u64 = 8;
+    /// A spare waits to replace an outdated resource.
+    pub(crate) const SPARE: u64 = 16;
+    /// Some resource has not passed every predicate of `retain`.
+    pub(crate) const JUDGING: u64 = 32;
+    /// The pool was made by the process that forked this one; see `fork.rs`.
+    pub(crate) const INHERITED: u64 = 64;
+}
+
+impl<M: Manager> Core<M> {
+    pub(crate) fn new(
+        manager: M,
+        hooks: Hooks<M>,
+        config: Config,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        // Relaxed: only has to be unique.
+        let id = PoolId(NEXT.fetch_add(1, Ordering::Relaxed));
+        let state = State::new(&config);
+        Core {
+            id,
+            slots: Slots::new(),
+            grants: state.waiters.grants(),
+            state: Apart(Mutex::new(state)),
+            signals: AtomicU64::new(0),
+            spare: Mutex::new(None),
+            predicates: Mutex::new(Vec::new()),
+            handles: Apart(AtomicUsize::new(1)),
+            manager: Contained::new(manager),
+            hooks,
+            histograms: config.histograms.then(Box::default),
+            config,
+            runtime: Contained::new(runtime),
+            listeners: Listeners::default(),
+            bell: Arc::default(),
+            alarm: Alarm::default(),
+        }
+    }
+
+    /// Takes a turn under the lock, then does what follows from it.
+    pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
+        let mut after = Aftermath::default();
+        let mut guard = self.state.0.lock();
+        let mut turn = Turn {
+            state: &mut guard,
+            slots: &self.slots,
+            clock: Clock::new(&**self.runtime),
+            after: &mut after,
+        };
+        let decision = decide(&mut turn);
+        self.mirror(&mut guard);
+        drop(guard);
+        self.follow(&mut after);
+        decision
+    }
+
+    /// Looks at the state without changing anything that others wait for.
+    #[inline]
+    pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
+        self.state.0.lock()
+    }
+
+    /// Does what a decision entails: wakes, tells, destroys. The lock is not held. It must not panic:
+    /// the decision may hold a slot that nothing guards yet.
+    #[inline]
+    fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+        if let Some(waker) = after.waker.take() {
+            wake(waker);
+        }
+        if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
+            self.follow_rare(after);
+        }
+        // Spent wakers are dropped by the caller, after the lock.
+    }
+
+    #[cold]
+    fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+        if after.keeper != KeeperCall::Nothing {
+            // Read first: a runtime that is gone drops the keeper at once.
+            let due = self.state().keeper.flatten();
+            match after.keeper {
+                KeeperCall::Start => maintenance::start(self),
+                _ => self.bell.ring(),
+            }
+            self.set_alarm(due);
+        }
+        let Some(rare) = after.rare.take() else {
+            return;
+        };
+        let rare = *rare;
+        rare.wakers.into_iter().for_each(wake);
+        for event in &rare.events {
+            self.listeners.emit(event);
+        }
+        for (index, reason) in rare.doomed {
+            Condemned::new(self, index, reason).destroy_in_background();
+        }
+        for index in rare.unjudged {
+            self.judge(index);
+        }
+        for outcome in rare.uncollected {
+            drop_contained(outcome);
+        }
+    }
+
+    /// Takes what is reserved for a waiter, without the lock. `None`: nothing is,
+    /// or it has to be collected under the lock.
+    #[inline]
+    pub(crate) fn collect(&self, key: WaiterKey) -> Option<&Slot<Filled<M>>> {
+        let grant = self.grants.take(key)?;
+        let slot = self.slots.at(grant.slot as usize);
+        slot.collect(grant.ticket).then_some(slot)
+    }
+
+    /// Notes that a slot was collected, by an acquire that does not hand it out at once.
+    #[cold]
+    pub(crate) fn note_collected(&self, slot: &Slot<Filled<M>>) {
+        slot.stamp(self.runtime.coarse_now());
+        self.state().forget_collected(slot);
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    #[inline]
+    pub(crate) fn signals(&self) -> u64 {
+        // Acquire pairs with the release in `mirror`. A signal set in the
+        // same instant may be missed, as if this call had come before it.
+        self.signals.load(Ordering::Acquire)
+    }
+
+    /// Returns whether this process inherited the pool by `fork`.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.signals() & signal::INHERITED != 0
+    }
+
+    /// Notes that this process inherited the pool; the lock is held.
+    pub(crate) fn note_inherited(&self, state: &mut PoolState<M>) {
+        self.signals.fetch_or(signal::INHERITED, Ordering::Release);
+        self.mirror(state);
+    }
+
+    /// Mirrors what is in the locked state; the lock is held.
+    pub(crate) fn mirror(&self, state: &mut PoolState<M>) {
+        state.ordinary = state.is_ordinary();
+        let mut signals = 0;
+        for (signal, on) in [
+            (signal::CLOSED, state.closed),
+            (signal::REPORTS, state.breaker.strategy().is_some()),
+            (signal::QUEUED, state.waiters.waiting() > 0),
+            (signal::OBSERVED, state.observed),
+            (signal::SPARE, state.replacing == Replacing::Ready),
+            (signal::JUDGING, state.judging),
+        ] {
+            signals |= if on { signal } else { 0 };
+        }
+        // Relaxed: it is written under the lock only.
+        let before = self.signals.load(Ordering::Relaxed);
+        signals |= before & signal::INHERITED;
+        // Written only when it changes, so that readers keep their copy of it.
+        if before != signals {
+            self.signals.store(signals, Ordering::Release);
+        }
+    }
+
+    /// Tells the listeners of something that happened outside the lock.
+    pub(crate) fn tell(&self, event: &Event) {
+        if self.signals() & signal::OBSERVED != 0 {
+            self.listeners.emit(event);
+        }
+    }
+
+    /// Tells whom it concerns that a hook failed with an error.
+    pub(crate) fn hook_failed(&self, index: usize, hook: Hook, error: Arc<str>) {
+        let resource = self.state().metas[index].id;
+        log::hook_failed(self.name(), resource, &error);
+        self.tell(&Event::HookFailed {
+            resource,
+            hook,
+            error,
+        });
+    }
+
+    /// Returns the leases that are out, longest first, `most` at most.
+    pub(crate) fn holders(&self, most: usize) -> Vec<Holder> {
+        let mut leased: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.word().phase() == Phase::Leased)
+            .filter_map(|(index, slot)| Some((slot.since(), index, slot.caller()?)))
+            .collect();
+        let by_age = |lease: &(u64, usize, _)| lease.0;
+        if leased.len() > most {
+            leased.select_nth_unstable_by_key(most, by_age);
+            leased.truncate(most);
+        }
+        leased.sort_by_key(by_age);
+        let now = self.runtime.coarse_now();
+        // Only the numbers need the lock.
+        let state = self.state();
+        let numbered = leased.into_iter().filter_map(|(since, index, caller)| {
+            Some(Holder {
+                resource: state.metas.get(index)?.id,
+                caller,
+                held_for: Duration::from_nanos(now.saturating_sub(since)),
+            })
+        });
+        numbered.collect()
+    }
+
+    /// Somebody began to listen, or stopped.
+    pub(crate) fn note_listeners(&self) {
+        let mut state = self.state();
+        state.observed = !self.listeners.is_empty();
+        state.rewatch(&self.slots);
+        self.mirror(&mut state);
+    }
+
+    /// What this pool is called in messages.
+    pub(crate) fn name(&self) -> &str {
+        self.config.name.as_deref().unwrap_or("unnamed")
+    }
+}
+
+impl<M: Manager> Source for Core<M> {
+    fn unsubscribe(&self, id: u64) {
+        self.listeners.remove(id);
+        self.note_listeners();
+    }
+}
+
+impl<M: Manager> Drop for Core<M> {
+    fn drop(&mut self) {
+        fork::unregister(self.id);
+        // The keeper and the sentinels hold the pool weakly: this ends them.
+        self.bell.end();
+        // Whatever the user gave the pool may panic when it is dropped.
+        let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
+        drop_contained(strategy);
+        let predicates = std::mem::take(&mut *self.predicates.lock());
+        predicates.into_iter().for_each(drop_contained);
+    }
+}
+
+/// A leased slot in the hands of the pool, its resource inside. Dropping it
+/// destroys the resource, whose state is unknown then, and frees the place.
+pub(crate) struct Held<M: Manager, C: Borrow<Arc<Core<M>>>> {
+    core: C,
+    index: usize,
+    armed: bool,
+    _of: PhantomData<fn() -> M>,
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
+    /// Takes responsibility for a slot that the caller owns.
+    pub(crate) fn new(core: C, index: usize) -> Self {
+        Held {
+            core,
+            index,
+            armed: true,
+            _of: PhantomData,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<M>> {
+        self.core.borrow()
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The pool, the resource in the slot, and what the pool knows of it.
+    pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource, Info<'_>) {
+        let core = self.core.borrow();
+        let slot = core.slots.at(self.index);
+        // SAFETY: this guard owns the slot, and is borrowed mutably.
+        let filled = unsafe { slot.value_mut() };
+        let filled = filled.expect("a held slot has a resource");
+        let info = Info::new(&filled.born, slot);
+        (core, &mut filled.resource, info)
+    }
+
+    /// Hands the slot on to whoever goes on with it.
+    pub(crate) fn disarm(&mut self) -> usize {
+        self.armed = false;
+        self.index
+    }
+
+    /// Gives the resource back to the pool, unused.
+    pub(crate) fn give_back(mut self) {
+        self.armed = false;
+        let core = self.core();
+        let replaced = core.turn(|turn| {
+            let replaced = match turn.state.replacing {
+                Replacing::Ready => core.replace_in_hand(turn, self.index),
+                _ => None,
+            };
+            turn.give_unused(self.index);
+            replaced
+        });
+        if let Some(replaced) = replaced {
+            replaced.destroy_in_background();
+        }
+    }
+
+    /// Sentences the resource to be destroyed.
+    pub(crate) fn condemn(mut self, reason: DestroyReason) -> Condemned<M> {
+        self.armed = false;
+        let core = self.core();
+        core.turn(|turn| turn.sentence(self.index));
+        Condemned::new(core, self.index, reason)
+    }
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Drop for Held<M, C> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.armed {
+            self.abandon();
+        }
+    }
+}
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
+    #[cold]
+    fn abandon(&self) {
+        let core = self.core();
+        core.turn(|turn| turn.sentence(self.index));
+        Condemned::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();
+    }
+}

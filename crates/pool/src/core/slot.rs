@@ -1,0 +1,470 @@
+//! A slot is a place: one word that says what is in it, and the cell itself.
+//!
+//! The word is the only thing threads race on. Three of its transitions are made
+//! without the pool's lock:
+//!
+//! ```text
+//! take:     IDLE     ──CAS──> LEASED            (generation + 1)
+//! give:     LEASED   ──CAS──> IDLE
+//! collect:  RESERVED ──CAS──> LEASED, flagged   (by the waiter it is reserved for)
+//! ```
+//!
+//! All others happen under the lock. Everything rare (somebody waits, the pool
+//! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
+//! in the word, [`SUMMON`]: it makes all three fail, so that whoever wanted to
+//! make one comes by the lock and looks at the full state there.
+//! Because the flag and the state share one word, there is no window between
+//! "look" and "park": either the flag lands first and the holder's `give`
+//! fails, or the `give` lands first and whoever sets flags sees an idle slot.
+//!
+//! A reservation is taken back the same way: under the lock, by a
+//! compare-and-swap that races with `collect`, so exactly one of the two has the
+//! slot. Every reservation has a generation of its own, its *ticket*: one that was
+//! taken back is never mistaken for a later one.
+//!
+//! # Invariants
+//!
+//! S1. The cell of a slot belongs to whoever moved the word to `LEASED`,
+//!     `CREATING` or `RESERVED`, until that one moves it on. Nobody else
+//!     touches it. In `IDLE` only a successful `take` gives access.
+//! S2. The cell holds a value exactly in `IDLE`, `RESERVED` and `LEASED`
+//!     (there, until its owner takes it out to destroy it).
+//! S3. The generation grows by one with every lease and every reservation and
+//!     never goes back, so an equal word at two moments means that nothing
+//!     happened in between.
+
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+use crate::core::table::{self, Table};
+use crate::info::Usage;
+use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
+
+/// What a slot's word says about its place. Read [`Word::phase`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing here, and it does not count.
+    Vacant,
+    /// A resource is being made, or somebody has the right to make one.
+    Creating,
+    /// Ready for anybody.
+    Idle,
+    /// With a holder, in a hook, or being destroyed.
+    Leased,
+    /// Set aside for one waiter that has been woken.
+    Reserved,
+}
+
+const VACANT: u64 = 0;
+const CREATING: u64 = 1;
+const IDLE: u64 = 2;
+const LEASED: u64 = 3;
+const RESERVED: u64 = 4;
+const PHASE: u64 = 0b111;
+
+/// "Come by the lock": makes the three lock-free transitions fail.
+const SUMMON: u64 = 1 << 3;
+const GENERATION: u64 = 1 << 4;
+
+/// A snapshot of a slot's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 & PHASE {
+            VACANT => Phase::Vacant,
+            CREATING => Phase::Creating,
+            IDLE => Phase::Idle,
+            LEASED => Phase::Leased,
+            _ => Phase::Reserved,
+        }
+    }
+
+    /// Changes with every lease and every return, and with nothing else.
+    pub(crate) fn mark(self) -> u64 {
+        self.0 & !SUMMON
+    }
+
+    /// The mark of the same slot once it is idle.
+    pub(crate) fn mark_when_idle(self) -> u64 {
+        (self.0 & !(PHASE | SUMMON)) + IDLE
+    }
+
+    pub(crate) fn summoned(self) -> bool {
+        self.0 & SUMMON != 0
+    }
+
+    /// Tells this reservation of the slot from all others: the generation's low
+    /// half. A waiter compares it with one that is at most moments old.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub(crate) fn ticket(self) -> u32 {
+        (self.0 / GENERATION) as u32
+    }
+}
+
+/// One place of the pool, on cache lines of its own (two, because processors
+/// fetch them in pairs), so that two threads on two slots share nothing.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    word: AtomicU64,
+    cell: UnsafeCell<Option<T>>,
+    /// Source line of the present holder; null while the pool itself has it.
+    /// Written by the owner, read by anybody; it may lag the word by an instant.
+    caller: AtomicPtr<Location<'static>>,
+    usage: Usage,
+    /// Its number among the pool's slots.
+    index: usize,
+}
+
+// SAFETY: the cell is only touched by the one owner that the word names (S1),
+// so sharing a slot hands `T` from thread to thread but never shares `&T`.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    fn new(index: usize) -> Self {
+        Slot {
+            word: AtomicU64::new(VACANT),
+            cell: UnsafeCell::new(None),
+            caller: AtomicPtr::new(ptr::null_mut()),
+            usage: Usage {
+                leases: AtomicU64::new(0),
+                since: AtomicU64::new(0),
+            },
+            index,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Reads the word. Acquire pairs with the release in [`Slot::give`] and
+    /// [`Slot::set`], so that a reader who sees a phase also sees its stamps.
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Takes an idle, unflagged slot; the caller owns the cell afterwards.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        // Relaxed: only a guess, the exchange below decides.
+        let word = self.word.load(Ordering::Relaxed);
+        word & (PHASE | SUMMON) == IDLE && self.lease_from(word)
+    }
+
+    /// Takes an idle slot, flagged or not: for code that holds the lock.
+    pub(crate) fn take_locked(&self) -> bool {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & PHASE != IDLE {
+                return false;
+            }
+            // Fails only against a racing `take`, which changes the phase.
+            if self.lease_from(word) {
+                return true;
+            }
+        }
+    }
+
+    #[inline]
+    fn lease_from(&self, word: u64) -> bool {
+        let leased = (word & !(PHASE | SUMMON)) + GENERATION + LEASED;
+        // Acquire pairs with the release of whoever made the slot idle: the
+        // cell's contents are visible before we touch them.
+        self.word
+            .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Gives a leased, unflagged slot back; `false` leaves it with the caller,
+    /// who must go by the lock. After `true` nothing of the pool may be touched
+    /// through this lease: another thread may already have freed it.
+    #[inline]
+    pub(crate) fn give(&self) -> bool {
+        Self::give_word(&self.word)
+    }
+
+    /// [`Slot::give`] for a slot that may be gone once it is given: only the word
+    /// is borrowed for it, which is a cell, so that the borrow promises nothing
+    /// about memory that another thread may free before this returns.
+    ///
+    /// # Safety
+    ///
+    /// The slot is alive until it is given.
+    #[inline]
+    pub(crate) unsafe fn give_through(slot: NonNull<Self>) -> bool {
+        // SAFETY: alive, so the field is in bounds.
+        let word = unsafe { &raw const (*slot.as_ptr()).word };
+        // SAFETY: as above; an atomic may be shared.
+        Self::give_word(unsafe { &*word })
+    }
+
+    #[inline]
+    fn give_word(atomic: &AtomicU64) -> bool {
+        // Relaxed: our own word, only the flag can have changed since.
+        let word = atomic.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) != LEASED {
+            return false;
+        }
+        // Release pairs with the acquire of the next `take`. A failure means
+        // that the flag was set between load and exchange.
+        atomic
+            .compare_exchange(
+                word,
+                word - LEASED + IDLE,
+                Ordering::Release,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Moves the slot to another phase. For the owner of the slot, under the lock.
+    ///
+    /// A plain store would be enough but for [`Slot::summon`], which runs under
+    /// the same lock; so it is one. Release pairs with the acquire of `take`.
+    pub(crate) fn set(&self, phase: Phase, summon: bool) -> Word {
+        let word = self.word.load(Ordering::Relaxed);
+        let (bits, generation) = match phase {
+            Phase::Vacant => (VACANT, 0),
+            Phase::Creating => (CREATING, 0),
+            Phase::Idle => (IDLE, 0),
+            Phase::Reserved => (RESERVED, GENERATION),
+            Phase::Leased => (LEASED, GENERATION),
+        };
+        let flag = if summon { SUMMON } else { 0 };
+        let next = (word & !(PHASE | SUMMON)) + generation + bits + flag;
+        self.word.store(next, Ordering::Release);
+        Word(next)
+    }
+
+    /// Takes a slot that is reserved for the caller, who has this ticket; it is
+    /// flagged then, because somebody may wait. `false`: it was taken back, or has
+    /// to be collected under the lock.
+    #[inline]
+    pub(crate) fn collect(&self, ticket: u32) -> bool {
+        // Relaxed: only a guess, the exchange below decides.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) != RESERVED || Word(word).ticket() != ticket {
+            return false;
+        }
+        // Acquire pairs with the release in `set`, which reserved it: the cell's
+        // contents are visible before we touch them. Races with `take_back`.
+        let leased = word - RESERVED + LEASED + SUMMON;
+        self.word
+            .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Takes a reservation back, for code that holds the lock, which owns the slot
+    /// then. `false`: it has been collected, or there was none.
+    pub(crate) fn take_back(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        // Acquire pairs with the release in `set`, as in `collect`, with which
+        // this races; everything else that changes a reserved slot has the lock.
+        word & PHASE == RESERVED
+            && self
+                .word
+                .compare_exchange(
+                    word,
+                    (word & !(PHASE | SUMMON)) + LEASED + SUMMON,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+    }
+
+    /// Makes the one for whom the slot is reserved come by the lock to collect
+    /// it. For code that holds the lock.
+    pub(crate) fn summon_reserved(&self) {
+        if self.word.load(Ordering::Relaxed) & PHASE == RESERVED {
+            // If it has just been collected, it is flagged already. Relaxed: whoever
+            // finds the flag takes the lock.
+            self.word.fetch_or(SUMMON, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the flag on an idle or leased slot. For code that holds the lock.
+    /// Returns the phase in which the flag landed. A reserved slot needs none: it is
+    /// flagged when it is collected.
+    pub(crate) fn summon(&self) -> Phase {
+        // AcqRel: the caller may go on to take the slot, and the holder whose
+        // `give` now fails must find what we wrote under the lock (it takes it).
+        let before = self.word.load(Ordering::Relaxed);
+        if before & SUMMON != 0 || !matches!(before & PHASE, IDLE | LEASED) {
+            return Word(before).phase();
+        }
+        Word(self.word.fetch_or(SUMMON, Ordering::AcqRel)).phase()
+    }
+
+    /// Clears the flag of an idle slot. For code that holds the lock.
+    pub(crate) fn unsummon_idle(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PHASE | SUMMON) == IDLE | SUMMON {
+            // A flagged idle slot is moved under the lock only, so a store does.
+            self.word.store(word & !SUMMON, Ordering::Release);
+        }
+    }
+
+    /// Notes who has the slot. For its owner.
+    #[inline]
+    pub(crate) fn note_holder(&self, caller: &'static Location<'static>, since: u64) {
+        self.caller
+            .store(ptr::from_ref(caller).cast_mut(), Ordering::Relaxed);
+        self.usage.since.store(since, Ordering::Relaxed);
+    }
+
+    /// Counts a lease that is handed out. For the slot's owner.
+    #[inline]
+    pub(crate) fn count_lease(&self) {
+        // Only the owner writes, so no read-modify-write is needed.
+        let uses = self.usage.leases.load(Ordering::Relaxed);
+        self.usage.leases.store(uses + 1, Ordering::Relaxed);
+    }
+
+    /// Notes that the pool itself has the slot. For its owner.
+    pub(crate) fn note_pool(&self) {
+        self.caller.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Stamps the slot without counting a lease. For its owner.
+    pub(crate) fn stamp(&self, since: u64) {
+        self.usage.since.store(since, Ordering::Relaxed);
+    }
+
+    /// The present holder's source line, unless the pool itself has the slot.
+    pub(crate) fn caller(&self) -> Option<&'static Location<'static>> {
+        let caller = self.caller.load(Ordering::Relaxed);
+        // SAFETY: only `note_holder` stores a non-null pointer, from a
+        // `&'static`, so it is valid for ever and never written through.
+        unsafe { caller.cast_const().as_ref() }
+    }
+
+    pub(crate) fn since(&self) -> u64 {
+        self.usage.since.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    pub(crate) fn uses(&self) -> u64 {
+        self.usage.leases.load(Ordering::Relaxed)
+    }
+
+    /// Puts a value into the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1).
+    pub(crate) unsafe fn put(&self, value: T) {
+        // SAFETY: the caller is the only one with access (S1).
+        self.cell.with_mut(|cell| unsafe { *cell = Some(value) });
+    }
+
+    /// Takes the value out of the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1).
+    pub(crate) unsafe fn take_out(&self) -> Option<T> {
+        // SAFETY: the caller is the only one with access (S1).
+        self.cell.with_mut(|cell| unsafe { (*cell).take() })
+    }
+
+    /// Borrows the value in the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1) for as long as it uses the reference.
+    #[inline]
+    pub(crate) unsafe fn value(&self) -> Option<&T> {
+        // SAFETY: the caller is the only one with access (S1), and hands out
+        // shared references only under a shared borrow of its own.
+        self.cell.with(|cell| unsafe { (*cell).as_ref() })
+    }
+
+    /// Borrows the value in the cell mutably.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot (S1) for as long as it uses the reference, and
+    /// has no other reference into the cell.
+    #[inline]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "S1: the slot's owner has the cell to itself"
+    )]
+    pub(crate) unsafe fn value_mut(&self) -> Option<&mut T> {
+        // SAFETY: the caller is the only one with access (S1) and promises
+        // that no other reference into the cell is alive.
+        self.cell.with_mut(|cell| unsafe { (*cell).as_mut() })
+    }
+}
+
+/// All slots ever made, at addresses that never change.
+pub(crate) type Slots<T> = Table<Slot<T>>;
+
+/// The largest number of places a pool can have.
+pub(crate) const MOST_SLOTS: usize = table::MOST;
+
+impl<T> Slots<T> {
+    /// Adds a slot and returns its index. For code that holds the lock.
+    pub(crate) fn grow(&self) -> usize {
+        self.grow_by(Slot::new)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_slots_never_share_a_line_of_cache() {
+        assert_eq!(align_of::<Slot<u64>>(), 128);
+        assert_eq!(size_of::<Slot<u64>>() % 128, 0);
+        let slots = Slots::<u64>::new();
+        for _ in 0..100 {
+            slots.grow();
+        }
+        let address = |index| std::ptr::from_ref(slots.at(index)) as usize;
+        let mut lines: Vec<_> = (0..100).map(|index| address(index) / 128).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 100);
+    }
+
+    #[test]
+    fn slots_keep_their_address_and_know_their_number() {
+        let slots = Slots::<u64>::new();
+        let first = slots.grow();
+        let address = std::ptr::from_ref(slots.at(first));
+        for _ in 1..1000 {
+            slots.grow();
+        }
+        assert!(std::ptr::eq(slots.at(first), address));
+        assert!((0..1000).all(|index| slots.at(index).index() == index));
+        assert!(slots.get(100_000).is_none());
+    }
+
+    #[test]
+    fn a_flag_makes_both_lock_free_transitions_fail() {
+        let slots = Slots::<u64>::new();
+        let slot = slots.at(slots.grow());
+        slot.set(Phase::Idle, false);
+        assert!(slot.take());
+        assert!(!slot.take(), "it is leased");
+        assert_eq!(slot.summon(), Phase::Leased);
+        assert!(!slot.give(), "the holder has to come by the lock");
+        slot.set(Phase::Idle, true);
+        assert!(!slot.take(), "so has the next");
+        slot.unsummon_idle();
+        assert!(slot.take() && slot.give());
+    }
+}

@@ -1,0 +1,133 @@
+//! The end of a resource: one guard, whatever the reason.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::core::{Core, signal};
+use crate::error::{DestroyError, chain};
+use crate::manager::Manager;
+use crate::observe::events::{DestroyReason, Event};
+use crate::observe::log;
+use crate::observe::status::ResourceId;
+use crate::runtime::Task;
+use crate::user_code::{drop_caught, drop_contained};
+
+/// A resource on its way out. Dropping it drops what is still there, tells of the end, and frees the
+/// place.
+pub(crate) struct Condemned<M: Manager> {
+    core: Arc<Core<M>>,
+    resource: Option<M::Resource>,
+    /// The place that the resource had; it counts until the end.
+    place: Option<usize>,
+    /// Who it was and why it goes. Nobody is told of a resource that was never in the pool.
+    known_as: Option<(ResourceId, DestroyReason)>,
+    error: Option<Arc<str>>,
+}
+
+impl<M: Manager> Condemned<M> {
+    /// Takes the resource out of a slot that the caller owns and has sentenced.
+    pub(crate) fn new(core: &Arc<Core<M>>, index: usize, reason: DestroyReason) -> Self {
+        // SAFETY: the caller owns the slot: it is leased, and not to a lease.
+        let mut filled = unsafe { core.slots.at(index).take_out() };
+        if core.is_inherited() {
+            // The parent's: a destructor, or a mere drop, would end it there.
+            std::mem::forget(filled.take());
+        }
+        let id = core.state().metas[index].id;
+        Condemned {
+            core: Arc::clone(core),
+            resource: filled.map(|filled| filled.resource),
+            place: Some(index),
+            known_as: Some((id, reason)),
+            error: None,
+        }
+    }
+
+    /// For a resource that lost its place to another, or never had one.
+    pub(crate) fn without_place(
+        core: &Arc<Core<M>>,
+        resource: M::Resource,
+        known_as: Option<(ResourceId, DestroyReason)>,
+    ) -> Self {
+        Condemned {
+            core: Arc::clone(core),
+            resource: Some(resource),
+            place: None,
+            known_as,
+            error: None,
+        }
+    }
+
+    /// Runs the destructor to its end, or to that of the cleanup time.
+    pub(crate) async fn destroy(mut self) -> Result<(), DestroyError<M::Error>> {
+        let Some(resource) = self.resource.take() else {
+            return Ok(());
+        };
+        // A cancel here drops the destructor with the resource in it; `self`
+        // then frees the place.
+        let result = self.core.call_destroy(resource).await;
+        self.error = result.as_ref().err().map(|error| chain(error));
+        result
+    }
+
+    /// Runs the destructor; only the events and the log tell of its error.
+    pub(crate) async fn destroy_quietly(self) {
+        drop_contained(self.destroy().await);
+    }
+
+    /// Destroys without anybody waiting: at once if the destructor does not
+    /// wait, else on the runtime; if that drops it, the resource is dropped.
+    pub(crate) fn destroy_in_background(self) {
+        let core = Arc::clone(&self.core);
+        run_in_background(&core, self.destroy_quietly());
+    }
+}
+
+/// Polls once; what is not done then goes on the runtime, or is dropped by it. If the runtime cannot
+/// be entered here, all of it goes there.
+pub(crate) fn run_in_background<M: Manager>(
+    core: &Core<M>,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut task: Task = Box::pin(task);
+    let mut polled = Poll::Pending;
+    core.enter(|| {
+        polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    });
+    if polled.is_pending() {
+        core.spawn(task);
+    }
+}
+
+impl<M: Manager> Drop for Condemned<M> {
+    fn drop(&mut self) {
+        if let Some(resource) = self.resource.take()
+            && let Err(panic) = drop_caught(resource)
+        {
+            self.error = Some(panic);
+        }
+        let core = &self.core;
+        let error = self.error.take();
+        let Some((resource, reason)) = self.known_as else {
+            return;
+        };
+        if let Some(error) = &error {
+            log::destroy_failed(core.name(), resource, error);
+        }
+        core.tell(&Event::Destroyed {
+            resource,
+            reason,
+            error,
+        });
+        let Some(index) = self.place else { return };
+        core.turn(|turn| {
+            let probe = turn.state.metas[index].probe.take();
+            turn.end_probe(probe, None);
+            turn.vacate(index, reason);
+        });
+        if core.signals() & signal::JUDGING != 0 {
+            core.forget_predicates();
+        }
+    }
+}

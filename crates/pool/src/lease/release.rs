@@ -1,0 +1,182 @@
+//! The way back: the lock-free way first, then whatever the slot's flag asks for.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use crate::acquire::idle;
+use crate::breaker::Failure;
+use crate::core::slot::Slot;
+use crate::core::{Core, Filled, Held, signal};
+use crate::hooks::Refusal;
+use crate::info::Info;
+use crate::lease::destroy::run_in_background;
+use crate::manager::{Manager, Verdict};
+use crate::observe::events::{DestroyReason, Event, Hook};
+use crate::upkeep::replace::Replacing;
+
+/// A lease that is being returned: a slot in the caller's hands.
+pub(crate) struct Return<M: Manager, C: Borrow<Arc<Core<M>>>> {
+    held: Held<M, C>,
+}
+
+/// What a return still needs.
+pub(crate) enum Next<M: Manager, C: Borrow<Arc<Core<M>>>> {
+    /// Nothing.
+    Done,
+    /// Its async half.
+    Recycle(Return<M, C>),
+}
+
+/// Whether a lease may be returned without the lock. `Err` has the release
+/// hook's answer, if it was asked. The slot stays the caller's either way.
+#[inline]
+pub(crate) fn may_return_unlocked<M: Manager>(
+    core: &Core<M>,
+    slot: &Slot<Filled<M>>,
+) -> Result<(), Option<Result<Verdict, Refusal>>> {
+    let flagged = slot.word().summoned();
+    // Only then may the pool be closed, on which no hook runs.
+    if flagged && core.signals() & signal::CLOSED != 0 {
+        return Err(None);
+    }
+    // SAFETY: the caller owns the slot, and nobody uses the lease any more.
+    let filled = unsafe { slot.value_mut() };
+    let filled = filled.expect("a leased slot has a resource");
+    let info = Info::new(&filled.born, slot);
+    let verdict = core.call_before_release(&mut filled.resource, info);
+    if flagged || verdict != Ok(Verdict::Keep) {
+        return Err(Some(verdict));
+    }
+    idle::used(core, slot);
+    Ok(())
+}
+
+/// The answer of a release hook that has been asked and said yes.
+pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
+
+impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
+    /// Takes responsibility for a leased slot of this pool that the caller owns.
+    #[inline]
+    pub(crate) fn new(core: C, slot: &Slot<Filled<M>>) -> Self {
+        slot.note_pool();
+        Return {
+            held: Held::new(core, slot.index()),
+        }
+    }
+
+    /// Goes by the lock, and leaves an async half to the runtime.
+    #[inline(never)]
+    pub(crate) fn settle_in_background(self, verdict: Option<Result<Verdict, Refusal>>) {
+        if let Next::Recycle(back) = self.settle(verdict) {
+            back.recycle_in_background();
+        }
+    }
+
+    /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
+    #[inline]
+    pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
+        if self.held.core().is_inherited() {
+            // Not ours to return or to destroy.
+            self.held.disarm();
+            return Next::Done;
+        }
+        if self.held.core().signals() & signal::CLOSED != 0 {
+            let condemned = self.held.condemn(DestroyReason::Closed);
+            condemned.destroy_in_background();
+            return Next::Done;
+        }
+        let verdict = verdict.unwrap_or_else(|| self.ask());
+        match verdict {
+            Ok(Verdict::Keep) => self.keep(),
+            Ok(Verdict::Later) => return Next::Recycle(self),
+            Ok(Verdict::Retire) => self.retire(),
+            Ok(Verdict::Discard) => self.reject(None),
+            Err(refusal) => self.reject(refusal),
+        }
+        Next::Done
+    }
+
+    fn ask(&mut self) -> Result<Verdict, Refusal> {
+        let (core, resource, info) = self.held.parts();
+        core.call_before_release(resource, info)
+    }
+
+    /// Runs the async half: its first poll here, the rest on the runtime. If the runtime never runs
+    /// it, the resource is destroyed and its place free.
+    pub(crate) fn recycle_in_background(mut self) {
+        let core = Arc::clone(self.held.core());
+        let held = Held::new(Arc::clone(&core), self.held.disarm());
+        run_in_background(&core, Return { held }.recycle());
+    }
+
+    /// Runs the async half, then keeps or destroys.
+    pub(crate) async fn recycle(mut self) {
+        let (core, resource, info) = self.held.parts();
+        // A cancel here drops `self`, which destroys the resource.
+        match core.call_recycle(resource, info).await {
+            Ok(()) => self.keep(),
+            Err(refusal) => self.reject(refusal),
+        }
+    }
+
+    #[inline]
+    fn keep(mut self) {
+        self.held.core().report(None);
+        let index = self.held.disarm();
+        let core = self.held.core();
+        let slot = core.slots.at(index);
+        let signals = core.signals() & (signal::QUEUED | signal::SPARE);
+        if signals == signal::QUEUED && core.hand_over(slot) {
+            return;
+        }
+        idle::used(core, slot);
+        Self::keep_by_turn(core, index);
+    }
+
+    fn keep_by_turn(core: &Arc<Core<M>>, index: usize) {
+        let (used, replaced) = core.turn(|turn| {
+            // Written only where something is: the line is others' to read.
+            let meta = &mut turn.state.metas[index];
+            let (resource, leased) = (meta.id, meta.leased);
+            if let Some(epoch) = meta.probe {
+                meta.probe = None;
+                turn.end_probe(Some(epoch), Some(true));
+            }
+            turn.note(|| Event::Released { resource });
+            let replaced = match turn.state.replacing {
+                Replacing::Ready => core.replace_in_hand(turn, index),
+                _ => None,
+            };
+            turn.give(index);
+            let used = leased.map(|leased| turn.clock.now().saturating_duration_since(leased));
+            (used, replaced)
+        });
+        if let Some(replaced) = replaced {
+            replaced.destroy_in_background();
+        }
+        if let (Some(histograms), Some(used)) = (&core.histograms, used) {
+            histograms.usage.record(used);
+        }
+    }
+
+    /// Destroys a resource that is not wanted any more. That is no failure.
+    fn retire(self) {
+        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        condemned.destroy_in_background();
+    }
+
+    fn reject(self, refusal: Refusal) {
+        let core = Arc::clone(self.held.core());
+        let index = self.held.index();
+        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        if let Some(error) = &refusal {
+            core.hook_failed(index, Hook::BeforeRelease, Arc::clone(error));
+        }
+        core.turn(|turn| {
+            let probe = turn.state.metas[index].probe.take();
+            turn.end_probe(probe, Some(false));
+        });
+        core.report(Some(&Failure::Rejected(refusal)));
+        condemned.destroy_in_background();
+    }
+}

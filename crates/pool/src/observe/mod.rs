@@ -1,0 +1,6 @@
+//! What users can see: events, status, histograms, and the log.
+
+pub(crate) mod events;
+pub(crate) mod histogram;
+pub(crate) mod log;
+pub(crate) mod status;

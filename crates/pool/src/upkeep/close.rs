@@ -1,0 +1,238 @@
+//! The end of a pool: closing it, waiting for that, and draining it.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::core::{Core, PoolState};
+use crate::error::{CloseError, DestroyError};
+use crate::lease::destroy::Condemned;
+use crate::manager::Manager;
+use crate::observe::events::DestroyReason;
+use crate::pool::Pool;
+use crate::runtime::within;
+use crate::user_code::{Contained, drop_contained};
+
+impl<M: Manager> Pool<M> {
+    /// Whether the pool was closed.
+    pub fn is_closed(&self) -> bool {
+        self.core.state().closed
+    }
+
+    /// Waits until the pool is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn closed(&self) {
+        self.wait_until(|state| state.closed).await;
+    }
+
+    async fn wait_until(&self, done: impl Fn(&PoolState<M>) -> bool) {
+        let mut onlooker = Onlooker {
+            core: &self.core,
+            id: None,
+        };
+        // A cancel here takes the waker out again.
+        poll_fn(|cx| onlooker.poll(&done, cx)).await;
+    }
+
+    /// Closes the pool: everybody who waits fails with
+    /// [`AcquireError::Closed`](crate::AcquireError::Closed), and what is idle is destroyed, oldest first.
+    /// Leases stay valid; their resources are destroyed when they come back.
+    /// Closing again does nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The pool is closed by the first poll. Dropping the future then leaves the
+    /// remaining destructors to the runtime.
+    ///
+    /// # Errors
+    ///
+    /// The errors of all destructors that failed; everything is destroyed all the same.
+    pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
+        let mut errors = Errors::default();
+        self.core.close().destroy(&mut errors).await;
+        if errors.0.is_empty() {
+            return Ok(());
+        }
+        Err(CloseError {
+            errors: errors.take(),
+            left: Vec::new(),
+            still_in_use: 0,
+        })
+    }
+
+    /// Closes the pool like [`close`](Pool::close), and waits for everything that
+    /// is out to come back, for at most this long.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`close`](Pool::close).
+    ///
+    /// # Errors
+    ///
+    /// The errors of the destructors of what was idle, and who still holds what
+    /// when time is over. (What comes back during the drain is destroyed as at any
+    /// time: a destructor's error is told by the events and the log.)
+    pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
+        let closing = self.core.close();
+        let mut errors = Errors::default();
+        let drain = async {
+            closing.destroy(&mut errors).await;
+            self.wait_until(|state| state.total() == 0).await;
+        };
+        let drained = within(&**self.core.runtime, Some(limit), drain).await;
+        if drained.is_some() && errors.0.is_empty() {
+            return Ok(());
+        }
+        Err(CloseError {
+            errors: errors.take(),
+            left: self.holders(),
+            still_in_use: self.status().total,
+        })
+    }
+}
+
+impl<M: Manager> Core<M> {
+    /// Closes, and hands over what has to be destroyed.
+    pub(crate) fn close(self: &Arc<Self>) -> Closing<M> {
+        let doomed = self.turn(|turn| {
+            turn.close();
+            std::mem::take(&mut turn.after.rare().doomed)
+        });
+        let condemned = doomed
+            .into_iter()
+            .map(|(index, reason)| Condemned::new(self, index, reason))
+            .collect();
+        self.discard_spare(DestroyReason::Closed, |_| true);
+        Closing {
+            core: Arc::clone(self),
+            condemned,
+            running: Vec::new(),
+        }
+    }
+}
+
+/// One who waits for the pool to be closed or drained.
+struct Onlooker<'a, M: Manager> {
+    core: &'a Core<M>,
+    id: Option<u64>,
+}
+
+impl<M: Manager> Onlooker<'_, M> {
+    fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloned before the lock, and an old one dropped after: both are an
+        // executor's code.
+        let mut waker = Contained::new(Some(cx.waker().clone()));
+        let mut state = self.core.state();
+        if done(&state) {
+            return Poll::Ready(());
+        }
+        let id = *self.id.get_or_insert_with(|| {
+            state.next_onlooker += 1;
+            state.next_onlooker
+        });
+        let mut onlookers = state.onlookers.iter_mut();
+        match onlookers.find(|(other, _)| *other == id) {
+            Some((_, old)) => {
+                if let Some(new) = &mut *waker {
+                    std::mem::swap(old, new);
+                }
+            }
+            None => state
+                .onlookers
+                .extend(waker.take().map(|waker| (id, waker))),
+        }
+        drop(state);
+        Poll::Pending
+    }
+}
+
+impl<M: Manager> Drop for Onlooker<'_, M> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut state = self.core.state();
+        let at = state.onlookers.iter().position(|(other, _)| *other == id);
+        let waker = at.map(|at| state.onlookers.swap_remove(at));
+        drop(state);
+        drop_contained(waker);
+    }
+}
+
+/// What a closed pool has to destroy, oldest first. Dropping it leaves the rest
+/// to the runtime.
+pub(crate) struct Closing<M: Manager> {
+    core: Arc<Core<M>>,
+    condemned: VecDeque<Condemned<M>>,
+    /// Destructors under way.
+    running: Vec<Destroying<M>>,
+}
+
+/// The errors of destructors. If nobody gets them, each is dropped on its own: a second panic in the
+/// drop of a whole list would abort.
+struct Errors<M: Manager>(Vec<DestroyError<M::Error>>);
+
+impl<M: Manager> Errors<M> {
+    fn take(&mut self) -> Vec<DestroyError<M::Error>> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl<M: Manager> Default for Errors<M> {
+    fn default() -> Self {
+        Errors(Vec::new())
+    }
+}
+
+impl<M: Manager> Drop for Errors<M> {
+    fn drop(&mut self) {
+        self.take().into_iter().for_each(drop_contained);
+    }
+}
+
+type Destroying<M> =
+    Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
+
+impl<M: Manager> Closing<M> {
+    /// Runs all destructors, begun in order and then side by side, so that those
+    /// that hang are waited for once.
+    async fn destroy(mut self, errors: &mut Errors<M>) {
+        // A cancel here drops `self`, which leaves the rest to the runtime.
+        poll_fn(|cx| self.poll(errors, cx)).await;
+    }
+
+    fn poll(&mut self, errors: &mut Errors<M>, cx: &mut Context<'_>) -> Poll<()> {
+        let begun = self.condemned.drain(..);
+        self.running
+            .extend(begun.map(|next| Box::pin(next.destroy()) as _));
+        self.running.retain_mut(|end| match end.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                errors.0.extend(result.err());
+                false
+            }
+            Poll::Pending => true,
+        });
+        match self.running.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl<M: Manager> Drop for Closing<M> {
+    fn drop(&mut self) {
+        for end in self.running.drain(..) {
+            self.core.spawn(Box::pin(async move {
+                // The guard inside tells of the error.
+                drop_contained(end.await);
+            }));
+        }
+        for condemned in self.condemned.drain(..) {
+            condemned.destroy_in_background();
+        }
+    }
+}

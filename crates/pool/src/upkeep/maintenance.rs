@@ -1,0 +1,460 @@
+//! The keeper: the one background task of a pool, for everything that is due
+//! at some time. It holds the pool weakly, and is started by the first acquire
+//! that needs it.
+//!
+//! Health checks, refills and replacements are tasks of their own, so that a slow
+//! one delays no deadline. What the keeper calls itself is what must not block:
+//! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the keeper, the slots are flagged, and the
+//! next acquire starts another one. While nobody drives the runtime, `alarm.rs` serves those who wait.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::acquire::create::{self, Creation};
+use crate::config::Config;
+use crate::core::claims::ClaimKey;
+use crate::core::slot::Phase;
+use crate::core::state::Turn;
+use crate::core::{Core, Held, wake};
+use crate::manager::Manager;
+use crate::observe::events::{DestroyReason, Event, Hook};
+use crate::observe::log;
+use crate::observe::status::ResourceId;
+use crate::runtime::{Runtime, within};
+use crate::sync::Mutex;
+use crate::upkeep::replace::Making;
+use crate::user_code::{Contained, drop_contained};
+
+/// Wakes the keeper of one pool when something is due, and its sentinels when the pool is gone.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    rung: u64,
+    keeper: Option<Waker>,
+    /// By the executor that each watches: however many there are, each has one entry.
+    sentinels: HashMap<u64, Waker>,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Bell {
+            listeners: Mutex::new(Listeners::default()),
+        }
+    }
+}
+
+impl Bell {
+    /// Wakes the keeper.
+    pub(crate) fn ring(&self) {
+        let keeper = {
+            let mut listeners = self.listeners.lock();
+            listeners.rung += 1;
+            listeners.keeper.take()
+        };
+        keeper.into_iter().for_each(wake);
+    }
+
+    /// Wakes everybody: the pool is gone.
+    pub(crate) fn end(&self) {
+        self.ring();
+        let sentinels = std::mem::take(&mut self.listeners.lock().sentinels);
+        sentinels.into_values().for_each(wake);
+    }
+
+    /// Ready when the bell has rung since `seen`.
+    fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloned before the lock, and an old one dropped after: both are an executor's code.
+        let waker = Contained::new(cx.waker().clone());
+        let mut listeners = self.listeners.lock();
+        if listeners.rung != *seen {
+            *seen = listeners.rung;
+            return Poll::Ready(());
+        }
+        let old = listeners.keeper.replace(waker.into_inner());
+        drop(listeners);
+        drop_contained(old);
+        Poll::Pending
+    }
+
+    /// Drops the waker of a sentinel that is gone.
+    fn forget(&self, domain: u64) {
+        let old = self.listeners.lock().sentinels.remove(&domain);
+        drop_contained(old);
+    }
+
+    /// Leaves the waker of the sentinel of this executor.
+    fn watch(&self, domain: u64, cx: &mut Context<'_>) {
+        let waker = cx.waker().clone();
+        let old = self.listeners.lock().sentinels.insert(domain, waker);
+        drop_contained(old);
+    }
+}
+
+/// Starts the keeper. The state has noted that there is one.
+pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
+    let keeper = Keeper {
+        core: Arc::downgrade(core),
+        ran: false,
+    };
+    let runtime = Arc::clone(&core.runtime);
+    let bell = Arc::clone(&core.bell);
+    core.spawn(Box::pin(keeper.run(runtime, bell)));
+}
+
+struct Keeper<M: Manager> {
+    core: Weak<Core<M>>,
+    ran: bool,
+}
+
+impl<M: Manager> Keeper<M> {
+    async fn run(mut self, runtime: Arc<dyn Runtime>, bell: Arc<Bell>) {
+        self.ran = true;
+        let mut seen = 0;
+        // Whatever rang before the first look is seen by that look.
+        let _ = poll_fn(|cx| Poll::Ready(bell.poll(&mut seen, cx))).await;
+        while let Some(next) = self.look() {
+            // Nothing is held here: a cancel loses only the keeper.
+            let mut sleep = next.map(|until| runtime.sleep_aside(until));
+            poll_fn(|cx| {
+                let slept = match &mut sleep {
+                    Some(sleep) => sleep.as_mut().poll(cx),
+                    None => Poll::Pending,
+                };
+                if slept.is_ready() {
+                    return slept;
+                }
+                bell.poll(&mut seen, cx)
+            })
+            .await;
+        }
+    }
+
+    /// Does what is due. `None`: the pool is closed or gone; otherwise when to
+    /// look next, if ever.
+    fn look(&self) -> Option<Option<Instant>> {
+        let core = self.core.upgrade()?;
+        core.consider_recovery();
+        create::end_overdue(&core);
+        let plan = core.turn(|turn| {
+            if turn.state.closed {
+                return None;
+            }
+            turn.pass_time();
+            let now = turn.clock.now();
+            let mut plan = Plan::default();
+            if let Some(interval) = core.config.healthcheck_interval {
+                let state = &mut *turn.state;
+                match state.next_healthcheck {
+                    Some(due) if due <= now => {
+                        plan.healthcheck = !std::mem::replace(&mut state.healthcheck_runs, true);
+                        state.next_healthcheck = now.checked_add(interval);
+                    }
+                    Some(_) => {}
+                    None => state.next_healthcheck = now.checked_add(interval),
+                }
+            }
+            if let Some(interval) = core.config.sweep_interval()
+                && turn.state.next_sweep.is_none_or(|due| due <= now)
+            {
+                sweep(&core.config, turn, &mut plan);
+                turn.state.next_sweep = now.checked_add(interval);
+            }
+            plan.replaces = turn.begin_replacement();
+            while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
+                plan.refills.push(turn.begin_own_creation());
+            }
+            plan.next = turn.state.next_due(now);
+            turn.state.keeper = Some(plan.next);
+            Some(plan)
+        })?;
+        core.set_alarm(plan.next);
+        for claim in plan.refills {
+            let creation = Creation::new(&core, claim, None);
+            core.spawn(Box::pin(async move {
+                // The creation itself tells of an error.
+                drop_contained(creation.run().await);
+            }));
+        }
+        for (claim, old) in plan.replacements {
+            let creation = Creation::new(&core, claim, None);
+            let limit = core.config.max_lifetime.map(|lifetime| {
+                // Time enough for a slow server, however short the lifetime.
+                (lifetime / 4).max(core.config.cleanup_timeout)
+            });
+            let runtime = Arc::clone(&core.runtime);
+            let replace = replace(creation, Arc::downgrade(&core), old, runtime, limit);
+            core.spawn(Box::pin(replace));
+        }
+        if plan.replaces {
+            core.spawn(Box::pin(Making::new(&core).run()));
+        }
+        core.place_spare();
+        for leak in plan.leaks {
+            if let Event::LeakSuspected {
+                resource,
+                caller,
+                held_for,
+            } = &leak
+            {
+                log::leak_suspected(core.name(), *resource, *held_for, caller);
+            }
+            core.tell(&leak);
+        }
+        if plan.healthcheck {
+            let run = HealthRun {
+                core: Arc::downgrade(&core),
+            };
+            core.spawn(Box::pin(run.check_all()));
+        }
+        Some(plan.next)
+    }
+}
+
+impl<M: Manager> Drop for Keeper<M> {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        core.turn(|turn| {
+            let state = &mut *turn.state;
+            state.keeper = None;
+            if state.closed {
+                return;
+            }
+            // Its runtime is gone. The next acquire starts another one; those
+            // who wait with a deadline are woken to do it themselves.
+            state.keeper_lost = core.config.needs_keeper() || state.min > 0;
+            state.next_healthcheck = None;
+            state.next_sweep = None;
+            for meta in &mut state.metas {
+                // Replacements went with the runtime.
+                meta.replaced = false;
+            }
+            state.rewatch(turn.slots);
+            if self.ran {
+                for key in state.waiters.keys() {
+                    let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
+                    turn.after.wake(waker);
+                }
+            }
+        });
+    }
+}
+
+/// What a look found to do.
+#[derive(Default)]
+struct Plan {
+    next: Option<Instant>,
+    healthcheck: bool,
+    /// Claimed places to be filled.
+    refills: Vec<ClaimKey>,
+    /// Claimed places to be filled, and the resource each replaces.
+    replacements: Vec<(ClaimKey, ResourceId)>,
+    leaks: Vec<Event>,
+    /// A resource is to be made that replaces an outdated one.
+    replaces: bool,
+}
+
+/// Looks at every resource: idle too long, lived too long, out too long.
+fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
+    let now = turn.clock.now();
+    // Idle ones first, oldest first; then whatever else there is.
+    let mut order = turn.idle_oldest_first();
+    let mut listed = vec![false; turn.slots.len()];
+    for &index in &order {
+        listed[index] = true;
+    }
+    order.extend((0..listed.len()).filter(|&index| !listed[index]));
+    for index in order {
+        let slot = turn.slots.at(index);
+        let word = slot.word();
+        let Some(meta) = turn.state.metas.get_mut(index) else {
+            continue;
+        };
+        // One that goes from hand to hand in a crowd is reserved as often as it is leased.
+        let expired = meta.expires.is_some_and(|expires| expires <= now);
+        meta.is_expired = expired;
+        if !matches!(word.phase(), Phase::Idle | Phase::Leased) {
+            continue;
+        }
+        if meta.seen.0 != word.mark() {
+            meta.seen = (word.mark(), now);
+        }
+        let unchanged_for = now.saturating_duration_since(meta.seen.1);
+        if word.phase() == Phase::Leased
+            && meta.warned != Some(word.mark())
+            && config
+                .leak_warning
+                .is_some_and(|limit| unchanged_for >= limit)
+            && let Some(caller) = slot.caller()
+        {
+            meta.warned = Some(word.mark());
+            plan.leaks.push(Event::LeakSuspected {
+                resource: meta.id,
+                caller,
+                held_for: unchanged_for,
+            });
+        }
+        if expired && !meta.replaced {
+            if !turn.state.has_room() {
+                // Break first. A leased one goes when it comes back.
+                slot.summon();
+                turn.retire(index, DestroyReason::Lifetime);
+            } else if turn.state.may_refill(now) {
+                // Make before break: the old one serves until the new one is
+                // there. Where a creation has to wait, so does this.
+                let old = &mut turn.state.metas[index];
+                old.replaced = true;
+                let old = old.id;
+                plan.replacements.push((turn.begin_own_creation(), old));
+            }
+        } else if word.phase() == Phase::Idle
+            && config
+                .idle_timeout
+                .is_some_and(|limit| unchanged_for >= limit)
+            && turn.state.above_min()
+        {
+            turn.retire(index, DestroyReason::IdleTimeout);
+        }
+    }
+}
+
+/// Makes a resource, then dooms the one it replaces. If it cannot be made, the
+/// old one stays, and the next sweep tries again.
+async fn replace<M: Manager>(
+    creation: Creation<M>,
+    core: Weak<Core<M>>,
+    old: ResourceId,
+    runtime: Arc<dyn Runtime>,
+    limit: Option<Duration>,
+) {
+    // A cancel here gives the new place back; the old resource stays. So does
+    // running out of time: one that hangs must not keep the old one for ever.
+    let made = within(&*runtime, limit, creation.run()).await;
+    let is_made = matches!(made, Some(Ok(())));
+    drop_contained(made);
+    let Some(core) = core.upgrade() else { return };
+    core.turn(|turn| {
+        for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {
+            meta.replaced = false;
+        }
+        if is_made {
+            turn.doom(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
+        }
+    });
+}
+
+/// One round of health checks. While it exists no other one starts.
+struct HealthRun<M: Manager> {
+    core: Weak<Core<M>>,
+}
+
+impl<M: Manager> HealthRun<M> {
+    /// Checks every idle resource, one after the other, oldest first.
+    async fn check_all(self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let idle = core.turn(|turn| turn.idle_oldest_first());
+        drop(core);
+        for index in idle {
+            // The pool is held only while a check runs.
+            let Some(core) = self.core.upgrade() else {
+                return;
+            };
+            let (taken, idle_since) = core.turn(|turn| {
+                let mark = turn.slots.at(index).word().mark();
+                let (seen, since) = turn.state.metas[index].seen;
+                let taken = turn.take_this(index);
+                (taken, (seen == mark).then_some(since))
+            });
+            if !taken {
+                continue;
+            }
+            let mut held = Held::new(Arc::clone(&core), index);
+            // A cancel here drops `held`, which destroys the resource.
+            let (pool, resource, info) = held.parts();
+            match pool.call_healthcheck(resource, info).await {
+                Ok(()) => {
+                    // A check is no use: the resource has been idle all along.
+                    if let Some(since) = idle_since {
+                        let mark = core.slots.at(index).word().mark_when_idle();
+                        core.state().metas[index].seen = (mark, since);
+                    }
+                    held.give_back();
+                }
+                Err(refusal) => {
+                    let condemned = held.condemn(DestroyReason::Unhealthy);
+                    if let Some(error) = refusal {
+                        core.hook_failed(index, Hook::Healthcheck, error);
+                    }
+                    condemned.destroy_quietly().await;
+                }
+            }
+        }
+    }
+}
+
+impl<M: Manager> Drop for HealthRun<M> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.state().healthcheck_runs = false;
+        }
+    }
+}
+
+/// Makes sure that a sentinel watches this executor: a task that does nothing,
+/// and whose drop tells that the executor is gone, and all I/O with it.
+/// `false` if it is gone already.
+pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool {
+    {
+        let mut state = core.state();
+        if state.domains.contains(&domain) {
+            return true;
+        }
+        state.domains.push(domain);
+    }
+    let sentinel = Sentinel {
+        core: Arc::downgrade(core),
+        domain,
+    };
+    let bell = Arc::clone(&core.bell);
+    core.spawn(Box::pin(poll_fn(move |cx| {
+        bell.watch(sentinel.domain, cx);
+        // Looked at last: whoever is gone by now has not seen the waker.
+        match sentinel.core.strong_count() {
+            0 => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    })));
+    core.state().domains.contains(&domain)
+}
+
+struct Sentinel<M: Manager> {
+    core: Weak<Core<M>>,
+    domain: u64,
+}
+
+impl<M: Manager> Drop for Sentinel<M> {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        core.bell.forget(self.domain);
+        core.turn(|turn| {
+            turn.state.domains.retain(|&domain| domain != self.domain);
+            turn.doom(|meta| {
+                (meta.domain == Some(self.domain)).then_some(DestroyReason::RuntimeGone)
+            });
+        });
+        let reason = DestroyReason::RuntimeGone;
+        core.discard_spare(reason, |meta| meta.domain == Some(self.domain));
+    }
+}

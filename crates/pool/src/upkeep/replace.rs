@@ -1,0 +1,283 @@
+//! Replacing every resource, while the old ones go on serving.
+//!
+//! [`Pool::replace_all`] makes every resource outdated. The keeper has new ones made, one at a time
+//! and with the back-off of background creations. A new one waits as the *spare*, outside of the
+//! places, until an outdated resource is idle or comes back, and then takes over its slot. So no
+//! acquire ever waits for a replacement, and none fails because it cannot be made.
+//!
+//! While a spare waits the pool is watched (I4): every return comes by the lock, and finds it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::acquire::create::Made;
+use crate::core::backoff::random;
+use crate::core::state::{Meta, Turn};
+use crate::core::{Core, CreateFailure, Filled, PoolTurn};
+use crate::info::Born;
+use crate::lease::destroy::Condemned;
+use crate::manager::Manager;
+use crate::observe::events::{DestroyReason, Event};
+use crate::observe::log;
+use crate::observe::status::CreationError;
+use crate::pool::Pool;
+use crate::user_code::drop_contained;
+
+/// How far the replacement of one resource has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replacing {
+    /// Nothing is being replaced.
+    No,
+    /// The new resource is being made.
+    Making,
+    /// The new resource is there: the spare.
+    Ready,
+}
+
+/// A resource that waits to take the place of an outdated one.
+pub(crate) struct Spare<M: Manager> {
+    resource: M::Resource,
+    meta: Meta,
+}
+
+impl<M: Manager> Pool<M> {
+    /// Replaces every resource there is now. For rotated credentials and fail-overs.
+    ///
+    /// The new ones are made in the background, one at a time; each takes over from an old one
+    /// when that is idle or comes back. The old ones serve until then: nobody waits for a
+    /// replacement, and while none can be made the pool tries again, with growing pauses. There
+    /// may be one resource more than [`max`](crate::Builder::max) at a time.
+    pub fn replace_all(&self) {
+        self.core.turn(|turn| {
+            turn.state.generation += 1;
+            turn.replace_later();
+        });
+    }
+}
+
+impl<T, F> Turn<'_, T, F> {
+    /// Makes sure that the keeper replaces what is outdated, when the back-off allows it.
+    pub(crate) fn replace_later(&mut self) {
+        if self.state.closed {
+            return;
+        }
+        self.state.outdated = true;
+        let now = self.clock.now();
+        self.call_keeper(self.state.backoff.background_until(now).unwrap_or(now));
+    }
+
+    /// Whether a replacement is to be made now; then it is noted as begun.
+    pub(crate) fn begin_replacement(&mut self) -> bool {
+        let state = &mut *self.state;
+        if !state.outdated || state.replacing != Replacing::No {
+            return false;
+        }
+        state.outdated = self
+            .slots
+            .iter()
+            .any(|(index, _)| state.is_outdated(index, self.slots));
+        let paused = state.backoff.background_until(self.clock.now()).is_some();
+        if !state.outdated || paused {
+            return false;
+        }
+        state.replacing = Replacing::Making;
+        true
+    }
+
+    fn end_replacement(&mut self) {
+        self.state.replacing = Replacing::No;
+        self.state.rewatch(self.slots);
+        self.replace_later();
+    }
+}
+
+/// A replacement that is being made. Dropping it lets another begin.
+pub(crate) struct Making<M: Manager> {
+    core: Arc<Core<M>>,
+    /// It has come to an end, and another may be under way by now.
+    is_over: bool,
+}
+
+impl<M: Manager> Making<M> {
+    /// For the replacement that [`Turn::begin_replacement`] has noted.
+    pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
+        Making {
+            core: Arc::clone(core),
+            is_over: false,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let core = &Arc::clone(&self.core);
+        let (began, generation) = (core.now(), core.state().generation);
+        // A cancel here drops the factory's future; `self` lets another begin.
+        let created = core.call_create().await;
+        self.is_over = true;
+        match created {
+            Ok(resource) => match Made::new(core, resource, began, generation) {
+                Ok(made) => self.succeeded(made),
+                Err(failure) => self.failed(began, failure),
+            },
+            Err(failure) => self.failed(began, failure),
+        }
+    }
+
+    fn succeeded(&self, made: Made<M>) {
+        let core = &self.core;
+        let mut made = Some(made);
+        core.turn(|turn| {
+            if turn.state.closed {
+                return;
+            }
+            if let Some(made) = made.take() {
+                turn.state.backoff.succeeded();
+                turn.state.last_creation_error = None;
+                let (resource, meta) = made.into_parts(turn);
+                turn.state.replacing = Replacing::Ready;
+                *core.spare.lock() = Some(Spare { resource, meta });
+                turn.state.rewatch(turn.slots);
+            }
+        });
+        match made {
+            // The pool was closed meanwhile.
+            Some(made) => {
+                Condemned::without_place(core, made.resource, None).destroy_in_background()
+            }
+            None => core.place_spare(),
+        }
+    }
+
+    fn failed(&self, began: Instant, failure: CreateFailure<M::Error>) {
+        let core = &self.core;
+        let error = failure.message();
+        core.turn(|turn| {
+            let now = turn.clock.now();
+            let in_a_row = turn.state.backoff.failed(began, now, random());
+            turn.state.last_creation_error = Some(CreationError {
+                message: Arc::clone(&error),
+                in_a_row,
+            });
+            turn.state.counters.create_failed += 1;
+            turn.end_replacement();
+        });
+        log::create_failed(core.name(), &error);
+        // Not reported to the breaker: the old resources serve as well as before.
+        core.tell(&Event::CreateFailed {
+            error,
+            delivered: false,
+        });
+        drop_contained(failure);
+    }
+}
+
+impl<M: Manager> Drop for Making<M> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        // Cut off: the next attempt is due.
+        self.core.turn(|turn| {
+            turn.state.replacing = Replacing::No;
+            if turn.state.outdated {
+                turn.replace_later();
+            }
+        });
+    }
+}
+
+impl<M: Manager> Core<M> {
+    /// Puts the spare into a slot in hand, if its resource is outdated.
+    #[cold]
+    pub(crate) fn replace_in_hand(
+        self: &Arc<Self>,
+        turn: &mut PoolTurn<'_, M>,
+        index: usize,
+    ) -> Option<Condemned<M>> {
+        if !turn.state.is_outdated(index, turn.slots) {
+            return None;
+        }
+        let mut spare = self.spare.lock();
+        if spare.is_none() {
+            return None;
+        }
+        let slot = turn.slots.at(index);
+        // SAFETY: the slot is in the caller's hands: it is leased, and not to a lease.
+        let old = unsafe { slot.take_out() }?;
+        let spare = spare.take()?;
+        let filled = Filled {
+            resource: spare.resource,
+            born: Born::new(&spare.meta, slot, &self.runtime),
+            core: Some(Arc::clone(self)),
+        };
+        // SAFETY: as above.
+        unsafe { slot.put(filled) };
+        let meta = &mut turn.state.metas[index];
+        let before = std::mem::replace(meta, spare.meta);
+        meta.returned = before.returned;
+        meta.reserved_for = before.reserved_for;
+        meta.seen = (slot.word().mark_when_idle(), turn.clock.now());
+        let counters = &mut turn.state.counters;
+        // Counted when it gets a place, as every resource (I7).
+        counters.created += 1;
+        counters.destroyed += 1;
+        counters.by_reason[DestroyReason::Replaced as usize] += 1;
+        turn.end_replacement();
+        let known_as = Some((before.id, DestroyReason::Replaced));
+        Some(Condemned::without_place(self, old.resource, known_as))
+    }
+
+    /// Puts the spare, if there is one, into the slot of an idle resource that is outdated; it goes
+    /// if nothing is.
+    pub(crate) fn place_spare(self: &Arc<Self>) {
+        let replaced = self.turn(|turn| {
+            if turn.state.replacing != Replacing::Ready {
+                return None;
+            }
+            for index in turn.idle_oldest_first() {
+                if turn.state.is_outdated(index, turn.slots) && turn.take_this(index) {
+                    let replaced = self.replace_in_hand(turn, index);
+                    turn.give_unused(index);
+                    return replaced;
+                }
+            }
+            let mut slots = turn.slots.iter();
+            if slots.any(|(index, _)| turn.state.is_outdated(index, turn.slots)) {
+                return None;
+            }
+            self.take_spare(turn, DestroyReason::Replaced)
+        });
+        if let Some(replaced) = replaced {
+            replaced.destroy_in_background();
+        }
+    }
+
+    /// Takes the spare away, which serves nobody.
+    pub(crate) fn discard_spare(
+        self: &Arc<Self>,
+        reason: DestroyReason,
+        which: impl Fn(&Meta) -> bool,
+    ) {
+        let spare = self.turn(|turn| {
+            let is_it = self
+                .spare
+                .lock()
+                .as_ref()
+                .is_some_and(|spare| which(&spare.meta));
+            is_it.then(|| self.take_spare(turn, reason)).flatten()
+        });
+        if let Some(spare) = spare {
+            spare.destroy_in_background();
+        }
+    }
+
+    fn take_spare(
+        self: &Arc<Self>,
+        turn: &mut PoolTurn<'_, M>,
+        reason: DestroyReason,
+    ) -> Option<Condemned<M>> {
+        let spare = self.spare.lock().take()?;
+        turn.end_replacement();
+        let known_as = Some((spare.meta.id, reason));
+        Some(Condemned::without_place(self, spare.resource, known_as))
+    }
+}

@@ -1,0 +1,155 @@
+//! Evicting resources by a predicate.
+//!
+//! [`Pool::retain`] makes every resource *unjudged*. One that is idle, or comes back, is set aside by
+//! the turn that has it in hand ([`Turn::pass_on`](crate::core::state::Turn)), judged after the lock, and then
+//! given to whoever is next, or destroyed. While any is unjudged the pool is watched (I4): every return
+//! comes by the lock.
+
+use std::sync::Arc;
+
+use crate::core::slot::Phase;
+use crate::core::state::Turn;
+use crate::core::{Core, Held, signal};
+use crate::info::Info;
+use crate::manager::{Manager, Verdict};
+use crate::observe::events::{DestroyReason, Hook};
+use crate::pool::Pool;
+use crate::user_code::{Contained, caught_check, drop_contained};
+
+/// Whether a resource may stay.
+type Keep<M> = dyn Fn(&<M as Manager>::Resource, Info<'_>) -> bool + Send + Sync;
+
+/// The predicates that some resources have not passed yet, each with its number. Locked under the
+/// state's lock only.
+pub(crate) type Predicates<M> = Vec<(u64, Arc<Keep<M>>)>;
+
+impl<M: Manager> Pool<M> {
+    /// Evicts the resources for which `keep` says no. The pool refills to its minimum.
+    ///
+    /// The idle ones are judged before this returns, the others when they come back. What is being
+    /// created at the time, and what is created later, is not judged. The predicate runs outside of
+    /// every lock; one that panics says no. While a resource is out that has not been judged, every
+    /// acquire and release comes by the pool's lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cenote_pool::Pool;
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pool = Pool::from_fn(|| async { Ok::<_, Infallible>(()) }).build()?;
+    /// pool.retain(|_, info| info.age() < Duration::from_secs(3600) && info.uses() < 10_000);
+    /// # Ok(()) }
+    /// ```
+    pub fn retain(&self, keep: impl Fn(&M::Resource, Info<'_>) -> bool + Send + Sync + 'static) {
+        let core = &self.core;
+        let mut keep: Contained<Option<Arc<Keep<M>>>> = Contained::new(Some(Arc::new(keep)));
+        core.turn(|turn| {
+            if turn.state.closed {
+                return;
+            }
+            turn.state.retains += 1;
+            let number = turn.state.retains;
+            let keep = keep.take().map(|keep| (number, keep));
+            core.predicates.lock().extend(keep);
+            turn.begin_to_judge();
+        });
+        core.forget_predicates();
+    }
+}
+
+impl<T, F> Turn<'_, T, F> {
+    /// Sets every idle resource aside to be judged. The others are flagged (I4).
+    fn begin_to_judge(&mut self) {
+        self.state.judging = true;
+        self.state.rewatch(self.slots);
+        for index in self.idle_oldest_first() {
+            if self.take_this(index) {
+                self.give_unused(index);
+            }
+        }
+        self.check();
+    }
+
+    /// Sets a slot in hand aside if its resource is to be judged first; that is done after the lock.
+    #[inline]
+    pub(crate) fn set_aside_unjudged(&mut self, index: usize) -> bool {
+        if !self.state.judging || self.state.metas[index].judged == self.state.retains {
+            return false;
+        }
+        let slot = self.slots.at(index);
+        slot.set(Phase::Leased, true);
+        slot.note_pool();
+        self.after.rare().unjudged.push(index);
+        true
+    }
+}
+
+impl<M: Manager> Core<M> {
+    /// Judges a resource that a turn has set aside.
+    pub(crate) fn judge(self: &Arc<Self>, index: usize) {
+        let mut held = Held::new(self, index);
+        // On a closed pool only destructors run.
+        if self.signals() & signal::CLOSED == 0 {
+            let (reached, keeps) = self.predicates_for(index);
+            let (_, resource, info) = held.parts();
+            let resource = &*resource;
+            let answer = keeps.into_iter().try_for_each(|keep| {
+                let keep = Contained::new(keep);
+                caught_check(|| match keep(resource, info) {
+                    true => Ok(Verdict::Keep),
+                    false => Err(None),
+                })
+                .map(drop)
+            });
+            if let Err(refusal) = answer {
+                let condemned = held.condemn(DestroyReason::Evicted);
+                if let Some(error) = refusal {
+                    self.hook_failed(index, Hook::Retain, error);
+                }
+                condemned.destroy_in_background();
+                return;
+            }
+            self.state().metas[index].judged = reached;
+        }
+        held.give_back();
+        self.forget_predicates();
+    }
+
+    /// The predicates that a resource has to pass, and the number of the last one.
+    fn predicates_for(&self, index: usize) -> (u64, Vec<Arc<Keep<M>>>) {
+        let state = self.state();
+        let judged = state.metas[index].judged;
+        let predicates = self.predicates.lock();
+        let missing = predicates.iter().filter(|(number, _)| *number > judged);
+        let keeps = missing.map(|(_, keep)| Arc::clone(keep)).collect();
+        (state.retains, keeps)
+    }
+
+    /// Drops the predicates that every resource has passed.
+    pub(crate) fn forget_predicates(&self) {
+        let spent: Vec<_> = {
+            let mut state = self.state();
+            if !state.judging {
+                return;
+            }
+            let slots = self.slots.iter();
+            let filled = slots.filter(|(_, slot)| {
+                !matches!(slot.word().phase(), Phase::Vacant | Phase::Creating)
+            });
+            let passed = filled.map(|(index, _)| state.metas[index].judged).min();
+            let passed = passed.unwrap_or(u64::MAX);
+            let mut predicates = self.predicates.lock();
+            let spent = predicates.extract_if(.., |(number, _)| *number <= passed);
+            let spent = spent.collect();
+            if predicates.is_empty() {
+                state.judging = false;
+                state.rewatch(&self.slots);
+                self.mirror(&mut state);
+            }
+            spent
+        };
+        spent.into_iter().for_each(drop_contained);
+    }
+}
