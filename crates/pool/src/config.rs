@@ -134,12 +134,12 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the keeper has periodic work, even when nobody waits.
-    pub(crate) fn needs_keeper(&self) -> bool {
+    /// Whether the maintenance task has periodic work, even when nobody waits.
+    pub(crate) fn needs_maintenance(&self) -> bool {
         self.min > 0 || self.healthcheck_interval.is_some() || self.sweep_interval().is_some()
     }
 
-    /// How often the keeper looks at all resources: eight times within the
+    /// How often the maintenance task looks at all resources: eight times within the
     /// shortest of the limits it watches. It may notice a change one look late,
     /// and its age another one, so none is overrun by more than a quarter.
     pub(crate) fn sweep_interval(&self) -> Option<Duration> {

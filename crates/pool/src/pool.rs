@@ -308,11 +308,11 @@ impl<M: Manager> Pool<M> {
     pub(crate) async fn warm_up(&self) -> Result<(), AcquireError<M::Error>> {
         let core = &self.core;
         loop {
-            let place = core.turn(|turn| {
-                let lacking = turn.state.total() < turn.state.min;
-                // Until then the keeper makes none beside us.
-                turn.state.warming = lacking;
-                lacking.then(|| turn.begin_own_creation())
+            let place = core.locked(|locked| {
+                let lacking = locked.state.total() < locked.state.min;
+                // Until then the maintenance task makes none beside us.
+                locked.state.warming = lacking;
+                lacking.then(|| locked.begin_own_creation())
             });
             let Some(claim) = place else { break };
             let creation = Creation::new(core, claim, None);
@@ -321,7 +321,7 @@ impl<M: Manager> Pool<M> {
                 return Err(failure.into_error());
             }
         }
-        core.turn(|turn| turn.start_lost_keeper());
+        core.locked(|locked| locked.restart_maintenance());
         Ok(())
     }
 
@@ -374,10 +374,10 @@ impl<M: Manager> Pool<M> {
     /// happens.
     pub fn check_idle(&self) {
         if self.core.config.healthcheck_interval.is_some() {
-            self.core.turn(|turn| {
-                let now = turn.clock.now();
-                turn.state.next_healthcheck = Some(now);
-                turn.call_keeper(now);
+            self.core.locked(|locked| {
+                let now = locked.clock.now();
+                locked.state.next_healthcheck = Some(now);
+                locked.call_maintenance(now);
             });
         }
     }
@@ -390,13 +390,13 @@ impl<M: Manager> Pool<M> {
     /// `max` is 0, or less than `min`.
     pub fn resize(&self, max: usize) -> Result<(), ConfigError> {
         check_max(max)?;
-        self.core.turn(|turn| {
-            let min = turn.state.min;
+        self.core.locked(|locked| {
+            let min = locked.state.min;
             if max < min {
                 let rule = format!("it cannot be less than min, which is {min}");
                 return Err(wrong("max", max, rule));
             }
-            turn.resize(max);
+            locked.resize(max);
             Ok(())
         })
     }
@@ -408,10 +408,10 @@ impl<M: Manager> Pool<M> {
     ///
     /// `min` is more than the present maximum.
     pub fn set_min(&self, min: usize) -> Result<(), ConfigError> {
-        self.core.turn(|turn| {
-            check_min(min, turn.state.max)?;
-            turn.state.min = min;
-            turn.refill_later();
+        self.core.locked(|locked| {
+            check_min(min, locked.state.max)?;
+            locked.state.min = min;
+            locked.refill_later();
             Ok(())
         })
     }
@@ -444,7 +444,7 @@ impl<M: Manager> Pool<M> {
     }
 
     fn move_breaker(&self, to: BreakerState) {
-        self.core.turn(|turn| turn.move_breaker(to, true));
+        self.core.locked(|locked| locked.move_breaker(to, true));
     }
 
     /// Sets the breaker's strategy, or takes it away. The state stays as it is.

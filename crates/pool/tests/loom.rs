@@ -47,7 +47,7 @@ impl Runtime for Inert {
 }
 
 /// Time is moved by hand, and background work waits until it is asked for: so
-/// there is a keeper, and it looks when the model says.
+/// there is a maintenance task, and it looks when the model says.
 #[derive(Clone, Default)]
 struct ByHand {
     seconds: Arc<AtomicUsize>,
@@ -59,8 +59,8 @@ impl ByHand {
         self.seconds.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The keeper, which a pool starts when somebody waits.
-    fn keeper(&self) -> Task {
+    /// The maintenance task, which a pool starts when somebody waits.
+    fn maintenance(&self) -> Task {
         let mut tasks = self.tasks.lock().unwrap();
         assert_eq!(tasks.len(), 1, "the pool has nothing else to run");
         tasks.remove(0)
@@ -481,10 +481,10 @@ fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         drop(lease);
         runtime.a_second_passes();
-        let mut keeper = runtime.keeper();
-        let keeper = thread::spawn(move || {
-            assert!(poll(&mut keeper).is_pending());
-            keeper
+        let mut maintenance = runtime.maintenance();
+        let maintenance = thread::spawn(move || {
+            assert!(poll(&mut maintenance).is_pending());
+            maintenance
         });
         // In time, or the second has it, and the first comes after it.
         if let Poll::Ready(lease) = poll(&mut first) {
@@ -494,7 +494,7 @@ fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
             drop(block_on(second).unwrap());
             drop(block_on(first).unwrap());
         }
-        drop(keeper.join().unwrap());
+        drop(maintenance.join().unwrap());
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
     });
@@ -513,8 +513,8 @@ fn revoked_waiter_that_is_polled_meanwhile_is_served() {
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         drop(lease);
         runtime.a_second_passes();
-        let mut keeper = runtime.keeper();
-        assert!(poll(&mut keeper).is_pending());
+        let mut maintenance = runtime.maintenance();
+        assert!(poll(&mut maintenance).is_pending());
         // The second has it, the first is passed over; the first comes back while the
         // second collects.
         let collects = poll(&mut first);
@@ -526,7 +526,7 @@ fn revoked_waiter_that_is_polled_meanwhile_is_served() {
         drop(block_on(second).unwrap());
         returns.join().unwrap();
         drop(first);
-        drop(keeper);
+        drop(maintenance);
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
     });
@@ -545,8 +545,8 @@ fn revoked_waiter_misses_no_lease_that_comes_back_meanwhile() {
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         drop(lease);
         runtime.a_second_passes();
-        let mut keeper = runtime.keeper();
-        assert!(poll(&mut keeper).is_pending());
+        let mut maintenance = runtime.maintenance();
+        assert!(poll(&mut maintenance).is_pending());
         let Poll::Ready(lease) = poll(&mut second) else {
             panic!("the second has it");
         };
@@ -555,7 +555,7 @@ fn revoked_waiter_misses_no_lease_that_comes_back_meanwhile() {
         let returns = thread::spawn(move || drop(lease));
         drop(block_on(first).unwrap());
         returns.join().unwrap();
-        drop(keeper);
+        drop(maintenance);
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
     });
@@ -571,16 +571,16 @@ fn newcomer_takes_what_a_sleeper_collects_at_the_same_time() {
         assert!(poll(&mut sleeper).is_pending());
         drop(lease);
         runtime.a_second_passes();
-        let mut keeper = runtime.keeper();
+        let mut maintenance = runtime.maintenance();
         // Overdue, and nobody else wants it.
-        assert!(poll(&mut keeper).is_pending());
+        assert!(poll(&mut maintenance).is_pending());
         let comes = {
             let pool = pool.clone();
             thread::spawn(move || drop(block_on(pool.acquire()).unwrap()))
         };
         drop(block_on(sleeper).unwrap());
         comes.join().unwrap();
-        drop(keeper);
+        drop(maintenance);
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
     });
@@ -610,6 +610,6 @@ fn a_crowd_whose_members_come_and_go_is_served_to_the_last() {
         let status = pool.status();
         assert_eq!((status.idle, status.waiting, status.reserved), (1, 0, 0));
         assert_eq!(tally.made(), 1);
-        drop(runtime.keeper());
+        drop(runtime.maintenance());
     });
 }

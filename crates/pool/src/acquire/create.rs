@@ -10,9 +10,9 @@ use crate::core::backoff::random;
 use crate::core::claims::ClaimKey;
 use crate::core::state::Meta;
 use crate::core::waiters::WaiterKey;
-use crate::core::{Core, CreateFailure, Filled, PoolTurn};
+use crate::core::{Core, CreateFailure, Filled, LockedPool};
 use crate::info::Born;
-use crate::lease::destroy::{Condemned, run_in_background};
+use crate::lease::destroy::{Destroying, run_in_background};
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event};
 use crate::observe::log;
@@ -87,14 +87,14 @@ impl<M: Manager> Creation<M> {
         let slot = core.slots.at(self.claim.slot());
         let now = core.runtime.coarse_now();
         let mut made = Some(made);
-        core.turn(|turn| {
-            if !turn.state.claims.stands(self.claim) {
+        core.locked(|locked| {
+            if !locked.state.claims.stands(self.claim) {
                 return;
             }
             let Some(made) = made.take() else { return };
             slot.stamp(now);
             slot.note_pool();
-            let (resource, mut meta) = made.into_parts(turn);
+            let (resource, mut meta) = made.into_parts(locked);
             let filled = Filled {
                 resource,
                 born: Born::new(&meta, slot, &core.runtime),
@@ -103,15 +103,15 @@ impl<M: Manager> Creation<M> {
             // SAFETY: a creation owns its slot.
             unsafe { slot.put(filled) };
             meta.seen.0 = slot.word().mark_when_idle();
-            let is_outdated = meta.generation != turn.state.generation;
-            turn.created(self.claim.slot(), self.starter, meta);
+            let is_outdated = meta.generation != locked.state.generation;
+            locked.created(self.claim.slot(), self.starter, meta);
             if is_outdated {
-                turn.replace_later();
+                locked.replace_later();
             }
         });
         // Too late: the place has gone to another, and the failure was reported then.
         let late = made?;
-        Condemned::without_place(core, late.resource, None).destroy_in_background();
+        Destroying::without_place(core, late.resource, None).destroy_in_background();
         Some(core.creation_is_late())
     }
 
@@ -131,27 +131,27 @@ fn failed<M: Manager>(
     let error = failure.message();
     let may_retry = core.may_retry(&failure);
     let mut failure = Some(Box::new(failure));
-    let ended = core.turn(|turn| {
-        if !turn.state.claims.stands(claim) {
+    let ended = core.locked(|locked| {
+        if !locked.state.claims.stands(claim) {
             return false;
         }
-        let now = turn.clock.now();
-        let in_a_row = turn.state.backoff.failed(began, now, random());
-        turn.state.last_creation_error = Some(CreationError {
+        let now = locked.clock.now();
+        let in_a_row = locked.state.backoff.failed(began, now, random());
+        locked.state.last_creation_error = Some(CreationError {
             message: Arc::clone(&error),
             in_a_row,
         });
         let probe = starter.and_then(|key| {
-            let waiter = turn.state.waiters.get_mut(key)?;
+            let waiter = locked.state.waiters.get_mut(key)?;
             waiter.probe.take().map(NonZeroU64::get)
         });
         // First the error to whom it is due: the probe's end may open the
         // breaker, which fails everybody who still waits.
         if let Some(due) = failure.take() {
             let may_retry = may_retry && probe.is_none();
-            failure = turn.create_failed(claim.slot(), starter, due, may_retry);
+            failure = locked.create_failed(claim.slot(), starter, due, may_retry);
         }
-        turn.end_probe(probe, Some(false));
+        locked.end_probe(probe, Some(false));
         true
     });
     if ended {
@@ -220,7 +220,7 @@ impl<M: Manager> Made<M> {
         if let Some(domain) = domain
             && !maintenance::watch_domain(core, domain)
         {
-            Condemned::without_place(core, resource, None).destroy_in_background();
+            Destroying::without_place(core, resource, None).destroy_in_background();
             let why = "the runtime it was made on is shutting down";
             return Err(CreateFailure::Broken(why.into()));
         }
@@ -240,22 +240,22 @@ impl<M: Manager> Made<M> {
     }
 
     /// The resource, and what is known of it from now on.
-    pub(crate) fn into_parts(self, turn: &mut PoolTurn<'_, M>) -> (M::Resource, Meta) {
-        let id = turn.state.next_id();
+    pub(crate) fn into_parts(self, locked: &mut LockedPool<'_, M>) -> (M::Resource, Meta) {
+        let id = locked.state.next_id();
         let took = self.took;
-        turn.note(|| Event::Created { resource: id, took });
+        locked.note(|| Event::Created { resource: id, took });
         // Gone since the resource was made.
-        let is_gone = |domain| !turn.state.domains.contains(&domain);
+        let is_gone = |domain| !locked.state.domains.contains(&domain);
         let gone = self.domain.is_some_and(is_gone);
         let meta = Meta {
             id,
             expires: self.expires,
             is_expired: false,
-            doomed: gone.then_some(DestroyReason::RuntimeGone),
+            retiring: gone.then_some(DestroyReason::RuntimeGone),
             returned: 0,
             replaced: false,
             generation: self.generation,
-            judged: turn.state.retains,
+            judged: locked.state.retains,
             domain: self.domain,
             probe: None,
             leased: None,

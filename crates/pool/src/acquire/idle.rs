@@ -34,7 +34,7 @@ impl<M: Manager> Core<M> {
                 .iter()
                 .filter(|(_, slot)| {
                     let word = slot.word();
-                    word.phase() == Phase::Idle && !word.summoned()
+                    word.phase() == Phase::Idle && !word.must_lock()
                 })
                 .min_by_key(|(_, slot)| slot.since())?;
             // Lost only to somebody who took it: look again.

@@ -138,7 +138,7 @@ where
             {
                 return polled;
             }
-        } else if this.join_crowd(cx) {
+        } else if this.join_contended(cx) {
             return Poll::Pending;
         }
         this.poll_slowly(cx)
@@ -275,7 +275,7 @@ where
         };
         self.end_check();
         if let Some(key) = key {
-            self.core.turn(|turn| turn.leave(key));
+            self.core.locked(|locked| locked.leave(key));
         }
         self.core.note_check(began);
         match answer {
@@ -296,7 +296,7 @@ where
         }
         self.go_to(Stage::Start);
         Held::new(self.core, slot.index())
-            .condemn(DestroyReason::Closed)
+            .into_destroying(DestroyReason::Closed)
             .destroy_in_background();
         None
     }
@@ -307,7 +307,7 @@ where
     fn refuse(&mut self, slot: &Slot<Filled<M>>, refusal: Refusal, cx: &mut Context<'_>) {
         let core = self.core;
         let index = slot.index();
-        let condemned = Held::new(core, index).condemn(DestroyReason::AcquireRejected);
+        let destroying = Held::new(core, index).into_destroying(DestroyReason::AcquireRejected);
         if let Some(error) = refusal {
             core.hook_failed(index, Hook::BeforeAcquire, error);
         }
@@ -322,15 +322,15 @@ where
                 ..self.arrival()
             };
             let mut waker = Contained::new(Some(cx.waker().clone()));
-            let key = core.turn(|turn| turn.queue_refused(&arrival, &mut waker));
+            let key = core.locked(|locked| locked.queue_refused(&arrival, &mut waker));
             if let Some(key) = key {
                 self.go_to(Stage::Queued(key));
             }
         }
         if L::PATIENCE == Patience::Create {
-            self.go_to(Stage::Destroying(Box::pin(condemned.destroy_quietly())));
+            self.go_to(Stage::Destroying(Box::pin(destroying.destroy_quietly())));
         } else {
-            condemned.destroy_in_background();
+            destroying.destroy_in_background();
         }
     }
 
@@ -355,7 +355,8 @@ where
                     self.core.consider_recovery();
                     let mut waker = Offered::new(cx.waker(), true);
                     let arrival = self.arrival();
-                    self.core.turn(|turn| turn.enter(&arrival, &mut waker))
+                    self.core
+                        .locked(|locked| locked.enter(&arrival, &mut waker))
                 }
                 &Stage::Queued(key) => self.look(key, cx),
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
@@ -438,7 +439,7 @@ where
 
     /// Joins a queue that is there already, if that is all there is to do.
     #[inline]
-    fn join_crowd(&mut self, cx: &mut Context<'_>) -> bool {
+    fn join_contended(&mut self, cx: &mut Context<'_>) -> bool {
         let queued = signal::QUEUED | signal::REPORTS;
         matches!(*self.stage, Stage::Start)
             && L::PATIENCE == Patience::Queue
@@ -490,11 +491,12 @@ where
         let caller = self.wait.caller;
         let looked = self
             .core
-            .turn(|turn| turn.look(key, caller, &mut Offered::new(cx.waker(), false)));
+            .locked(|locked| locked.look(key, caller, &mut Offered::new(cx.waker(), false)));
         match looked {
             Looked::WakerNeeded(key) => {
                 let mut waker = Offered::new(cx.waker(), true);
-                self.core.turn(|turn| turn.look(key, caller, &mut waker))
+                self.core
+                    .locked(|locked| locked.look(key, caller, &mut waker))
             }
             looked => looked,
         }
@@ -556,7 +558,7 @@ where
             Stage::CheckingBoxed(checking) => &mut checking.key,
             _ => return false,
         };
-        let key = *key.get_or_insert_with(|| core.turn(|turn| turn.admit_checking(&arrival)));
+        let key = *key.get_or_insert_with(|| core.locked(|locked| locked.admit_checking(&arrival)));
         matches!(self.look(key, cx), Looked::TimedOut { .. })
     }
 
@@ -606,9 +608,9 @@ impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
             Stage::Start | Stage::Done => return,
         };
         if let Some(key) = key {
-            self.core.turn(|turn| {
-                turn.state.counters.cancelled += u64::from(!checking);
-                turn.leave(key);
+            self.core.locked(|locked| {
+                locked.state.counters.cancelled += u64::from(!checking);
+                locked.leave(key);
             });
         }
         // A resource in its hook goes with the stage.

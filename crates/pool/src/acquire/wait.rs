@@ -113,14 +113,14 @@ impl Wait {
         let holders = core.holders(3);
         let caller = self.caller;
         let waited = self.took(core, core.runtime.coarse_now());
-        let timeout = core.turn(|turn| {
-            turn.state.counters.timed_out += 1;
-            turn.note(|| Event::TimedOut { caller, phase });
+        let timeout = core.locked(|locked| {
+            locked.state.counters.timed_out += 1;
+            locked.note(|| Event::TimedOut { caller, phase });
             Timeout {
                 phase,
                 waited,
-                status: turn.state.status(turn.slots),
-                last_creation_error: turn.state.last_creation_error.clone(),
+                status: locked.state.status(locked.slots),
+                last_creation_error: locked.state.last_creation_error.clone(),
                 oldest_holders: holders,
             }
         });

@@ -436,7 +436,7 @@ impl Breaker {
         self.ask_at = now.checked_add(self.cool_down.max(SHORTEST_COOL_DOWN));
     }
 
-    /// When the keeper should come by.
+    /// When the maintenance task should come by.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.strategy.as_ref().and(self.ask_at)
     }

@@ -49,10 +49,10 @@ impl<M: Manager> Core<M> {
         if advice != Some(Advice::Open) {
             return;
         }
-        self.turn(|turn| {
+        self.locked(|locked| {
             // It moved meanwhile, by hand or by a probe: that was newer.
-            if turn.state.breaker.epoch() == epoch && state == BreakerState::Active {
-                turn.move_breaker(BreakerState::Inactive, false);
+            if locked.state.breaker.epoch() == epoch && state == BreakerState::Active {
+                locked.move_breaker(BreakerState::Inactive, false);
             }
         });
     }
@@ -73,14 +73,14 @@ impl<M: Manager> Core<M> {
         };
         let strategy = Contained::new(strategy);
         let recover = self.ask(|| strategy.should_recover(now)).unwrap_or(false);
-        self.turn(|turn| {
-            if turn.state.breaker.epoch() != epoch {
+        self.locked(|locked| {
+            if locked.state.breaker.epoch() != epoch {
                 return;
             }
             if recover {
-                turn.move_breaker(BreakerState::Recovering, false);
+                locked.move_breaker(BreakerState::Recovering, false);
             } else {
-                turn.state.breaker.ask_again(now);
+                locked.state.breaker.ask_again(now);
             }
         });
     }
@@ -91,10 +91,10 @@ impl<M: Manager> Core<M> {
             .as_ref()
             .and_then(|strategy| self.ask(|| (strategy.probes(), strategy.cool_down())));
         let (probes, cool_down) = numbers.unwrap_or((1, std::time::Duration::from_secs(5)));
-        let old = self.turn(|turn| {
-            let breaker = &mut turn.state.breaker;
+        let old = self.locked(|locked| {
+            let breaker = &mut locked.state.breaker;
             let old = breaker.set_strategy(strategy, probes, cool_down);
-            turn.state.rewatch(turn.slots);
+            locked.state.rewatch(locked.slots);
             old
         });
         // User code: dropped after the lock.

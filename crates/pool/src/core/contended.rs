@@ -32,7 +32,7 @@ impl<M: Manager> Core<M> {
         if state.waiters.without_creation() >= state.max_waiting {
             return None;
         }
-        if deadline.is_some_and(|deadline| !state.keeper_comes_before(deadline)) {
+        if deadline.is_some_and(|deadline| !state.maintenance_comes_before(deadline)) {
             return None;
         }
         let key = state.waiters.insert(Newcomer {

@@ -20,12 +20,12 @@ use crate::breaker::PoolId;
 use crate::config::Config;
 use crate::core::grants::Grants;
 use crate::core::slot::{Phase, Slot, Slots};
-use crate::core::state::{Aftermath, Clock, KeeperCall, State, Turn};
+use crate::core::state::{Clock, Deferred, Locked, MaintenanceCall, State};
 use crate::core::waiters::WaiterKey;
 use crate::error::{AcquireError, chain};
 use crate::hooks::Hooks;
 use crate::info::{Born, Info};
-use crate::lease::destroy::Condemned;
+use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event, Hook, Listeners, Source};
 use crate::observe::histogram::Histograms;
@@ -35,7 +35,7 @@ use crate::runtime::Runtime;
 use crate::runtime::fork;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::upkeep::alarm::Alarm;
-use crate::upkeep::maintenance::{self, Bell};
+use crate::upkeep::maintenance::{self, Wakeup};
 use crate::upkeep::replace::{Replacing, Spare};
 use crate::upkeep::retain::Predicates;
 use crate::user_code::{Contained, contained, drop_contained};
@@ -73,7 +73,7 @@ impl<E: std::error::Error + 'static> CreateFailure<E> {
 }
 
 pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
-pub(crate) type PoolTurn<'a, M> = Turn<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
+pub(crate) type LockedPool<'a, M> = Locked<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
 
 /// On cache lines of its own, so that those who write it do not disturb those who
 /// only read what stands beside it.
@@ -101,13 +101,13 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) runtime: Contained<Arc<dyn Runtime>>,
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<Wakeup>,
     /// Passes deadlines while nobody drives the runtime.
     pub(crate) alarm: Alarm,
 }
 
 /// Wakes. A waker is its executor's code: one that panics must not keep the others
-/// from being woken, nor what is doomed from being destroyed.
+/// from being woken, nor what is retiring from being destroyed.
 #[inline]
 pub(crate) fn wake(waker: Waker) {
     contained(|| waker.wake());
@@ -157,22 +157,25 @@ impl<M: Manager> Core<M> {
             config,
             runtime: Contained::new(runtime),
             listeners: Listeners::default(),
-            bell: Arc::default(),
+            wakeup: Arc::default(),
             alarm: Alarm::default(),
         }
     }
 
     /// Takes a turn under the lock, then does what follows from it.
-    pub(crate) fn turn<T>(self: &Arc<Self>, decide: impl FnOnce(&mut PoolTurn<'_, M>) -> T) -> T {
-        let mut after = Aftermath::default();
+    pub(crate) fn locked<T>(
+        self: &Arc<Self>,
+        decide: impl FnOnce(&mut LockedPool<'_, M>) -> T,
+    ) -> T {
+        let mut after = Deferred::default();
         let mut guard = self.state.0.lock();
-        let mut turn = Turn {
+        let mut locked = Locked {
             state: &mut guard,
             slots: &self.slots,
             clock: Clock::new(&**self.runtime),
             after: &mut after,
         };
-        let decision = decide(&mut turn);
+        let decision = decide(&mut locked);
         self.mirror(&mut guard);
         drop(guard);
         self.follow(&mut after);
@@ -188,24 +191,24 @@ impl<M: Manager> Core<M> {
     /// Does what a decision entails: wakes, tells, destroys. The lock is not held. It must not panic:
     /// the decision may hold a slot that nothing guards yet.
     #[inline]
-    fn follow(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
+    fn follow(self: &Arc<Self>, after: &mut Deferred<CreateFailure<M::Error>>) {
         if let Some(waker) = after.waker.take() {
             wake(waker);
         }
-        if after.keeper != KeeperCall::Nothing || after.rare.is_some() {
+        if after.maintenance != MaintenanceCall::Nothing || after.rare.is_some() {
             self.follow_rare(after);
         }
         // Spent wakers are dropped by the caller, after the lock.
     }
 
     #[cold]
-    fn follow_rare(self: &Arc<Self>, after: &mut Aftermath<CreateFailure<M::Error>>) {
-        if after.keeper != KeeperCall::Nothing {
-            // Read first: a runtime that is gone drops the keeper at once.
-            let due = self.state().keeper.flatten();
-            match after.keeper {
-                KeeperCall::Start => maintenance::start(self),
-                _ => self.bell.ring(),
+    fn follow_rare(self: &Arc<Self>, after: &mut Deferred<CreateFailure<M::Error>>) {
+        if after.maintenance != MaintenanceCall::Nothing {
+            // Read first: a runtime that is gone drops the maintenance task at once.
+            let due = self.state().maintenance.flatten();
+            match after.maintenance {
+                MaintenanceCall::Start => maintenance::start(self),
+                _ => self.wakeup.ring(),
             }
             self.set_alarm(due);
         }
@@ -217,8 +220,8 @@ impl<M: Manager> Core<M> {
         for event in &rare.events {
             self.listeners.emit(event);
         }
-        for (index, reason) in rare.doomed {
-            Condemned::new(self, index, reason).destroy_in_background();
+        for (index, reason) in rare.retiring {
+            Destroying::new(self, index, reason).destroy_in_background();
         }
         for index in rare.unjudged {
             self.judge(index);
@@ -358,8 +361,8 @@ impl<M: Manager> Source for Core<M> {
 impl<M: Manager> Drop for Core<M> {
     fn drop(&mut self) {
         fork::unregister(self.id);
-        // The keeper and the sentinels hold the pool weakly: this ends them.
-        self.bell.end();
+        // The maintenance task and the runtime_watches hold the pool weakly: this ends them.
+        self.wakeup.end();
         // Whatever the user gave the pool may panic when it is dropped.
         let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
         drop_contained(strategy);
@@ -417,12 +420,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
     pub(crate) fn give_back(mut self) {
         self.armed = false;
         let core = self.core();
-        let replaced = core.turn(|turn| {
-            let replaced = match turn.state.replacing {
-                Replacing::Ready => core.replace_in_hand(turn, self.index),
+        let replaced = core.locked(|locked| {
+            let replaced = match locked.state.replacing {
+                Replacing::Ready => core.replace_in_hand(locked, self.index),
                 _ => None,
             };
-            turn.give_unused(self.index);
+            locked.give_unused(self.index);
             replaced
         });
         if let Some(replaced) = replaced {
@@ -430,12 +433,12 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         }
     }
 
-    /// Sentences the resource to be destroyed.
-    pub(crate) fn condemn(mut self, reason: DestroyReason) -> Condemned<M> {
+    /// Marks the resource as being destroyed.
+    pub(crate) fn into_destroying(mut self, reason: DestroyReason) -> Destroying<M> {
         self.armed = false;
         let core = self.core();
-        core.turn(|turn| turn.sentence(self.index));
-        Condemned::new(core, self.index, reason)
+        core.locked(|locked| locked.mark_destroying(self.index));
+        Destroying::new(core, self.index, reason)
     }
 }
 
@@ -452,7 +455,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
     #[cold]
     fn abandon(&self) {
         let core = self.core();
-        core.turn(|turn| turn.sentence(self.index));
-        Condemned::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();
+        core.locked(|locked| locked.mark_destroying(self.index));
+        Destroying::new(core, self.index, DestroyReason::Abandoned).destroy_in_background();
     }
 }

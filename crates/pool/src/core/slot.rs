@@ -11,7 +11,7 @@
 //!
 //! All others happen under the lock. Everything rare (somebody waits, the pool
 //! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
-//! in the word, [`SUMMON`]: it makes all three fail, so that whoever wanted to
+//! in the word, [`MUST_LOCK`]: it makes all three fail, so that whoever wanted to
 //! make one comes by the lock and looks at the full state there.
 //! Because the flag and the state share one word, there is no window between
 //! "look" and "park": either the flag lands first and the holder's `give`
@@ -64,7 +64,7 @@ const RESERVED: u64 = 4;
 const PHASE: u64 = 0b111;
 
 /// "Come by the lock": makes the three lock-free transitions fail.
-const SUMMON: u64 = 1 << 3;
+const MUST_LOCK: u64 = 1 << 3;
 const GENERATION: u64 = 1 << 4;
 
 /// A snapshot of a slot's word.
@@ -84,16 +84,16 @@ impl Word {
 
     /// Changes with every lease and every return, and with nothing else.
     pub(crate) fn mark(self) -> u64 {
-        self.0 & !SUMMON
+        self.0 & !MUST_LOCK
     }
 
     /// The mark of the same slot once it is idle.
     pub(crate) fn mark_when_idle(self) -> u64 {
-        (self.0 & !(PHASE | SUMMON)) + IDLE
+        (self.0 & !(PHASE | MUST_LOCK)) + IDLE
     }
 
-    pub(crate) fn summoned(self) -> bool {
-        self.0 & SUMMON != 0
+    pub(crate) fn must_lock(self) -> bool {
+        self.0 & MUST_LOCK != 0
     }
 
     /// Tells this reservation of the slot from all others: the generation's low
@@ -155,7 +155,7 @@ impl<T> Slot<T> {
     pub(crate) fn take(&self) -> bool {
         // Relaxed: only a guess, the exchange below decides.
         let word = self.word.load(Ordering::Relaxed);
-        word & (PHASE | SUMMON) == IDLE && self.lease_from(word)
+        word & (PHASE | MUST_LOCK) == IDLE && self.lease_from(word)
     }
 
     /// Takes an idle slot, flagged or not: for code that holds the lock.
@@ -174,7 +174,7 @@ impl<T> Slot<T> {
 
     #[inline]
     fn lease_from(&self, word: u64) -> bool {
-        let leased = (word & !(PHASE | SUMMON)) + GENERATION + LEASED;
+        let leased = (word & !(PHASE | MUST_LOCK)) + GENERATION + LEASED;
         // Acquire pairs with the release of whoever made the slot idle: the
         // cell's contents are visible before we touch them.
         self.word
@@ -209,7 +209,7 @@ impl<T> Slot<T> {
     fn give_word(atomic: &AtomicU64) -> bool {
         // Relaxed: our own word, only the flag can have changed since.
         let word = atomic.load(Ordering::Relaxed);
-        if word & (PHASE | SUMMON) != LEASED {
+        if word & (PHASE | MUST_LOCK) != LEASED {
             return false;
         }
         // Release pairs with the acquire of the next `take`. A failure means
@@ -228,7 +228,7 @@ impl<T> Slot<T> {
     ///
     /// A plain store would be enough but for [`Slot::summon`], which runs under
     /// the same lock; so it is one. Release pairs with the acquire of `take`.
-    pub(crate) fn set(&self, phase: Phase, summon: bool) -> Word {
+    pub(crate) fn set(&self, phase: Phase, must_lock: bool) -> Word {
         let word = self.word.load(Ordering::Relaxed);
         let (bits, generation) = match phase {
             Phase::Vacant => (VACANT, 0),
@@ -237,8 +237,8 @@ impl<T> Slot<T> {
             Phase::Reserved => (RESERVED, GENERATION),
             Phase::Leased => (LEASED, GENERATION),
         };
-        let flag = if summon { SUMMON } else { 0 };
-        let next = (word & !(PHASE | SUMMON)) + generation + bits + flag;
+        let flag = if must_lock { MUST_LOCK } else { 0 };
+        let next = (word & !(PHASE | MUST_LOCK)) + generation + bits + flag;
         self.word.store(next, Ordering::Release);
         Word(next)
     }
@@ -250,12 +250,12 @@ impl<T> Slot<T> {
     pub(crate) fn collect(&self, ticket: u32) -> bool {
         // Relaxed: only a guess, the exchange below decides.
         let word = self.word.load(Ordering::Relaxed);
-        if word & (PHASE | SUMMON) != RESERVED || Word(word).ticket() != ticket {
+        if word & (PHASE | MUST_LOCK) != RESERVED || Word(word).ticket() != ticket {
             return false;
         }
         // Acquire pairs with the release in `set`, which reserved it: the cell's
         // contents are visible before we touch them. Races with `take_back`.
-        let leased = word - RESERVED + LEASED + SUMMON;
+        let leased = word - RESERVED + LEASED + MUST_LOCK;
         self.word
             .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -272,7 +272,7 @@ impl<T> Slot<T> {
                 .word
                 .compare_exchange(
                     word,
-                    (word & !(PHASE | SUMMON)) + LEASED + SUMMON,
+                    (word & !(PHASE | MUST_LOCK)) + LEASED + MUST_LOCK,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
@@ -281,33 +281,33 @@ impl<T> Slot<T> {
 
     /// Makes the one for whom the slot is reserved come by the lock to collect
     /// it. For code that holds the lock.
-    pub(crate) fn summon_reserved(&self) {
+    pub(crate) fn set_must_lock_if_reserved(&self) {
         if self.word.load(Ordering::Relaxed) & PHASE == RESERVED {
             // If it has just been collected, it is flagged already. Relaxed: whoever
             // finds the flag takes the lock.
-            self.word.fetch_or(SUMMON, Ordering::Relaxed);
+            self.word.fetch_or(MUST_LOCK, Ordering::Relaxed);
         }
     }
 
     /// Sets the flag on an idle or leased slot. For code that holds the lock.
     /// Returns the phase in which the flag landed. A reserved slot needs none: it is
     /// flagged when it is collected.
-    pub(crate) fn summon(&self) -> Phase {
+    pub(crate) fn set_must_lock(&self) -> Phase {
         // AcqRel: the caller may go on to take the slot, and the holder whose
         // `give` now fails must find what we wrote under the lock (it takes it).
         let before = self.word.load(Ordering::Relaxed);
-        if before & SUMMON != 0 || !matches!(before & PHASE, IDLE | LEASED) {
+        if before & MUST_LOCK != 0 || !matches!(before & PHASE, IDLE | LEASED) {
             return Word(before).phase();
         }
-        Word(self.word.fetch_or(SUMMON, Ordering::AcqRel)).phase()
+        Word(self.word.fetch_or(MUST_LOCK, Ordering::AcqRel)).phase()
     }
 
     /// Clears the flag of an idle slot. For code that holds the lock.
-    pub(crate) fn unsummon_idle(&self) {
+    pub(crate) fn clear_must_lock(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        if word & (PHASE | SUMMON) == IDLE | SUMMON {
+        if word & (PHASE | MUST_LOCK) == IDLE | MUST_LOCK {
             // A flagged idle slot is moved under the lock only, so a store does.
-            self.word.store(word & !SUMMON, Ordering::Release);
+            self.word.store(word & !MUST_LOCK, Ordering::Release);
         }
     }
 
@@ -460,11 +460,11 @@ mod tests {
         slot.set(Phase::Idle, false);
         assert!(slot.take());
         assert!(!slot.take(), "it is leased");
-        assert_eq!(slot.summon(), Phase::Leased);
+        assert_eq!(slot.set_must_lock(), Phase::Leased);
         assert!(!slot.give(), "the holder has to come by the lock");
         slot.set(Phase::Idle, true);
         assert!(!slot.take(), "so has the next");
-        slot.unsummon_idle();
+        slot.clear_must_lock();
         assert!(slot.take() && slot.give());
     }
 }

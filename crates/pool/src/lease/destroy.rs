@@ -15,7 +15,7 @@ use crate::user_code::{drop_caught, drop_contained};
 
 /// A resource on its way out. Dropping it drops what is still there, tells of the end, and frees the
 /// place.
-pub(crate) struct Condemned<M: Manager> {
+pub(crate) struct Destroying<M: Manager> {
     core: Arc<Core<M>>,
     resource: Option<M::Resource>,
     /// The place that the resource had; it counts until the end.
@@ -25,7 +25,7 @@ pub(crate) struct Condemned<M: Manager> {
     error: Option<Arc<str>>,
 }
 
-impl<M: Manager> Condemned<M> {
+impl<M: Manager> Destroying<M> {
     /// Takes the resource out of a slot that the caller owns and has sentenced.
     pub(crate) fn new(core: &Arc<Core<M>>, index: usize, reason: DestroyReason) -> Self {
         // SAFETY: the caller owns the slot: it is leased, and not to a lease.
@@ -35,7 +35,7 @@ impl<M: Manager> Condemned<M> {
             std::mem::forget(filled.take());
         }
         let id = core.state().metas[index].id;
-        Condemned {
+        Destroying {
             core: Arc::clone(core),
             resource: filled.map(|filled| filled.resource),
             place: Some(index),
@@ -50,7 +50,7 @@ impl<M: Manager> Condemned<M> {
         resource: M::Resource,
         known_as: Option<(ResourceId, DestroyReason)>,
     ) -> Self {
-        Condemned {
+        Destroying {
             core: Arc::clone(core),
             resource: Some(resource),
             place: None,
@@ -100,7 +100,7 @@ pub(crate) fn run_in_background<M: Manager>(
     }
 }
 
-impl<M: Manager> Drop for Condemned<M> {
+impl<M: Manager> Drop for Destroying<M> {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take()
             && let Err(panic) = drop_caught(resource)
@@ -121,10 +121,10 @@ impl<M: Manager> Drop for Condemned<M> {
             error,
         });
         let Some(index) = self.place else { return };
-        core.turn(|turn| {
-            let probe = turn.state.metas[index].probe.take();
-            turn.end_probe(probe, None);
-            turn.vacate(index, reason);
+        core.locked(|locked| {
+            let probe = locked.state.metas[index].probe.take();
+            locked.end_probe(probe, None);
+            locked.vacate(index, reason);
         });
         if core.signals() & signal::JUDGING != 0 {
             core.forget_predicates();

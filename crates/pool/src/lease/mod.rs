@@ -420,7 +420,7 @@ impl<M: Manager> Place<M> {
 impl<M: Manager> Drop for Place<M> {
     fn drop(&mut self) {
         let held = Held::new(&self.core, self.index);
-        drop(held.condemn(DestroyReason::Detached));
+        drop(held.into_destroying(DestroyReason::Detached));
     }
 }
 
@@ -432,6 +432,6 @@ impl<M: Manager> fmt::Debug for Place<M> {
 
 fn discard<M: Manager>(core: &Arc<Core<M>>, index: usize) {
     let held = Held::new(core, index);
-    held.condemn(DestroyReason::Discarded)
+    held.into_destroying(DestroyReason::Discarded)
         .destroy_in_background();
 }

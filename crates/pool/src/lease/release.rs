@@ -34,7 +34,7 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
-    let flagged = slot.word().summoned();
+    let flagged = slot.word().must_lock();
     // Only then may the pool be closed, on which no hook runs.
     if flagged && core.signals() & signal::CLOSED != 0 {
         return Err(None);
@@ -81,8 +81,8 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             return Next::Done;
         }
         if self.held.core().signals() & signal::CLOSED != 0 {
-            let condemned = self.held.condemn(DestroyReason::Closed);
-            condemned.destroy_in_background();
+            let destroying = self.held.into_destroying(DestroyReason::Closed);
+            destroying.destroy_in_background();
             return Next::Done;
         }
         let verdict = verdict.unwrap_or_else(|| self.ask());
@@ -130,25 +130,25 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
             return;
         }
         idle::used(core, slot);
-        Self::keep_by_turn(core, index);
+        Self::keep_locked(core, index);
     }
 
-    fn keep_by_turn(core: &Arc<Core<M>>, index: usize) {
-        let (used, replaced) = core.turn(|turn| {
+    fn keep_locked(core: &Arc<Core<M>>, index: usize) {
+        let (used, replaced) = core.locked(|locked| {
             // Written only where something is: the line is others' to read.
-            let meta = &mut turn.state.metas[index];
+            let meta = &mut locked.state.metas[index];
             let (resource, leased) = (meta.id, meta.leased);
             if let Some(epoch) = meta.probe {
                 meta.probe = None;
-                turn.end_probe(Some(epoch), Some(true));
+                locked.end_probe(Some(epoch), Some(true));
             }
-            turn.note(|| Event::Released { resource });
-            let replaced = match turn.state.replacing {
-                Replacing::Ready => core.replace_in_hand(turn, index),
+            locked.note(|| Event::Released { resource });
+            let replaced = match locked.state.replacing {
+                Replacing::Ready => core.replace_in_hand(locked, index),
                 _ => None,
             };
-            turn.give(index);
-            let used = leased.map(|leased| turn.clock.now().saturating_duration_since(leased));
+            locked.give(index);
+            let used = leased.map(|leased| locked.clock.now().saturating_duration_since(leased));
             (used, replaced)
         });
         if let Some(replaced) = replaced {
@@ -161,22 +161,22 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
 
     /// Destroys a resource that is not wanted any more. That is no failure.
     fn retire(self) {
-        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
-        condemned.destroy_in_background();
+        let destroying = self.held.into_destroying(DestroyReason::ReleaseRejected);
+        destroying.destroy_in_background();
     }
 
     fn reject(self, refusal: Refusal) {
         let core = Arc::clone(self.held.core());
         let index = self.held.index();
-        let condemned = self.held.condemn(DestroyReason::ReleaseRejected);
+        let destroying = self.held.into_destroying(DestroyReason::ReleaseRejected);
         if let Some(error) = &refusal {
             core.hook_failed(index, Hook::BeforeRelease, Arc::clone(error));
         }
-        core.turn(|turn| {
-            let probe = turn.state.metas[index].probe.take();
-            turn.end_probe(probe, Some(false));
+        core.locked(|locked| {
+            let probe = locked.state.metas[index].probe.take();
+            locked.end_probe(probe, Some(false));
         });
         core.report(Some(&Failure::Rejected(refusal)));
-        condemned.destroy_in_background();
+        destroying.destroy_in_background();
     }
 }

@@ -20,7 +20,7 @@ mod unix {
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
     use crate::breaker::PoolId;
-    use crate::core::state::{Aftermath, Clock, Turn};
+    use crate::core::state::{Clock, Deferred, Locked};
     use crate::core::{Core, PoolState};
     use crate::manager::Manager;
     use crate::runtime::forget_thread;
@@ -67,7 +67,7 @@ mod unix {
         fn inherit(self: Box<Self>);
     }
 
-    struct Locked<M: Manager> {
+    struct HeldLock<M: Manager> {
         state: MutexGuard<'static, PoolState<M>>,
         core: Arc<Core<M>>,
     }
@@ -76,24 +76,24 @@ mod unix {
         fn pause(self: Arc<Self>) -> Box<dyn Paused> {
             // SAFETY: `core` keeps the lock alive for longer than the guard, which is dropped first.
             let core: &'static Core<M> = unsafe { &*Arc::as_ptr(&self) };
-            Box::new(Locked {
+            Box::new(HeldLock {
                 state: core.state(),
                 core: self,
             })
         }
     }
 
-    impl<M: Manager> Paused for Locked<M> {
+    impl<M: Manager> Paused for HeldLock<M> {
         fn resume(self: Box<Self>) -> Arc<dyn Pausable> {
-            let Locked { state, core } = *self;
+            let HeldLock { state, core } = *self;
             drop(state);
             core
         }
 
         fn inherit(self: Box<Self>) {
-            let Locked { mut state, core } = *self;
-            let mut after = Aftermath::default();
-            Turn {
+            let HeldLock { mut state, core } = *self;
+            let mut after = Deferred::default();
+            Locked {
                 state: &mut state,
                 slots: &core.slots,
                 clock: Clock::new(&**core.runtime),

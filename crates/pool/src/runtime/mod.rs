@@ -41,7 +41,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Resolves at or after `until`, wherever it is polled.
     fn sleep(&self, until: Instant) -> Task;
 
-    /// The same for the pool's keeper, which sleeps nearly all the time, and for long.
+    /// The same for the pool's maintenance task, which sleeps nearly all the time, and for long.
     /// An executor that waits for I/O at a higher price while a timer is set can
     /// keep this one elsewhere. Default: [`sleep`](Runtime::sleep).
     fn sleep_aside(&self, until: Instant) -> Task {

@@ -36,9 +36,9 @@ impl TokioRuntime {
     }
 
     /// Follows Tokio's clock in everything, for tests that pause it: the age of leases is
-    /// reckoned by it, which costs about 25 ns an acquire, and the pool's keeper sleeps by it, which
-    /// costs Tokio 1 to 2 µs whenever it waits for I/O. Without this the keeper follows a clock that was
-    /// paused before the keeper went to sleep. With it, deadlines pass only while the runtime is driven.
+    /// reckoned by it, which costs about 25 ns an acquire, and the pool's maintenance task sleeps by it, which
+    /// costs Tokio 1 to 2 µs whenever it waits for I/O. Without this the maintenance task follows a clock that was
+    /// paused before the maintenance task went to sleep. With it, deadlines pass only while the runtime is driven.
     #[must_use]
     pub fn follows_paused_clock(mut self) -> Self {
         self.follows_paused_clock = true;

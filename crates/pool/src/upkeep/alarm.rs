@@ -1,10 +1,10 @@
 //! The alarm: deadlines and the back-off pass while nobody drives the pool's executor.
 //!
-//! The keeper is a task of that executor. Where the executor needs a thread that drives it
+//! The maintenance task is a task of that executor. Where the executor needs a thread that drives it
 //! ([`Runtime::needs_driving`](crate::Runtime::needs_driving)), the thread may do something else: poll an
-//! acquire under another executor's `block_on`, or block. So whatever the keeper is to do at some time, the
-//! built-in thread checks a moment later: if the keeper did not come, it serves those who wait itself.
-//! Health checks, refills and replacements stay with the keeper.
+//! acquire under another executor's `block_on`, or block. So whatever the maintenance task is to do at some time, the
+//! built-in thread checks a moment later: if the maintenance task did not come, it serves those who wait itself.
+//! Health checks, refills and replacements stay with the maintenance task.
 
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::runtime::Timer;
 use crate::sync::Mutex;
 
-/// How much later than the keeper the alarm comes.
+/// How much later than the maintenance task the alarm comes.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// When the built-in thread looks, if it has to. Nothing but that thread's own lock is taken under this one.
@@ -48,23 +48,23 @@ impl<M: Manager> Core<M> {
         drop(old);
     }
 
-    /// Serves those who wait, if the keeper should have and did not.
+    /// Serves those who wait, if the maintenance task should have and did not.
     fn look_instead_of_keeper(self: &Arc<Self>) {
         create::end_overdue(self);
-        let due = self.turn(|turn| {
-            if turn.state.closed {
+        let due = self.locked(|locked| {
+            if locked.state.closed {
                 return None;
             }
-            turn.pass_time();
-            let now = turn.clock.now();
-            if let Some(Some(next)) = turn.state.keeper
+            locked.pass_time();
+            let now = locked.clock.now();
+            if let Some(Some(next)) = locked.state.maintenance
                 && next > now
             {
                 return Some(next);
             }
-            // The keeper is late or gone. Whoever needs something earlier rings, and sets the alarm.
-            let due = turn.state.waiters_due(now);
-            if let Some(next) = &mut turn.state.keeper {
+            // The maintenance task is late or gone. Whoever needs something earlier rings, and sets the alarm.
+            let due = locked.state.waiters_due(now);
+            if let Some(next) = &mut locked.state.maintenance {
                 *next = due;
             }
             due

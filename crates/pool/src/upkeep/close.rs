@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::core::{Core, PoolState};
 use crate::error::{CloseError, DestroyError};
-use crate::lease::destroy::Condemned;
+use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::DestroyReason;
 use crate::pool::Pool;
@@ -32,12 +32,12 @@ impl<M: Manager> Pool<M> {
     }
 
     async fn wait_until(&self, done: impl Fn(&PoolState<M>) -> bool) {
-        let mut onlooker = Onlooker {
+        let mut close_waiter = CloseWaiter {
             core: &self.core,
             id: None,
         };
         // A cancel here takes the waker out again.
-        poll_fn(|cx| onlooker.poll(&done, cx)).await;
+        poll_fn(|cx| close_waiter.poll(&done, cx)).await;
     }
 
     /// Closes the pool: everybody who waits fails with
@@ -100,30 +100,30 @@ impl<M: Manager> Pool<M> {
 impl<M: Manager> Core<M> {
     /// Closes, and hands over what has to be destroyed.
     pub(crate) fn close(self: &Arc<Self>) -> Closing<M> {
-        let doomed = self.turn(|turn| {
-            turn.close();
-            std::mem::take(&mut turn.after.rare().doomed)
+        let retiring = self.locked(|locked| {
+            locked.close();
+            std::mem::take(&mut locked.after.rare().retiring)
         });
-        let condemned = doomed
+        let destroying = retiring
             .into_iter()
-            .map(|(index, reason)| Condemned::new(self, index, reason))
+            .map(|(index, reason)| Destroying::new(self, index, reason))
             .collect();
         self.discard_spare(DestroyReason::Closed, |_| true);
         Closing {
             core: Arc::clone(self),
-            condemned,
+            destroying,
             running: Vec::new(),
         }
     }
 }
 
 /// One who waits for the pool to be closed or drained.
-struct Onlooker<'a, M: Manager> {
+struct CloseWaiter<'a, M: Manager> {
     core: &'a Core<M>,
     id: Option<u64>,
 }
 
-impl<M: Manager> Onlooker<'_, M> {
+impl<M: Manager> CloseWaiter<'_, M> {
     fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
         // Cloned before the lock, and an old one dropped after: both are an
         // executor's code.
@@ -133,18 +133,18 @@ impl<M: Manager> Onlooker<'_, M> {
             return Poll::Ready(());
         }
         let id = *self.id.get_or_insert_with(|| {
-            state.next_onlooker += 1;
-            state.next_onlooker
+            state.next_close_waiter += 1;
+            state.next_close_waiter
         });
-        let mut onlookers = state.onlookers.iter_mut();
-        match onlookers.find(|(other, _)| *other == id) {
+        let mut close_waiters = state.close_waiters.iter_mut();
+        match close_waiters.find(|(other, _)| *other == id) {
             Some((_, old)) => {
                 if let Some(new) = &mut *waker {
                     std::mem::swap(old, new);
                 }
             }
             None => state
-                .onlookers
+                .close_waiters
                 .extend(waker.take().map(|waker| (id, waker))),
         }
         drop(state);
@@ -152,12 +152,15 @@ impl<M: Manager> Onlooker<'_, M> {
     }
 }
 
-impl<M: Manager> Drop for Onlooker<'_, M> {
+impl<M: Manager> Drop for CloseWaiter<'_, M> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         let mut state = self.core.state();
-        let at = state.onlookers.iter().position(|(other, _)| *other == id);
-        let waker = at.map(|at| state.onlookers.swap_remove(at));
+        let at = state
+            .close_waiters
+            .iter()
+            .position(|(other, _)| *other == id);
+        let waker = at.map(|at| state.close_waiters.swap_remove(at));
         drop(state);
         drop_contained(waker);
     }
@@ -167,9 +170,9 @@ impl<M: Manager> Drop for Onlooker<'_, M> {
 /// to the runtime.
 pub(crate) struct Closing<M: Manager> {
     core: Arc<Core<M>>,
-    condemned: VecDeque<Condemned<M>>,
+    destroying: VecDeque<Destroying<M>>,
     /// Destructors under way.
-    running: Vec<Destroying<M>>,
+    running: Vec<DestroyFuture<M>>,
 }
 
 /// The errors of destructors. If nobody gets them, each is dropped on its own: a second panic in the
@@ -194,7 +197,7 @@ impl<M: Manager> Drop for Errors<M> {
     }
 }
 
-type Destroying<M> =
+type DestroyFuture<M> =
     Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
 
 impl<M: Manager> Closing<M> {
@@ -206,7 +209,7 @@ impl<M: Manager> Closing<M> {
     }
 
     fn poll(&mut self, errors: &mut Errors<M>, cx: &mut Context<'_>) -> Poll<()> {
-        let begun = self.condemned.drain(..);
+        let begun = self.destroying.drain(..);
         self.running
             .extend(begun.map(|next| Box::pin(next.destroy()) as _));
         self.running.retain_mut(|end| match end.as_mut().poll(cx) {
@@ -231,8 +234,8 @@ impl<M: Manager> Drop for Closing<M> {
                 drop_contained(end.await);
             }));
         }
-        for condemned in self.condemned.drain(..) {
-            condemned.destroy_in_background();
+        for destroying in self.destroying.drain(..) {
+            destroying.destroy_in_background();
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The keeper: the one background task of a pool, for everything that is due
+//! The maintenance task: the one background task of a pool, for everything that is due
 //! at some time. It holds the pool weakly, and is started by the first acquire
 //! that needs it.
 //!
 //! Health checks, refills and replacements are tasks of their own, so that a slow
-//! one delays no deadline. What the keeper calls itself is what must not block:
-//! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the keeper, the slots are flagged, and the
+//! one delays no deadline. What the maintenance task calls itself is what must not block:
+//! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the maintenance task, the slots are flagged, and the
 //! next acquire starts another one. While nobody drives the runtime, `alarm.rs` serves those who wait.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::acquire::create::{self, Creation};
 use crate::config::Config;
 use crate::core::claims::ClaimKey;
 use crate::core::slot::Phase;
-use crate::core::state::Turn;
+use crate::core::state::Locked;
 use crate::core::{Core, Held, wake};
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event, Hook};
@@ -28,47 +28,47 @@ use crate::sync::Mutex;
 use crate::upkeep::replace::Making;
 use crate::user_code::{Contained, drop_contained};
 
-/// Wakes the keeper of one pool when something is due, and its sentinels when the pool is gone.
+/// Wakes the maintenance task of one pool when something is due, and its runtime_watches when the pool is gone.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct Wakeup {
     listeners: Mutex<Listeners>,
 }
 
 #[derive(Debug, Default)]
 struct Listeners {
     rung: u64,
-    keeper: Option<Waker>,
+    maintenance: Option<Waker>,
     /// By the executor that each watches: however many there are, each has one entry.
-    sentinels: HashMap<u64, Waker>,
+    runtime_watches: HashMap<u64, Waker>,
 }
 
-impl Default for Bell {
+impl Default for Wakeup {
     fn default() -> Self {
-        Bell {
+        Wakeup {
             listeners: Mutex::new(Listeners::default()),
         }
     }
 }
 
-impl Bell {
-    /// Wakes the keeper.
+impl Wakeup {
+    /// Wakes the maintenance task.
     pub(crate) fn ring(&self) {
-        let keeper = {
+        let maintenance = {
             let mut listeners = self.listeners.lock();
             listeners.rung += 1;
-            listeners.keeper.take()
+            listeners.maintenance.take()
         };
-        keeper.into_iter().for_each(wake);
+        maintenance.into_iter().for_each(wake);
     }
 
     /// Wakes everybody: the pool is gone.
     pub(crate) fn end(&self) {
         self.ring();
-        let sentinels = std::mem::take(&mut self.listeners.lock().sentinels);
-        sentinels.into_values().for_each(wake);
+        let runtime_watches = std::mem::take(&mut self.listeners.lock().runtime_watches);
+        runtime_watches.into_values().for_each(wake);
     }
 
-    /// Ready when the bell has rung since `seen`.
+    /// Ready when the wake-up has rung since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         // Cloned before the lock, and an old one dropped after: both are an executor's code.
         let waker = Contained::new(cx.waker().clone());
@@ -77,50 +77,50 @@ impl Bell {
             *seen = listeners.rung;
             return Poll::Ready(());
         }
-        let old = listeners.keeper.replace(waker.into_inner());
+        let old = listeners.maintenance.replace(waker.into_inner());
         drop(listeners);
         drop_contained(old);
         Poll::Pending
     }
 
-    /// Drops the waker of a sentinel that is gone.
+    /// Drops the waker of a runtime_watch that is gone.
     fn forget(&self, domain: u64) {
-        let old = self.listeners.lock().sentinels.remove(&domain);
+        let old = self.listeners.lock().runtime_watches.remove(&domain);
         drop_contained(old);
     }
 
-    /// Leaves the waker of the sentinel of this executor.
+    /// Leaves the waker of the runtime_watch of this executor.
     fn watch(&self, domain: u64, cx: &mut Context<'_>) {
         let waker = cx.waker().clone();
-        let old = self.listeners.lock().sentinels.insert(domain, waker);
+        let old = self.listeners.lock().runtime_watches.insert(domain, waker);
         drop_contained(old);
     }
 }
 
-/// Starts the keeper. The state has noted that there is one.
+/// Starts the maintenance task. The state has noted that there is one.
 pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
-    let keeper = Keeper {
+    let maintenance = Maintenance {
         core: Arc::downgrade(core),
         ran: false,
     };
     let runtime = Arc::clone(&core.runtime);
-    let bell = Arc::clone(&core.bell);
-    core.spawn(Box::pin(keeper.run(runtime, bell)));
+    let wakeup = Arc::clone(&core.wakeup);
+    core.spawn(Box::pin(maintenance.run(runtime, wakeup)));
 }
 
-struct Keeper<M: Manager> {
+struct Maintenance<M: Manager> {
     core: Weak<Core<M>>,
     ran: bool,
 }
 
-impl<M: Manager> Keeper<M> {
-    async fn run(mut self, runtime: Arc<dyn Runtime>, bell: Arc<Bell>) {
+impl<M: Manager> Maintenance<M> {
+    async fn run(mut self, runtime: Arc<dyn Runtime>, wakeup: Arc<Wakeup>) {
         self.ran = true;
         let mut seen = 0;
         // Whatever rang before the first look is seen by that look.
-        let _ = poll_fn(|cx| Poll::Ready(bell.poll(&mut seen, cx))).await;
+        let _ = poll_fn(|cx| Poll::Ready(wakeup.poll(&mut seen, cx))).await;
         while let Some(next) = self.look() {
-            // Nothing is held here: a cancel loses only the keeper.
+            // Nothing is held here: a cancel loses only the maintenance task.
             let mut sleep = next.map(|until| runtime.sleep_aside(until));
             poll_fn(|cx| {
                 let slept = match &mut sleep {
@@ -130,7 +130,7 @@ impl<M: Manager> Keeper<M> {
                 if slept.is_ready() {
                     return slept;
                 }
-                bell.poll(&mut seen, cx)
+                wakeup.poll(&mut seen, cx)
             })
             .await;
         }
@@ -142,15 +142,15 @@ impl<M: Manager> Keeper<M> {
         let core = self.core.upgrade()?;
         core.consider_recovery();
         create::end_overdue(&core);
-        let plan = core.turn(|turn| {
-            if turn.state.closed {
+        let plan = core.locked(|locked| {
+            if locked.state.closed {
                 return None;
             }
-            turn.pass_time();
-            let now = turn.clock.now();
+            locked.pass_time();
+            let now = locked.clock.now();
             let mut plan = Plan::default();
             if let Some(interval) = core.config.healthcheck_interval {
-                let state = &mut *turn.state;
+                let state = &mut *locked.state;
                 match state.next_healthcheck {
                     Some(due) if due <= now => {
                         plan.healthcheck = !std::mem::replace(&mut state.healthcheck_runs, true);
@@ -161,17 +161,17 @@ impl<M: Manager> Keeper<M> {
                 }
             }
             if let Some(interval) = core.config.sweep_interval()
-                && turn.state.next_sweep.is_none_or(|due| due <= now)
+                && locked.state.next_sweep.is_none_or(|due| due <= now)
             {
-                sweep(&core.config, turn, &mut plan);
-                turn.state.next_sweep = now.checked_add(interval);
+                sweep(&core.config, locked, &mut plan);
+                locked.state.next_sweep = now.checked_add(interval);
             }
-            plan.replaces = turn.begin_replacement();
-            while turn.state.total() < turn.state.min && turn.state.may_refill(now) {
-                plan.refills.push(turn.begin_own_creation());
+            plan.replaces = locked.begin_replacement();
+            while locked.state.total() < locked.state.min && locked.state.may_refill(now) {
+                plan.refills.push(locked.begin_own_creation());
             }
-            plan.next = turn.state.next_due(now);
-            turn.state.keeper = Some(plan.next);
+            plan.next = locked.state.next_due(now);
+            locked.state.maintenance = Some(plan.next);
             Some(plan)
         })?;
         core.set_alarm(plan.next);
@@ -217,31 +217,31 @@ impl<M: Manager> Keeper<M> {
     }
 }
 
-impl<M: Manager> Drop for Keeper<M> {
+impl<M: Manager> Drop for Maintenance<M> {
     fn drop(&mut self) {
         let Some(core) = self.core.upgrade() else {
             return;
         };
-        core.turn(|turn| {
-            let state = &mut *turn.state;
-            state.keeper = None;
+        core.locked(|locked| {
+            let state = &mut *locked.state;
+            state.maintenance = None;
             if state.closed {
                 return;
             }
             // Its runtime is gone. The next acquire starts another one; those
             // who wait with a deadline are woken to do it themselves.
-            state.keeper_lost = core.config.needs_keeper() || state.min > 0;
+            state.maintenance_lost = core.config.needs_maintenance() || state.min > 0;
             state.next_healthcheck = None;
             state.next_sweep = None;
             for meta in &mut state.metas {
                 // Replacements went with the runtime.
                 meta.replaced = false;
             }
-            state.rewatch(turn.slots);
+            state.rewatch(locked.slots);
             if self.ran {
                 for key in state.waiters.keys() {
                     let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
-                    turn.after.wake(waker);
+                    locked.after.wake(waker);
                 }
             }
         });
@@ -263,19 +263,19 @@ struct Plan {
 }
 
 /// Looks at every resource: idle too long, lived too long, out too long.
-fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
-    let now = turn.clock.now();
+fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) {
+    let now = locked.clock.now();
     // Idle ones first, oldest first; then whatever else there is.
-    let mut order = turn.idle_oldest_first();
-    let mut listed = vec![false; turn.slots.len()];
+    let mut order = locked.idle_oldest_first();
+    let mut listed = vec![false; locked.slots.len()];
     for &index in &order {
         listed[index] = true;
     }
     order.extend((0..listed.len()).filter(|&index| !listed[index]));
     for index in order {
-        let slot = turn.slots.at(index);
+        let slot = locked.slots.at(index);
         let word = slot.word();
-        let Some(meta) = turn.state.metas.get_mut(index) else {
+        let Some(meta) = locked.state.metas.get_mut(index) else {
             continue;
         };
         // One that goes from hand to hand in a crowd is reserved as often as it is leased.
@@ -303,25 +303,25 @@ fn sweep<T, F>(config: &Config, turn: &mut Turn<'_, T, F>, plan: &mut Plan) {
             });
         }
         if expired && !meta.replaced {
-            if !turn.state.has_room() {
+            if !locked.state.has_room() {
                 // Break first. A leased one goes when it comes back.
-                slot.summon();
-                turn.retire(index, DestroyReason::Lifetime);
-            } else if turn.state.may_refill(now) {
+                slot.set_must_lock();
+                locked.retire(index, DestroyReason::Lifetime);
+            } else if locked.state.may_refill(now) {
                 // Make before break: the old one serves until the new one is
                 // there. Where a creation has to wait, so does this.
-                let old = &mut turn.state.metas[index];
+                let old = &mut locked.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
-                plan.replacements.push((turn.begin_own_creation(), old));
+                plan.replacements.push((locked.begin_own_creation(), old));
             }
         } else if word.phase() == Phase::Idle
             && config
                 .idle_timeout
                 .is_some_and(|limit| unchanged_for >= limit)
-            && turn.state.above_min()
+            && locked.state.above_min()
         {
-            turn.retire(index, DestroyReason::IdleTimeout);
+            locked.retire(index, DestroyReason::IdleTimeout);
         }
     }
 }
@@ -341,12 +341,12 @@ async fn replace<M: Manager>(
     let is_made = matches!(made, Some(Ok(())));
     drop_contained(made);
     let Some(core) = core.upgrade() else { return };
-    core.turn(|turn| {
-        for meta in turn.state.metas.iter_mut().filter(|meta| meta.id == old) {
+    core.locked(|locked| {
+        for meta in locked.state.metas.iter_mut().filter(|meta| meta.id == old) {
             meta.replaced = false;
         }
         if is_made {
-            turn.doom(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
+            locked.retire_where(|meta| (meta.id == old).then_some(DestroyReason::Lifetime));
         }
     });
 }
@@ -362,17 +362,17 @@ impl<M: Manager> HealthRun<M> {
         let Some(core) = self.core.upgrade() else {
             return;
         };
-        let idle = core.turn(|turn| turn.idle_oldest_first());
+        let idle = core.locked(|locked| locked.idle_oldest_first());
         drop(core);
         for index in idle {
             // The pool is held only while a check runs.
             let Some(core) = self.core.upgrade() else {
                 return;
             };
-            let (taken, idle_since) = core.turn(|turn| {
-                let mark = turn.slots.at(index).word().mark();
-                let (seen, since) = turn.state.metas[index].seen;
-                let taken = turn.take_this(index);
+            let (taken, idle_since) = core.locked(|locked| {
+                let mark = locked.slots.at(index).word().mark();
+                let (seen, since) = locked.state.metas[index].seen;
+                let taken = locked.take_this(index);
                 (taken, (seen == mark).then_some(since))
             });
             if !taken {
@@ -391,11 +391,11 @@ impl<M: Manager> HealthRun<M> {
                     held.give_back();
                 }
                 Err(refusal) => {
-                    let condemned = held.condemn(DestroyReason::Unhealthy);
+                    let destroying = held.into_destroying(DestroyReason::Unhealthy);
                     if let Some(error) = refusal {
                         core.hook_failed(index, Hook::Healthcheck, error);
                     }
-                    condemned.destroy_quietly().await;
+                    destroying.destroy_quietly().await;
                 }
             }
         }
@@ -410,7 +410,7 @@ impl<M: Manager> Drop for HealthRun<M> {
     }
 }
 
-/// Makes sure that a sentinel watches this executor: a task that does nothing,
+/// Makes sure that a runtime_watch watches this executor: a task that does nothing,
 /// and whose drop tells that the executor is gone, and all I/O with it.
 /// `false` if it is gone already.
 pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool {
@@ -421,15 +421,15 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
         }
         state.domains.push(domain);
     }
-    let sentinel = Sentinel {
+    let runtime_watch = RuntimeWatch {
         core: Arc::downgrade(core),
         domain,
     };
-    let bell = Arc::clone(&core.bell);
+    let wakeup = Arc::clone(&core.wakeup);
     core.spawn(Box::pin(poll_fn(move |cx| {
-        bell.watch(sentinel.domain, cx);
+        wakeup.watch(runtime_watch.domain, cx);
         // Looked at last: whoever is gone by now has not seen the waker.
-        match sentinel.core.strong_count() {
+        match runtime_watch.core.strong_count() {
             0 => Poll::Ready(()),
             _ => Poll::Pending,
         }
@@ -437,20 +437,20 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
     core.state().domains.contains(&domain)
 }
 
-struct Sentinel<M: Manager> {
+struct RuntimeWatch<M: Manager> {
     core: Weak<Core<M>>,
     domain: u64,
 }
 
-impl<M: Manager> Drop for Sentinel<M> {
+impl<M: Manager> Drop for RuntimeWatch<M> {
     fn drop(&mut self) {
         let Some(core) = self.core.upgrade() else {
             return;
         };
-        core.bell.forget(self.domain);
-        core.turn(|turn| {
-            turn.state.domains.retain(|&domain| domain != self.domain);
-            turn.doom(|meta| {
+        core.wakeup.forget(self.domain);
+        core.locked(|locked| {
+            locked.state.domains.retain(|&domain| domain != self.domain);
+            locked.retire_where(|meta| {
                 (meta.domain == Some(self.domain)).then_some(DestroyReason::RuntimeGone)
             });
         });

@@ -1,6 +1,6 @@
 //! Replacing every resource, while the old ones go on serving.
 //!
-//! [`Pool::replace_all`] makes every resource outdated. The keeper has new ones made, one at a time
+//! [`Pool::replace_all`] makes every resource outdated. The maintenance task has new ones made, one at a time
 //! and with the back-off of background creations. A new one waits as the *spare*, outside of the
 //! places, until an outdated resource is idle or comes back, and then takes over its slot. So no
 //! acquire ever waits for a replacement, and none fails because it cannot be made.
@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use crate::acquire::create::Made;
 use crate::core::backoff::random;
-use crate::core::state::{Meta, Turn};
-use crate::core::{Core, CreateFailure, Filled, PoolTurn};
+use crate::core::state::{Locked, Meta};
+use crate::core::{Core, CreateFailure, Filled, LockedPool};
 use crate::info::Born;
-use crate::lease::destroy::Condemned;
+use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event};
 use crate::observe::log;
@@ -48,22 +48,22 @@ impl<M: Manager> Pool<M> {
     /// replacement, and while none can be made the pool tries again, with growing pauses. There
     /// may be one resource more than [`max`](crate::Builder::max) at a time.
     pub fn replace_all(&self) {
-        self.core.turn(|turn| {
-            turn.state.generation += 1;
-            turn.replace_later();
+        self.core.locked(|locked| {
+            locked.state.generation += 1;
+            locked.replace_later();
         });
     }
 }
 
-impl<T, F> Turn<'_, T, F> {
-    /// Makes sure that the keeper replaces what is outdated, when the back-off allows it.
+impl<T, F> Locked<'_, T, F> {
+    /// Makes sure that the maintenance task replaces what is outdated, when the back-off allows it.
     pub(crate) fn replace_later(&mut self) {
         if self.state.closed {
             return;
         }
         self.state.outdated = true;
         let now = self.clock.now();
-        self.call_keeper(self.state.backoff.background_until(now).unwrap_or(now));
+        self.call_maintenance(self.state.backoff.background_until(now).unwrap_or(now));
     }
 
     /// Whether a replacement is to be made now; then it is noted as begun.
@@ -99,7 +99,7 @@ pub(crate) struct Making<M: Manager> {
 }
 
 impl<M: Manager> Making<M> {
-    /// For the replacement that [`Turn::begin_replacement`] has noted.
+    /// For the replacement that [`Locked::begin_replacement`] has noted.
     pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
         Making {
             core: Arc::clone(core),
@@ -125,23 +125,23 @@ impl<M: Manager> Making<M> {
     fn succeeded(&self, made: Made<M>) {
         let core = &self.core;
         let mut made = Some(made);
-        core.turn(|turn| {
-            if turn.state.closed {
+        core.locked(|locked| {
+            if locked.state.closed {
                 return;
             }
             if let Some(made) = made.take() {
-                turn.state.backoff.succeeded();
-                turn.state.last_creation_error = None;
-                let (resource, meta) = made.into_parts(turn);
-                turn.state.replacing = Replacing::Ready;
+                locked.state.backoff.succeeded();
+                locked.state.last_creation_error = None;
+                let (resource, meta) = made.into_parts(locked);
+                locked.state.replacing = Replacing::Ready;
                 *core.spare.lock() = Some(Spare { resource, meta });
-                turn.state.rewatch(turn.slots);
+                locked.state.rewatch(locked.slots);
             }
         });
         match made {
             // The pool was closed meanwhile.
             Some(made) => {
-                Condemned::without_place(core, made.resource, None).destroy_in_background()
+                Destroying::without_place(core, made.resource, None).destroy_in_background()
             }
             None => core.place_spare(),
         }
@@ -150,15 +150,15 @@ impl<M: Manager> Making<M> {
     fn failed(&self, began: Instant, failure: CreateFailure<M::Error>) {
         let core = &self.core;
         let error = failure.message();
-        core.turn(|turn| {
-            let now = turn.clock.now();
-            let in_a_row = turn.state.backoff.failed(began, now, random());
-            turn.state.last_creation_error = Some(CreationError {
+        core.locked(|locked| {
+            let now = locked.clock.now();
+            let in_a_row = locked.state.backoff.failed(began, now, random());
+            locked.state.last_creation_error = Some(CreationError {
                 message: Arc::clone(&error),
                 in_a_row,
             });
-            turn.state.counters.create_failed += 1;
-            turn.end_replacement();
+            locked.state.counters.create_failed += 1;
+            locked.end_replacement();
         });
         log::create_failed(core.name(), &error);
         // Not reported to the breaker: the old resources serve as well as before.
@@ -176,10 +176,10 @@ impl<M: Manager> Drop for Making<M> {
             return;
         }
         // Cut off: the next attempt is due.
-        self.core.turn(|turn| {
-            turn.state.replacing = Replacing::No;
-            if turn.state.outdated {
-                turn.replace_later();
+        self.core.locked(|locked| {
+            locked.state.replacing = Replacing::No;
+            if locked.state.outdated {
+                locked.replace_later();
             }
         });
     }
@@ -190,17 +190,17 @@ impl<M: Manager> Core<M> {
     #[cold]
     pub(crate) fn replace_in_hand(
         self: &Arc<Self>,
-        turn: &mut PoolTurn<'_, M>,
+        locked: &mut LockedPool<'_, M>,
         index: usize,
-    ) -> Option<Condemned<M>> {
-        if !turn.state.is_outdated(index, turn.slots) {
+    ) -> Option<Destroying<M>> {
+        if !locked.state.is_outdated(index, locked.slots) {
             return None;
         }
         let mut spare = self.spare.lock();
         if spare.is_none() {
             return None;
         }
-        let slot = turn.slots.at(index);
+        let slot = locked.slots.at(index);
         // SAFETY: the slot is in the caller's hands: it is leased, and not to a lease.
         let old = unsafe { slot.take_out() }?;
         let spare = spare.take()?;
@@ -211,40 +211,40 @@ impl<M: Manager> Core<M> {
         };
         // SAFETY: as above.
         unsafe { slot.put(filled) };
-        let meta = &mut turn.state.metas[index];
+        let meta = &mut locked.state.metas[index];
         let before = std::mem::replace(meta, spare.meta);
         meta.returned = before.returned;
         meta.reserved_for = before.reserved_for;
-        meta.seen = (slot.word().mark_when_idle(), turn.clock.now());
-        let counters = &mut turn.state.counters;
+        meta.seen = (slot.word().mark_when_idle(), locked.clock.now());
+        let counters = &mut locked.state.counters;
         // Counted when it gets a place, as every resource (I7).
         counters.created += 1;
         counters.destroyed += 1;
         counters.by_reason[DestroyReason::Replaced as usize] += 1;
-        turn.end_replacement();
+        locked.end_replacement();
         let known_as = Some((before.id, DestroyReason::Replaced));
-        Some(Condemned::without_place(self, old.resource, known_as))
+        Some(Destroying::without_place(self, old.resource, known_as))
     }
 
     /// Puts the spare, if there is one, into the slot of an idle resource that is outdated; it goes
     /// if nothing is.
     pub(crate) fn place_spare(self: &Arc<Self>) {
-        let replaced = self.turn(|turn| {
-            if turn.state.replacing != Replacing::Ready {
+        let replaced = self.locked(|locked| {
+            if locked.state.replacing != Replacing::Ready {
                 return None;
             }
-            for index in turn.idle_oldest_first() {
-                if turn.state.is_outdated(index, turn.slots) && turn.take_this(index) {
-                    let replaced = self.replace_in_hand(turn, index);
-                    turn.give_unused(index);
+            for index in locked.idle_oldest_first() {
+                if locked.state.is_outdated(index, locked.slots) && locked.take_this(index) {
+                    let replaced = self.replace_in_hand(locked, index);
+                    locked.give_unused(index);
                     return replaced;
                 }
             }
-            let mut slots = turn.slots.iter();
-            if slots.any(|(index, _)| turn.state.is_outdated(index, turn.slots)) {
+            let mut slots = locked.slots.iter();
+            if slots.any(|(index, _)| locked.state.is_outdated(index, locked.slots)) {
                 return None;
             }
-            self.take_spare(turn, DestroyReason::Replaced)
+            self.take_spare(locked, DestroyReason::Replaced)
         });
         if let Some(replaced) = replaced {
             replaced.destroy_in_background();
@@ -257,13 +257,13 @@ impl<M: Manager> Core<M> {
         reason: DestroyReason,
         which: impl Fn(&Meta) -> bool,
     ) {
-        let spare = self.turn(|turn| {
+        let spare = self.locked(|locked| {
             let is_it = self
                 .spare
                 .lock()
                 .as_ref()
                 .is_some_and(|spare| which(&spare.meta));
-            is_it.then(|| self.take_spare(turn, reason)).flatten()
+            is_it.then(|| self.take_spare(locked, reason)).flatten()
         });
         if let Some(spare) = spare {
             spare.destroy_in_background();
@@ -272,12 +272,12 @@ impl<M: Manager> Core<M> {
 
     fn take_spare(
         self: &Arc<Self>,
-        turn: &mut PoolTurn<'_, M>,
+        locked: &mut LockedPool<'_, M>,
         reason: DestroyReason,
-    ) -> Option<Condemned<M>> {
+    ) -> Option<Destroying<M>> {
         let spare = self.spare.lock().take()?;
-        turn.end_replacement();
+        locked.end_replacement();
         let known_as = Some((spare.meta.id, reason));
-        Some(Condemned::without_place(self, spare.resource, known_as))
+        Some(Destroying::without_place(self, spare.resource, known_as))
     }
 }

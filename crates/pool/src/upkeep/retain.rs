@@ -1,14 +1,14 @@
 //! Evicting resources by a predicate.
 //!
 //! [`Pool::retain`] makes every resource *unjudged*. One that is idle, or comes back, is set aside by
-//! the turn that has it in hand ([`Turn::pass_on`](crate::core::state::Turn)), judged after the lock, and then
+//! the turn that has it in hand ([`Locked::pass_on`](crate::core::state::Locked)), judged after the lock, and then
 //! given to whoever is next, or destroyed. While any is unjudged the pool is watched (I4): every return
 //! comes by the lock.
 
 use std::sync::Arc;
 
 use crate::core::slot::Phase;
-use crate::core::state::Turn;
+use crate::core::state::Locked;
 use crate::core::{Core, Held, signal};
 use crate::info::Info;
 use crate::manager::{Manager, Verdict};
@@ -45,21 +45,21 @@ impl<M: Manager> Pool<M> {
     pub fn retain(&self, keep: impl Fn(&M::Resource, Info<'_>) -> bool + Send + Sync + 'static) {
         let core = &self.core;
         let mut keep: Contained<Option<Arc<Keep<M>>>> = Contained::new(Some(Arc::new(keep)));
-        core.turn(|turn| {
-            if turn.state.closed {
+        core.locked(|locked| {
+            if locked.state.closed {
                 return;
             }
-            turn.state.retains += 1;
-            let number = turn.state.retains;
+            locked.state.retains += 1;
+            let number = locked.state.retains;
             let keep = keep.take().map(|keep| (number, keep));
             core.predicates.lock().extend(keep);
-            turn.begin_to_judge();
+            locked.begin_to_judge();
         });
         core.forget_predicates();
     }
 }
 
-impl<T, F> Turn<'_, T, F> {
+impl<T, F> Locked<'_, T, F> {
     /// Sets every idle resource aside to be judged. The others are flagged (I4).
     fn begin_to_judge(&mut self) {
         self.state.judging = true;
@@ -104,11 +104,11 @@ impl<M: Manager> Core<M> {
                 .map(drop)
             });
             if let Err(refusal) = answer {
-                let condemned = held.condemn(DestroyReason::Evicted);
+                let destroying = held.into_destroying(DestroyReason::Evicted);
                 if let Some(error) = refusal {
                     self.hook_failed(index, Hook::Retain, error);
                 }
-                condemned.destroy_in_background();
+                destroying.destroy_in_background();
                 return;
             }
             self.state().metas[index].judged = reached;

@@ -115,7 +115,7 @@ fn the_next_acquire_asks_too() {
     let sick = sick();
     let (_, manual, pool) = pool_with(strategy, &sick);
     drop(now(pool.acquire()).unwrap());
-    // No executor, so no keeper: only the acquire can ask.
+    // No executor, so no maintenance task: only the acquire can ask.
     manual.die();
     manual.advance_millis(100);
     assert_eq!(pool.breaker(), BreakerState::Inactive);

@@ -36,7 +36,7 @@ fn newcomer_is_turned_away_when_enough_wait() {
     drop(now(pool.acquire()).unwrap());
 }
 
-/// The short way into a queue, which is taken once there is a keeper, knows the limit too.
+/// The short way into a queue, which is taken once there is a maintenance task, knows the limit too.
 #[test]
 fn limit_holds_in_a_crowd() {
     let (log, manual) = (Log::default(), Manual::new());

@@ -53,7 +53,7 @@ fn a_waker_that_panics_does_not_keep_the_others_from_hearing_of_a_close() {
     }
 }
 
-/// The panic used to come out of the lease's drop, and the keeper was not told of
+/// The panic used to come out of the lease's drop, and the maintenance task was not told of
 /// the reservation, so nobody else ever got the place.
 #[test]
 fn a_waker_that_panics_costs_neither_the_release_nor_the_place() {

@@ -10,7 +10,7 @@ use cenote_pool::{FnPool, Lease, Order, Pool, with};
 
 use crate::tools::*;
 
-/// The keeper looked at a place that nobody collects only while somebody else was
+/// The maintenance task looked at a place that nobody collects only while somebody else was
 /// waiting for it already; whoever came later was never offered it.
 #[test]
 fn a_place_that_nobody_collects_goes_to_one_who_comes_later() {
@@ -125,7 +125,7 @@ fn a_close_waits_for_all_hung_destructors_at_once() {
     assert_eq!(pool.status().total, 0);
 }
 
-/// The keeper sees that a resource is idle one round after it came back, and counts
+/// The maintenance task sees that a resource is idle one round after it came back, and counts
 /// from there; its rounds used to be too long for that.
 #[test]
 fn an_idle_resource_goes_at_most_a_quarter_late() {
@@ -269,7 +269,7 @@ fn a_failed_creation_that_was_left_behind_is_made_up_for() {
     panic!("it was never served: {}", pool.status());
 }
 
-/// The keeper, which watches over lifetimes from the first resource on, made the missing ones
+/// The maintenance task, which watches over lifetimes from the first resource on, made the missing ones
 /// beside the opener, who then found them counted and came back before they were there.
 #[test]
 fn a_pool_with_lifetimes_is_open_when_its_first_resources_are_there() {

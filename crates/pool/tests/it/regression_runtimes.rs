@@ -90,7 +90,7 @@ fn a_waker_may_look_at_the_pool_when_it_is_cloned_used_or_dropped() {
     });
 }
 
-/// Only waiters with a deadline used to be told that the keeper was gone; the one
+/// Only waiters with a deadline used to be told that the maintenance task was gone; the one
 /// who waits for the back-off needs it as well.
 #[test]
 fn a_waiter_in_the_back_off_outlives_the_executor_of_the_keeper() {
@@ -167,7 +167,7 @@ mod on_tokio {
         });
     }
 
-    /// The deadline used to be the business of a keeper that nobody polled.
+    /// The deadline used to be the business of a maintenance task that nobody polled.
     #[test]
     fn a_blocking_acquire_times_out_while_nobody_drives_the_runtime() {
         let tokio = current_thread();
@@ -177,7 +177,7 @@ mod on_tokio {
         drop(lease);
     }
 
-    /// As above; here the keeper's runtime does not exist any more.
+    /// As above; here the maintenance task's runtime does not exist any more.
     #[test]
     fn a_blocking_acquire_times_out_when_the_runtime_is_gone() {
         let tokio = one_worker();
@@ -188,7 +188,7 @@ mod on_tokio {
         drop(lease);
     }
 
-    /// The keeper lives on the first runtime, which nobody drives; a waiter on the
+    /// The maintenance task lives on the first runtime, which nobody drives; a waiter on the
     /// second one used to wait for ever.
     #[test]
     fn an_acquire_times_out_while_the_keeper_stands_still_on_another_runtime() {

@@ -242,7 +242,7 @@ mod on_tokio {
         for expected in 0..3 {
             assert_eq!(log.lines().len(), expected);
             for _ in 0..3 {
-                // The keeper sleeps by now; after that, let it work.
+                // The maintenance task sleeps by now; after that, let it work.
                 tokio::task::yield_now().await;
             }
             tokio::time::advance(millis(30_001)).await;
@@ -253,9 +253,9 @@ mod on_tokio {
         assert_eq!(pool.status().idle, 1);
     }
 
-    /// Whether a keeper that went to sleep for half a minute wakes up when Tokio's clock, paused only
+    /// Whether a maintenance task that went to sleep for half a minute wakes up when Tokio's clock, paused only
     /// then, says that this time has passed.
-    async fn keeper_sleeps_by_tokio(runtime: TokioRuntime) -> bool {
+    async fn maintenance_sleeps_by_tokio(runtime: TokioRuntime) -> bool {
         let log = Log::default();
         let checks = log.clone();
         let _pool = units()
@@ -279,12 +279,12 @@ mod on_tokio {
 
     #[tokio::test]
     async fn the_keepers_long_sleep_sets_no_timer_of_tokios() {
-        assert!(!keeper_sleeps_by_tokio(TokioRuntime::new()).await);
+        assert!(!maintenance_sleeps_by_tokio(TokioRuntime::new()).await);
     }
 
     #[tokio::test]
     async fn a_clock_that_is_paused_later_is_followed_on_request() {
-        assert!(keeper_sleeps_by_tokio(TokioRuntime::new().follows_paused_clock()).await);
+        assert!(maintenance_sleeps_by_tokio(TokioRuntime::new().follows_paused_clock()).await);
     }
 
     #[test]

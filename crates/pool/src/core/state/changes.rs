@@ -1,12 +1,12 @@
-//! What changes the whole pool: closing, resizing, dooming, the breaker.
+//! What changes the whole pool: closing, resizing, retiring, the breaker.
 
-use super::{KeeperCall, Meta, Turn};
+use super::{Locked, MaintenanceCall, Meta};
 use crate::breaker::BreakerState;
 use crate::core::slot::Phase;
 use crate::core::waiters::Outcome;
 use crate::observe::events::{DestroyReason, Event};
 
-impl<T, F> Turn<'_, T, F> {
+impl<T, F> Locked<'_, T, F> {
     /// Closes: fails every waiter and takes out everything idle, oldest first.
     pub(crate) fn close(&mut self) -> bool {
         if self.state.closed {
@@ -15,7 +15,7 @@ impl<T, F> Turn<'_, T, F> {
         // The idle ones first: what `fail_all` frees goes out after them.
         for index in self.idle_oldest_first() {
             if self.take_this(index) {
-                self.condemn(index, DestroyReason::Closed);
+                self.destroy(index, DestroyReason::Closed);
             }
         }
         self.state.closed = true;
@@ -23,14 +23,14 @@ impl<T, F> Turn<'_, T, F> {
         self.fail_all(|| Outcome::Closed);
         // Flags the leased ones; those that came back meanwhile go out too.
         for (index, slot) in self.slots.iter() {
-            if slot.summon() == Phase::Idle && slot.take_locked() {
-                self.condemn(index, DestroyReason::Closed);
+            if slot.set_must_lock() == Phase::Idle && slot.take_locked() {
+                self.destroy(index, DestroyReason::Closed);
             }
         }
-        self.wake_onlookers();
+        self.wake_close_waiters();
         self.note_if_drained();
-        if self.state.keeper.is_some() {
-            self.after.keeper = KeeperCall::Ring;
+        if self.state.maintenance.is_some() {
+            self.after.maintenance = MaintenanceCall::Ring;
         }
         self.check();
         true
@@ -39,25 +39,25 @@ impl<T, F> Turn<'_, T, F> {
     /// Another maximum.
     pub(crate) fn resize(&mut self, max: usize) {
         self.state.max = max;
-        if self.state.total - self.state.condemned > max {
+        if self.state.total - self.state.destroying > max {
             for index in self.idle_oldest_first() {
-                if self.state.total - self.state.condemned <= max {
+                if self.state.total - self.state.destroying <= max {
                     break;
                 }
                 if self.take_this(index) {
-                    self.condemn(index, DestroyReason::Shrunk);
+                    self.destroy(index, DestroyReason::Shrunk);
                 }
             }
             // Reservations that nobody has collected, the last to arrive first.
-            while self.state.total - self.state.condemned > max
+            while self.state.total - self.state.destroying > max
                 && let Some((index, _)) = self.unreserve_youngest(None)
             {
                 self.slots.at(index).set(Phase::Leased, true);
-                self.condemn(index, DestroyReason::Shrunk);
+                self.destroy(index, DestroyReason::Shrunk);
             }
             // Places that nobody has begun to create in.
             for key in self.state.waiters.keys() {
-                if self.state.total - self.state.condemned > max
+                if self.state.total - self.state.destroying > max
                     && let Some(place) = self.state.waiters.take_place(key)
                 {
                     self.unclaim(place);
@@ -65,11 +65,11 @@ impl<T, F> Turn<'_, T, F> {
             }
             // The rest goes when it comes back.
             for (index, slot) in self.slots.iter() {
-                if slot.summon() == Phase::Idle
-                    && self.state.total - self.state.condemned > max
+                if slot.set_must_lock() == Phase::Idle
+                    && self.state.total - self.state.destroying > max
                     && self.take_this(index)
                 {
-                    self.condemn(index, DestroyReason::Shrunk);
+                    self.destroy(index, DestroyReason::Shrunk);
                 }
             }
         }
@@ -78,9 +78,9 @@ impl<T, F> Turn<'_, T, F> {
         self.check();
     }
 
-    /// Marks the resources for which `doom` has a reason: the idle ones go now,
+    /// Marks the resources for which `reason_for` has a reason: the idle ones go now,
     /// the others when they come back.
-    pub(crate) fn doom(&mut self, doom: impl Fn(&Meta) -> Option<DestroyReason>) {
+    pub(crate) fn retire_where(&mut self, reason_for: impl Fn(&Meta) -> Option<DestroyReason>) {
         for (index, slot) in self.slots.iter() {
             let Some(meta) = self.state.metas.get_mut(index) else {
                 continue;
@@ -88,12 +88,14 @@ impl<T, F> Turn<'_, T, F> {
             if matches!(slot.word().phase(), Phase::Vacant | Phase::Creating) {
                 continue;
             }
-            let Some(reason) = doom(meta) else { continue };
-            meta.doomed = Some(reason);
-            slot.summon();
-            slot.summon_reserved();
+            let Some(reason) = reason_for(meta) else {
+                continue;
+            };
+            meta.retiring = Some(reason);
+            slot.set_must_lock();
+            slot.set_must_lock_if_reserved();
             if self.take_this(index) {
-                self.condemn(index, reason);
+                self.destroy(index, reason);
             }
         }
         self.check();
@@ -106,7 +108,7 @@ impl<T, F> Turn<'_, T, F> {
             self.note(|| Event::BreakerChanged { from, to });
         }
         if let Some(due) = self.state.breaker.next_due() {
-            self.call_keeper(due);
+            self.call_maintenance(due);
         }
         self.state.rewatch(self.slots);
         if to == BreakerState::Inactive {

@@ -1,15 +1,15 @@
 //! The pool's state machine: everything that is decided under the lock.
 //!
-//! Whoever takes the lock takes a [`Turn`], in which the state changes. It is
+//! Whoever takes the lock takes a [`Locked`], in which the state changes. It is
 //! synchronous and knows only one `now`; it runs no user code, wakes nobody and
 //! drops no resource: what is to be done after unlocking is noted in an
-//! [`Aftermath`]. What a turn can do stands in three files: `queue` (those who
+//! [`Deferred`]. What a turn can do stands in three files: `queue` (those who
 //! wait), `places` (resources come and go), `changes` (close, resize, breaker).
 //! Two that a crowd takes over and over have a short cut each, in `crowd.rs`.
 //!
 //! # Invariants
 //!
-//! Checked by [`Turn::check`] at the end of every change, in debug builds.
+//! Checked by [`Locked::check`] at the end of every change, in debug builds.
 //!
 //! I1. One slot is one place: `total` is the number of slots that are not
 //!     vacant, `creating` the number of those in creation, and a slot is claimed
@@ -27,19 +27,19 @@
 //! I5. A closed pool has no waiter and no idle resource.
 
 mod changes;
+mod locked;
 mod patience;
 mod places;
 mod queue;
-mod turn;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::locked::{Clock, Deferred, Locked, MaintenanceCall};
 use self::patience::WakeToPoll;
 pub(crate) use self::queue::{Arrival, Looked, Offered, Patience};
-pub(crate) use self::turn::{Aftermath, Clock, KeeperCall, Turn};
 use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::core::backoff::Backoff;
@@ -55,10 +55,10 @@ use crate::upkeep::replace::Replacing;
 pub(crate) struct Meta {
     pub(crate) id: ResourceId,
     pub(crate) expires: Option<Instant>,
-    /// It had expired when the keeper looked last: so whoever hands it over need not read the clock.
+    /// It had expired when the maintenance task looked last: so whoever hands it over need not read the clock.
     pub(crate) is_expired: bool,
     /// Must go at the next opportunity.
-    pub(crate) doomed: Option<DestroyReason>,
+    pub(crate) retiring: Option<DestroyReason>,
     /// When it came back last, among all returns; its place in the ring.
     pub(crate) returned: u64,
     /// Its lifetime is over, and the one to follow it is being made.
@@ -73,7 +73,7 @@ pub(crate) struct Meta {
     pub(crate) probe: Option<u64>,
     /// The precise time of the present lease, where use is measured.
     pub(crate) leased: Option<Instant>,
-    /// The slot's mark when the keeper looked last, and since when it is that.
+    /// The slot's mark when the maintenance task looked last, and since when it is that.
     pub(crate) seen: (u64, Instant),
     /// The mark of the lease that was warned about.
     pub(crate) warned: Option<u64>,
@@ -101,7 +101,7 @@ impl Meta {
     /// Whether there is more to be thought of than who gets it next.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
-        self.doomed.is_some() || self.is_expired || self.probe.is_some()
+        self.retiring.is_some() || self.is_expired || self.probe.is_some()
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct State<F> {
     pub(crate) max: usize,
     total: usize,
     /// Of the total: on their way out.
-    condemned: usize,
+    destroying: usize,
     /// How many may wait without a creation.
     pub(crate) max_waiting: usize,
     order: Order,
@@ -125,10 +125,10 @@ pub(crate) struct State<F> {
     pub(crate) observed: bool,
     /// Histograms are kept.
     timed: bool,
-    /// There should be a keeper and is none: the next acquire starts it.
-    pub(crate) keeper_lost: bool,
-    /// Until when the keeper sleeps; `None` if there is no keeper.
-    pub(crate) keeper: Option<Option<Instant>>,
+    /// There should be a maintenance task and is none: the next acquire starts it.
+    pub(crate) maintenance_lost: bool,
+    /// Until when the maintenance task sleeps; `None` if there is no maintenance task.
+    pub(crate) maintenance: Option<Option<Instant>>,
     /// When the oldest reservation runs out of patience.
     patience_over: Option<Instant>,
     /// There may be reservations that ran out of it while nobody was in the queue.
@@ -163,9 +163,9 @@ pub(crate) struct State<F> {
     /// Numbers the returns, for the ring.
     returns: u64,
     /// Those who wait for the pool to be closed or drained.
-    pub(crate) onlookers: Vec<(u64, Waker)>,
-    pub(crate) next_onlooker: u64,
-    /// Executors that a sentinel watches.
+    pub(crate) close_waiters: Vec<(u64, Waker)>,
+    pub(crate) next_close_waiter: u64,
+    /// Executors that a runtime_watch watches.
     pub(crate) domains: Vec<u64>,
     pub(crate) next_healthcheck: Option<Instant>,
     pub(crate) healthcheck_runs: bool,
@@ -183,7 +183,7 @@ impl<F> State<F> {
             creation_limit: config.concurrent_creations.unwrap_or(usize::MAX),
             total: 0,
             claims: Claims::default(),
-            condemned: 0,
+            destroying: 0,
             max_waiting: config.max_waiting.unwrap_or(usize::MAX),
             vacant: BinaryHeap::new(),
             ring: VecDeque::new(),
@@ -208,10 +208,10 @@ impl<F> State<F> {
             ordinary: false,
             observed: false,
             timed: config.histograms,
-            keeper_lost: config.needs_keeper(),
-            keeper: None,
-            onlookers: Vec::new(),
-            next_onlooker: 0,
+            maintenance_lost: config.needs_maintenance(),
+            maintenance: None,
+            close_waiters: Vec::new(),
+            next_close_waiter: 0,
             domains: Vec::new(),
             next_healthcheck: None,
             healthcheck_runs: false,
@@ -256,13 +256,13 @@ impl<F> State<F> {
         if self.closed {
             return Some(DestroyReason::Closed);
         }
-        if meta.doomed.is_some() {
-            return meta.doomed;
+        if meta.retiring.is_some() {
+            return meta.retiring;
         }
-        if self.total - self.condemned > self.max {
+        if self.total - self.destroying > self.max {
             return Some(DestroyReason::Shrunk);
         }
-        // Where there is room, the keeper makes its replacement first.
+        // Where there is room, the maintenance task makes its replacement first.
         let expired = meta.expires.is_some_and(|expires| expires <= clock.now());
         if expired && !meta.replaced && !self.has_room() {
             return Some(DestroyReason::Lifetime);
@@ -288,18 +288,18 @@ impl<F> State<F> {
         self.order != Order::Affine
             || self.observed
             || self.timed
-            || self.keeper_lost
+            || self.maintenance_lost
             || self.replacing == Replacing::Ready
             || self.judging
             || self.breaker.needs_lock()
     }
 
     /// Whether a lease that begins now has to come by the lock when it ends.
-    pub(crate) fn summons_leases(&self) -> bool {
+    pub(crate) fn must_flag_leases(&self) -> bool {
         self.watched()
             || self.closed
             || self.waiters.waiting() > 0
-            || self.total - self.condemned > self.max
+            || self.total - self.destroying > self.max
     }
 
     pub(super) fn forget_idle(&mut self, index: usize) {
@@ -310,7 +310,7 @@ impl<F> State<F> {
 
     /// Whether there are more resources than the pool keeps up.
     pub(crate) fn above_min(&self) -> bool {
-        self.total - self.condemned > self.min
+        self.total - self.destroying > self.min
     }
 
     /// Re-establishes I4 after something it depends on has changed. Leased slots
@@ -319,9 +319,9 @@ impl<F> State<F> {
         let watched = self.watched();
         for (_, slot) in slots.iter() {
             if watched {
-                slot.summon();
+                slot.set_must_lock();
             } else if !self.closed {
-                slot.unsummon_idle();
+                slot.clear_must_lock();
             }
         }
     }
@@ -347,7 +347,7 @@ impl<F> State<F> {
         dues.into_iter().flatten().min()
     }
 
-    /// When the keeper has to come by next.
+    /// When the maintenance task has to come by next.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
         let waiters_due = self.waiters_due(now);
         let may = self.has_room() && self.claims.counted() < self.creation_limit;
@@ -370,21 +370,21 @@ impl<F> State<F> {
 
     /// Whether a newcomer behind others can but wait, and what comes back can but
     /// go to the head of the queue: nobody wants to know of it, no place is free,
-    /// nothing is to go, and there is a keeper that minds reservations.
+    /// nothing is to go, and there is a maintenance task that minds reservations.
     pub(crate) fn is_ordinary(&self) -> bool {
         self.breaker.state() == BreakerState::Active
             && !self.closed
             && !self.watched()
             && self.total >= self.max
-            && self.total - self.condemned <= self.max
-            && self.keeper.is_some()
+            && self.total - self.destroying <= self.max
+            && self.maintenance.is_some()
             && self.patience_over.is_some()
     }
 
-    /// Whether the keeper looks at the time by itself before this.
+    /// Whether the maintenance task looks at the time by itself before this.
     #[inline]
-    pub(crate) fn keeper_comes_before(&self, deadline: Instant) -> bool {
-        matches!(self.keeper, Some(Some(next)) if next <= deadline)
+    pub(crate) fn maintenance_comes_before(&self, deadline: Instant) -> bool {
+        matches!(self.maintenance, Some(Some(next)) if next <= deadline)
     }
 
     /// How many places are in use.
@@ -442,10 +442,10 @@ impl<F> State<F> {
                 Phase::Idle => {
                     debug_assert!(self.waiters.waiting() == 0, "I2: slot {index} is idle");
                     debug_assert!(!self.closed, "I5: slot {index} is idle");
-                    debug_assert!(!self.watched() || word.summoned(), "I4: slot {index}");
+                    debug_assert!(!self.watched() || word.must_lock(), "I4: slot {index}");
                 }
                 Phase::Leased => debug_assert!(
-                    word.summoned() || !(self.watched() || self.waiters.waiting() > 0),
+                    word.must_lock() || !(self.watched() || self.waiters.waiting() > 0),
                     "I2, I4: slot {index} is leased without a flag"
                 ),
             }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{Meta, Turn, narrow};
+use super::{Locked, Meta, narrow};
 use crate::config::Order;
 use crate::core::claims::ClaimKey;
 use crate::core::grants::Grant;
@@ -13,7 +13,7 @@ use crate::core::waiters::{Outcome, WaiterKey};
 use crate::observe::events::DestroyReason;
 use crate::upkeep::replace::Replacing;
 
-impl<T, F> Turn<'_, T, F> {
+impl<T, F> Locked<'_, T, F> {
     /// Takes an idle resource that is fit to be handed out; it is leased then.
     pub(super) fn take_idle(&mut self, hint: Option<usize>) -> Option<usize> {
         // Nobody passes the queue by (I2: there is nothing idle then anyway).
@@ -27,11 +27,11 @@ impl<T, F> Turn<'_, T, F> {
                 Order::Lifo => self.take_from_ring(VecDeque::pop_back)?,
             };
             // Also what is on its way out (I4).
-            if self.state.summons_leases() {
-                self.slots.at(index).summon();
+            if self.state.must_flag_leases() {
+                self.slots.at(index).set_must_lock();
             }
             match self.state.unfit(index, &self.clock) {
-                Some(reason) => self.condemn(index, reason),
+                Some(reason) => self.destroy(index, reason),
                 None => {
                     if self.state.timed {
                         self.state.metas[index].leased = Some(self.clock.now());
@@ -79,8 +79,8 @@ impl<T, F> Turn<'_, T, F> {
             return false;
         }
         self.state.forget_idle(index);
-        if self.state.summons_leases() {
-            slot.summon();
+        if self.state.must_flag_leases() {
+            slot.set_must_lock();
         }
         slot.note_pool();
         true
@@ -123,7 +123,7 @@ impl<T, F> Turn<'_, T, F> {
         if let Some(reason) = self.state.unfit(index, &self.clock) {
             self.slots.at(index).set(Phase::Leased, true);
             self.slots.at(index).note_pool();
-            self.condemn(index, reason);
+            self.destroy(index, reason);
             return;
         }
         if self.set_aside_unjudged(index) {
@@ -202,16 +202,16 @@ impl<T, F> Turn<'_, T, F> {
     }
 
     /// Puts a slot that is leased on the list of those to be destroyed.
-    pub(super) fn condemn(&mut self, index: usize, reason: DestroyReason) {
-        self.sentence(index);
-        self.after.rare().doomed.push((index, reason));
+    pub(super) fn destroy(&mut self, index: usize, reason: DestroyReason) {
+        self.mark_destroying(index);
+        self.after.rare().retiring.push((index, reason));
     }
 
     /// Notes that a slot is on its way out; the caller destroys what is in it.
-    pub(crate) fn sentence(&mut self, index: usize) {
+    pub(crate) fn mark_destroying(&mut self, index: usize) {
         self.state.forget_collected(self.slots.at(index));
         self.slots.at(index).note_pool();
-        self.state.condemned += 1;
+        self.state.destroying += 1;
         // On its way out: nothing to be replaced.
         self.state.metas[index].generation = self.state.generation;
         self.state.metas[index].judged = self.state.retains;
@@ -221,7 +221,7 @@ impl<T, F> Turn<'_, T, F> {
     pub(crate) fn retire(&mut self, index: usize, reason: DestroyReason) -> bool {
         let taken = self.take_this(index);
         if taken {
-            self.condemn(index, reason);
+            self.destroy(index, reason);
         }
         taken
     }
@@ -230,13 +230,13 @@ impl<T, F> Turn<'_, T, F> {
     pub(crate) fn vacate(&mut self, index: usize, reason: DestroyReason) {
         self.state.counters.destroyed += 1;
         self.state.counters.by_reason[reason as usize] += 1;
-        self.state.condemned -= 1;
+        self.state.destroying -= 1;
         self.free(index);
         self.settle();
         self.refill_later();
         if self.state.replacing == Replacing::Ready {
             // It may have been the last that was outdated.
-            self.call_keeper(self.clock.now());
+            self.call_maintenance(self.clock.now());
         }
         self.check();
     }
@@ -254,7 +254,7 @@ impl<T, F> Turn<'_, T, F> {
             let offer_over = self.state.claims.next_offer_over(patience);
             let due = [self.state.claims.due(), offer_over];
             if let Some(due) = due.into_iter().flatten().min() {
-                self.call_keeper(due);
+                self.call_maintenance(due);
             }
         }
     }
@@ -266,7 +266,7 @@ impl<T, F> Turn<'_, T, F> {
             && let Some(key) = self.state.first_without_creation()
         {
             if let Some(until) = self.state.backoff.until(self.clock.now()) {
-                self.call_keeper(until);
+                self.call_maintenance(until);
                 break;
             }
             self.offer_place(key);
@@ -308,13 +308,13 @@ impl<T, F> Turn<'_, T, F> {
         Some(self.state.claims.begin(index, self.clock.now(), ends))
     }
 
-    /// When a creation that begins now has taken too long. The keeper sees to it; if there
+    /// When a creation that begins now has taken too long. The maintenance task sees to it; if there
     /// is none, whoever waits starts it.
     fn creation_ends(&mut self) -> Option<Instant> {
         let limit = self.state.create_timeout?;
         let ends = self.clock.now().checked_add(limit)?;
-        if self.state.keeper.is_some() {
-            self.call_keeper(ends);
+        if self.state.maintenance.is_some() {
+            self.call_maintenance(ends);
         }
         Some(ends)
     }
@@ -347,7 +347,7 @@ impl<T, F> Turn<'_, T, F> {
             self.state.metas[index].returned = self.state.returns;
         }
         if let Some(expires) = expires {
-            self.call_keeper(expires.min(self.state.next_sweep.unwrap_or(expires)));
+            self.call_maintenance(expires.min(self.state.next_sweep.unwrap_or(expires)));
         }
         let mut never_queued = None;
         if let Some(key) = starter

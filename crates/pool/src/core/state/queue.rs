@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::Turn;
+use super::Locked;
 use crate::breaker::{Admission, BreakerState};
 use crate::core::claims::ClaimKey;
 use crate::core::slot::Phase;
@@ -101,13 +101,13 @@ pub(crate) enum Looked<F> {
     },
 }
 
-impl<T, F> Turn<'_, T, F> {
+impl<T, F> Locked<'_, T, F> {
     /// An acquire arrives.
     pub(crate) fn enter(&mut self, arrival: &Arrival, waker: &mut Offered<'_>) -> Looked<F> {
         if self.state.closed {
             return Looked::Closed;
         }
-        self.start_lost_keeper();
+        self.restart_maintenance();
         // One that was served before and refused has been admitted already.
         let open = self.state.breaker.state() == BreakerState::Inactive;
         let probe = if arrival.refused && !open {
@@ -208,7 +208,7 @@ impl<T, F> Turn<'_, T, F> {
     fn admit_waiter(&mut self, deadline: Option<Instant>, newcomer: Newcomer) -> WaiterKey {
         let key = self.state.waiters.insert(newcomer);
         if let Some(deadline) = deadline {
-            self.call_keeper(deadline);
+            self.call_maintenance(deadline);
         }
         key
     }
@@ -219,7 +219,7 @@ impl<T, F> Turn<'_, T, F> {
         let first = self.state.waiters.waiting() == 0;
         self.state.waiters.link(key, position);
         if first {
-            self.summon_for_the_queue();
+            self.flag_leases_for_queue();
             if self.state.overdue {
                 self.revoke_uncollected();
             }
@@ -251,9 +251,9 @@ impl<T, F> Turn<'_, T, F> {
 
     /// Flags every leased slot and gives away those that turn out to be idle:
     /// one that came back after the acquire had looked.
-    pub(super) fn summon_for_the_queue(&mut self) {
+    pub(super) fn flag_leases_for_queue(&mut self) {
         for (index, slot) in self.slots.iter() {
-            if slot.summon() == Phase::Idle && slot.take_locked() {
+            if slot.set_must_lock() == Phase::Idle && slot.take_locked() {
                 self.state.forget_idle(index);
                 slot.note_pool();
                 self.pass_on(index, false);
@@ -378,14 +378,14 @@ impl<T, F> Turn<'_, T, F> {
                     self.state.counters.waited += 1;
                     self.note(|| Event::Waiting { caller });
                 }
-                // The keeper may have gone with its runtime.
+                // The maintenance task may have gone with its runtime.
                 if let Some(deadline) = deadline {
-                    self.call_keeper(deadline);
+                    self.call_maintenance(deadline);
                 }
-                if self.state.keeper.is_none()
+                if self.state.maintenance.is_none()
                     && let Some(due) = self.state.next_due(self.clock.now())
                 {
-                    self.call_keeper(due);
+                    self.call_maintenance(due);
                 }
                 return Looked::Waiting(key);
             }
@@ -417,12 +417,12 @@ impl<T, F> Turn<'_, T, F> {
         self.state.waiters.retract(key);
         if let Some(reason) = self.state.unfit(slot, &self.clock) {
             self.slots.at(slot).set(Phase::Leased, true);
-            self.condemn(slot, reason);
+            self.destroy(slot, reason);
             self.requeue(key);
             return self.answer(key, caller, waker);
         }
-        let summon = self.state.summons_leases();
-        self.slots.at(slot).set(Phase::Leased, summon);
+        let must_lock = self.state.must_flag_leases();
+        self.slots.at(slot).set(Phase::Leased, must_lock);
         if self.state.timed {
             self.state.metas[slot].leased = Some(self.clock.now());
         }
@@ -526,7 +526,7 @@ impl<T, F> Turn<'_, T, F> {
             let patience = self.state.wake_to_poll.patience();
             self.state.patience_over = self.clock.now().checked_add(patience);
             if let Some(over) = self.state.patience_over {
-                self.call_keeper(over);
+                self.call_maintenance(over);
             }
         }
     }

@@ -12,11 +12,11 @@ use crate::runtime::Runtime;
 use crate::user_code::Contained;
 
 /// The state, for as long as somebody holds its lock.
-pub(crate) struct Turn<'a, T, F> {
+pub(crate) struct Locked<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
     pub(crate) clock: Clock<'a>,
-    pub(crate) after: &'a mut Aftermath<F>,
+    pub(crate) after: &'a mut Deferred<F>,
 }
 
 /// The time, the same for the whole of a turn, and read only if it is asked for:
@@ -49,16 +49,16 @@ impl<'a> Clock<'a> {
 /// one and nearly every turn needs no more than the first three.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Aftermath<F> {
+pub(crate) struct Deferred<F> {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
     /// To be dropped: a waker may own a task, whose drop is anybody's code.
     spent: Option<Contained<Waker>>,
-    pub(crate) keeper: KeeperCall,
+    pub(crate) maintenance: MaintenanceCall,
     pub(crate) rare: Option<Box<Rare<F>>>,
 }
 
-/// What an [`Aftermath`] rarely has.
+/// What an [`Deferred`] rarely has.
 #[derive(Debug)]
 pub(crate) struct Rare<F> {
     pub(crate) wakers: Vec<Waker>,
@@ -66,24 +66,24 @@ pub(crate) struct Rare<F> {
     /// To be dropped: errors are their maker's code.
     pub(crate) uncollected: Vec<Outcome<F>>,
     /// Slots that are leased to the pool now, to be destroyed.
-    pub(crate) doomed: Vec<(usize, DestroyReason)>,
+    pub(crate) retiring: Vec<(usize, DestroyReason)>,
     /// Slots that are leased to the pool now, whose resource is to be judged.
     pub(crate) unjudged: Vec<usize>,
     pub(crate) events: Vec<Event>,
 }
 
-impl<F> Default for Aftermath<F> {
+impl<F> Default for Deferred<F> {
     fn default() -> Self {
-        Aftermath {
+        Deferred {
             waker: None,
             spent: None,
-            keeper: KeeperCall::Nothing,
+            maintenance: MaintenanceCall::Nothing,
             rare: None,
         }
     }
 }
 
-impl<F> Aftermath<F> {
+impl<F> Deferred<F> {
     /// Notes that somebody is to be woken.
     #[inline]
     pub(crate) fn wake(&mut self, waker: Option<Waker>) {
@@ -109,7 +109,7 @@ impl<F> Aftermath<F> {
                 wakers: Vec::new(),
                 spent: Vec::new(),
                 uncollected: Vec::new(),
-                doomed: Vec::new(),
+                retiring: Vec::new(),
                 unjudged: Vec::new(),
                 events: Vec::new(),
             })
@@ -117,9 +117,9 @@ impl<F> Aftermath<F> {
     }
 }
 
-/// What the keeper is to be told.
+/// What the maintenance task is to be told.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum KeeperCall {
+pub(crate) enum MaintenanceCall {
     #[default]
     Nothing,
     /// Something is due earlier than it sleeps.
@@ -128,7 +128,7 @@ pub(crate) enum KeeperCall {
     Start,
 }
 
-impl<T, F> Turn<'_, T, F> {
+impl<T, F> Locked<'_, T, F> {
     #[inline]
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
@@ -141,47 +141,47 @@ impl<T, F> Turn<'_, T, F> {
         if self.state.closed && self.state.total == 0 && !self.state.drained {
             self.state.drained = true;
             self.note(|| Event::Drained);
-            self.wake_onlookers();
+            self.wake_close_waiters();
         }
     }
 
-    pub(super) fn wake_onlookers(&mut self) {
-        let onlookers = std::mem::take(&mut self.state.onlookers);
-        if !onlookers.is_empty() {
-            let wakers = onlookers.into_iter().map(|(_, waker)| waker);
+    pub(super) fn wake_close_waiters(&mut self) {
+        let close_waiters = std::mem::take(&mut self.state.close_waiters);
+        if !close_waiters.is_empty() {
+            let wakers = close_waiters.into_iter().map(|(_, waker)| waker);
             self.after.rare().wakers.extend(wakers);
         }
     }
 
-    /// Makes sure that the keeper comes by at this time.
-    pub(crate) fn call_keeper(&mut self, at: Instant) {
-        match &mut self.state.keeper {
+    /// Makes sure that the maintenance task comes by at this time.
+    pub(crate) fn call_maintenance(&mut self, at: Instant) {
+        match &mut self.state.maintenance {
             None => {
-                self.state.keeper = Some(Some(at));
-                self.after.keeper = KeeperCall::Start;
+                self.state.maintenance = Some(Some(at));
+                self.after.maintenance = MaintenanceCall::Start;
             }
             Some(next) if next.is_none_or(|next| at < next) => {
                 *next = Some(at);
-                if self.after.keeper == KeeperCall::Nothing {
-                    self.after.keeper = KeeperCall::Ring;
+                if self.after.maintenance == MaintenanceCall::Nothing {
+                    self.after.maintenance = MaintenanceCall::Ring;
                 }
             }
             Some(_) => {}
         }
     }
 
-    /// Starts the keeper if there should be one and is none.
-    pub(crate) fn start_lost_keeper(&mut self) {
-        if std::mem::take(&mut self.state.keeper_lost) {
-            self.call_keeper(self.clock.now());
+    /// Starts the maintenance task if there should be one and is none.
+    pub(crate) fn restart_maintenance(&mut self) {
+        if std::mem::take(&mut self.state.maintenance_lost) {
+            self.call_maintenance(self.clock.now());
             self.state.rewatch(self.slots);
         }
     }
 
-    /// Makes sure that the keeper comes by if there are too few resources.
+    /// Makes sure that the maintenance task comes by if there are too few resources.
     pub(crate) fn refill_later(&mut self) {
         if !self.state.closed && self.state.total < self.state.min {
-            self.call_keeper(
+            self.call_maintenance(
                 self.state
                     .backoff
                     .background_until(self.clock.now())
