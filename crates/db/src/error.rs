@@ -18,11 +18,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// what caused it is in [`source`](StdError::source).
 #[derive(Clone)]
 pub struct Error {
-    story: Arc<Story>,
+    details: Arc<ErrorDetails>,
 }
 
 #[derive(Clone)]
-struct Story {
+struct ErrorDetails {
     kind: Kind,
     message: String,
     database: Option<DatabaseError>,
@@ -102,7 +102,7 @@ impl Error {
     // Cold, and with it every branch that ends in an error: they do not lie among those that do not.
     #[cold]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error::of(Story {
+        Error::of(ErrorDetails {
             kind,
             message: message.into(),
             database: None,
@@ -121,26 +121,26 @@ impl Error {
     /// What the database said: for drivers.
     pub fn database(said: DatabaseError) -> Self {
         let mut error = Error::new(Kind::Database, said.message.clone());
-        error.change(|story| story.database = Some(said));
+        error.change(|details| details.database = Some(said));
         error
     }
 
-    fn of(story: Story) -> Self {
+    fn of(details: ErrorDetails) -> Self {
         Error {
-            story: Arc::new(story),
+            details: Arc::new(details),
         }
     }
 
     /// Changes this one. Clones of it stay as they are.
-    fn change(&mut self, change: impl FnOnce(&mut Story)) {
-        change(Arc::make_mut(&mut self.story));
+    fn change(&mut self, change: impl FnOnce(&mut ErrorDetails)) {
+        change(Arc::make_mut(&mut self.details));
     }
 
     /// With what caused it.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source: Box<dyn StdError + Send + Sync> = source.into();
-        self.change(|story| story.source = Some(Arc::from(source)));
+        self.change(|details| details.source = Some(Arc::from(source)));
         self
     }
 
@@ -148,19 +148,19 @@ impl Error {
     /// then tries a call that nothing depends on once more, on another connection.
     #[must_use]
     pub fn never_sent(mut self) -> Self {
-        self.change(|story| story.never_sent = true);
+        self.change(|details| details.never_sent = true);
         self
     }
 
     pub(crate) fn was_never_sent(&self) -> bool {
-        self.story.never_sent
+        self.details.never_sent
     }
 
     /// With a line of the program that has to do with it.
     #[must_use]
     #[cold]
     pub(crate) fn at(mut self, site: &'static Location<'static>) -> Self {
-        self.change(|story| story.call_sites.push(site));
+        self.change(|details| details.call_sites.push(site));
         self
     }
 
@@ -168,48 +168,48 @@ impl Error {
     #[must_use]
     pub(crate) fn wrapped(self, kind: Kind, message: impl Into<String>) -> Self {
         let mut error = Error::new(kind, message);
-        let said = self.story.database.clone();
-        error.change(|story| {
-            story.database = said;
-            story.source = Some(Arc::new(self));
+        let said = self.details.database.clone();
+        error.change(|details| {
+            details.database = said;
+            details.source = Some(Arc::new(self));
         });
         error
     }
 
     /// What sort of thing went wrong.
     pub fn kind(&self) -> Kind {
-        self.story.kind
+        self.details.kind
     }
 
     /// What happened, in one line; for [`Kind::Database`], the database's own words.
     pub fn message(&self) -> &str {
-        &self.story.message
+        &self.details.message
     }
 
     /// The five characters of the SQL standard, if the database said any.
     pub fn sql_state(&self) -> Option<&str> {
-        self.story.database.as_ref()?.sql_state.as_deref()
+        self.details.database.as_ref()?.sql_state.as_deref()
     }
 
     /// The database's own error number.
     pub fn code(&self) -> Option<i64> {
-        self.story.database.as_ref()?.code
+        self.details.database.as_ref()?.code
     }
 
     /// Which rule of the schema or of the server was broken, if the driver knows.
     pub fn violation(&self) -> Option<Violation> {
-        self.story.database.as_ref()?.violation
+        self.details.database.as_ref()?.violation
     }
 
     /// The name of the constraint that was violated, where the database tells.
     pub fn constraint(&self) -> Option<&str> {
-        self.story.database.as_ref()?.constraint.as_deref()
+        self.details.database.as_ref()?.constraint.as_deref()
     }
 
     /// The character of the SQL that it is about, counted from 1 in the text as it was written. PostgreSQL
     /// tells it for most mistakes in a text.
     pub fn position(&self) -> Option<usize> {
-        self.story.database.as_ref()?.position
+        self.details.database.as_ref()?.position
     }
 
     /// With another position, found from the one that the database told.
@@ -218,16 +218,16 @@ impl Error {
         let Some(sent) = self.position() else {
             return self;
         };
-        self.change(|story| {
-            if let Some(said) = &mut story.database {
+        self.change(|details| {
+            if let Some(said) = &mut details.database {
                 said.position = Some(written(sent));
             }
-            let inner = story
+            let inner = details
                 .source
                 .as_ref()
                 .and_then(|it| it.downcast_ref::<Error>());
             if let Some(inner) = inner.cloned() {
-                story.source = Some(Arc::new(inner.relocated(written)));
+                details.source = Some(Arc::new(inner.relocated(written)));
             }
         });
         self
@@ -236,7 +236,7 @@ impl Error {
     /// Lines of the program that have to do with it: which call does not fit its SQL, who holds
     /// the connection that was waited for, which call was dropped, which transactions wait for each other.
     pub fn call_sites(&self) -> &[&'static Location<'static>] {
-        &self.story.call_sites
+        &self.details.call_sites
     }
 
     /// The connection is gone.
@@ -287,13 +287,13 @@ impl Error {
 
     /// The caller's own error, if this carries one of that type.
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
-        self.story.source.as_ref()?.downcast_ref()
+        self.details.source.as_ref()?.downcast_ref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.story.message)?;
+        out.write_str(&self.details.message)?;
         if let Some(state) = self.sql_state() {
             write!(out, " (SQLSTATE {state}")?;
             if let Some(code) = self.code() {
@@ -306,7 +306,7 @@ impl fmt::Display for Error {
         } else if let Some(code) = self.code() {
             write!(out, " (code {code})")?;
         }
-        for (n, site) in self.story.call_sites.iter().enumerate() {
+        for (n, site) in self.details.call_sites.iter().enumerate() {
             write!(out, "{}{site}", if n == 0 { "; at " } else { ", " })?;
         }
         Ok(())
@@ -317,14 +317,14 @@ impl fmt::Debug for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = out.debug_struct("Error");
         shown.field("kind", &self.kind());
-        shown.field("message", &self.story.message);
-        if let Some(said) = &self.story.database {
+        shown.field("message", &self.details.message);
+        if let Some(said) = &self.details.database {
             shown.field("database", said);
         }
-        if !self.story.call_sites.is_empty() {
-            shown.field("call_sites", &self.story.call_sites);
+        if !self.details.call_sites.is_empty() {
+            shown.field("call_sites", &self.details.call_sites);
         }
-        if let Some(source) = &self.story.source {
+        if let Some(source) = &self.details.source {
             shown.field("source", source);
         }
         shown.finish()
@@ -333,7 +333,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let source = self.story.source.as_ref()?;
+        let source = self.details.source.as_ref()?;
         Some(&**source)
     }
 }

@@ -41,8 +41,8 @@ pub use crate::coroutine::{
 };
 pub use crate::driver::{Isolation, Violation};
 pub use crate::error::{Error, Kind, Result};
-pub use crate::pooled::connection::Link;
-pub use crate::pooled::manager::Connections;
+pub use crate::pooled::connection::PooledConnection;
+pub use crate::pooled::manager::ConnectionManager;
 pub use crate::types::de::from_row;
 pub use crate::types::params::{IntoParam, IntoParams, Named, Params, native};
 pub use crate::types::row::{Column, ColumnIndex, Columns, Row};

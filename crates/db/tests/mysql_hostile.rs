@@ -7,7 +7,7 @@
 mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Executed, Kind, Link, ResetPolicy, Result};
+use cenote::{DateTime, Db, Executed, Kind, PooledConnection, ResetPolicy, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -506,7 +506,7 @@ async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
     assert_eq!(mode, "STRICT_ALL_TABLES");
 
-    let db = Db::builder(&servers::dsn()).on_connect(async |conn: &mut Link| {
+    let db = Db::builder(&servers::dsn()).on_connect(async |conn: &mut PooledConnection| {
         conn.exec("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")
             .await
     });

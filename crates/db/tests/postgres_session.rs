@@ -527,7 +527,9 @@ async fn h22_statements_that_change_no_session_pin_nothing() {
 async fn h0b_statements_are_kept_under_what_on_connect_has_set() {
     let db = Db::builder(&dsn())
         .max(1)
-        .on_connect(async |link: &mut cenote::Link| link.exec("SET TimeZone = 'Asia/Tokyo'").await)
+        .on_connect(async |link: &mut cenote::PooledConnection| {
+            link.exec("SET TimeZone = 'Asia/Tokyo'").await
+        })
         .open()
         .await
         .unwrap();

@@ -42,7 +42,7 @@ const INSERT: &str = "INSERT INTO t (n) VALUES (?1)";
 /// A request that nothing else on its connection depends on.
 fn alone<'a>(sql: &'a str, params: &'a [Param<'a>]) -> Request<'a> {
     let mut request = Request::new(sql, params);
-    request.alone = true;
+    request.unpinned = true;
     request
 }
 

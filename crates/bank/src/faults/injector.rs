@@ -304,7 +304,7 @@ impl Injection {
         self.wait(BRIEF).await;
     }
 
-    fn pool(&self, order: impl FnOnce(&cenote::pool::Pool<cenote::Connections>)) {
+    fn pool(&self, order: impl FnOnce(&cenote::pool::Pool<cenote::ConnectionManager>)) {
         if let Some(pool) = self.db().pool() {
             order(pool);
         }

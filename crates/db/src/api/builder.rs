@@ -14,9 +14,9 @@ use crate::config::dsn::Dsn;
 use crate::config::secret::{CredentialProvider, Secret};
 use crate::config::{DbConfig, ResetPolicy};
 use crate::driver::{ConnectSettings, Driver};
-use crate::pooled::connection::Link;
+use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
-use crate::pooled::manager::{Connections, Defaults, OnConnect};
+use crate::pooled::manager::{ConnectionManager, Defaults, OnConnect};
 use crate::pooled::shared::{DbId, Shared};
 use crate::{Error, Kind, Result};
 
@@ -33,7 +33,7 @@ use crate::{Error, Kind, Result};
 /// let db = Db::builder("sqlite:file:builder-doc?mode=memory&cache=shared")
 ///     .max(4)
 ///     .acquire_timeout(Duration::from_secs(5))
-///     .on_connect(async |conn: &mut cenote::Link| conn.exec("PRAGMA cache_size = -4000").await)
+///     .on_connect(async |conn: &mut cenote::PooledConnection| conn.exec("PRAGMA cache_size = -4000").await)
 ///     .open()
 ///     .await?;
 /// assert_eq!(db.status().total, 0); // Nothing is connected before it is needed.
@@ -50,7 +50,7 @@ pub struct Builder {
     breaker: Option<Box<dyn FnOnce(PoolBuilder) -> PoolBuilder + Send>>,
 }
 
-type PoolBuilder = cenote_pool::Builder<Connections>;
+type PoolBuilder = cenote_pool::Builder<ConnectionManager>;
 
 impl Builder {
     pub(crate) fn new(dsn: &str) -> Self {
@@ -232,7 +232,10 @@ impl Builder {
     /// Runs a hook on every new connection before anybody uses it, and again after a reset. May be
     /// given several times. A hook ends what it begins: one that leaves a transaction open
     /// ([`Kind::LeftTransaction`]), or drops a call before it is answered, fails the connect.
-    pub fn on_connect(mut self, hook: impl for<'c> AsyncHook<'c, Link, Result<()>>) -> Self {
+    pub fn on_connect(
+        mut self,
+        hook: impl for<'c> AsyncHook<'c, PooledConnection, Result<()>>,
+    ) -> Self {
         self.on_connect.push(Box::new(hook));
         self
     }
@@ -320,7 +323,7 @@ impl Builder {
             closed: AtomicBool::new(false),
             handle: OnceLock::new(),
         });
-        let connections = Connections {
+        let connections = ConnectionManager {
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),
@@ -360,7 +363,7 @@ const CREATE_GRACE: Duration = Duration::from_secs(1);
 
 /// The pool as the configuration wants it.
 fn pool_builder(
-    connections: Connections,
+    connections: ConnectionManager,
     config: &DbConfig,
     runtime: Arc<dyn Runtime>,
 ) -> PoolBuilder {
@@ -403,7 +406,7 @@ fn pool_builder(
 fn not_opened(error: cenote_pool::OpenError<Error>) -> Error {
     match error {
         cenote_pool::OpenError::Config(error) => Error::new(Kind::Config, error.to_string()),
-        cenote_pool::OpenError::Warmup(error) => crate::call::place::from_pool(error),
+        cenote_pool::OpenError::Warmup(error) => crate::call::route::from_pool(error),
         other => Error::new(Kind::Config, other.to_string()),
     }
 }

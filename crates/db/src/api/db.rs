@@ -15,13 +15,13 @@ use crate::api::transaction::{self, Transaction, TransactionOptions};
 use crate::binding::PinKind;
 use crate::binding::writers::Writers;
 use crate::call::op::Ping;
-use crate::call::place::{self, Purpose};
+use crate::call::route::{self, Purpose};
 use crate::call::{Call, Target};
 use crate::config::DbConfig;
 use crate::coroutine::seen;
 use crate::driver::Driver;
 use crate::pooled::handle::Handle;
-use crate::pooled::manager::Connections;
+use crate::pooled::manager::ConnectionManager;
 use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -427,7 +427,7 @@ impl Db {
         let (seen, site) = (seen(), Location::caller());
         async move {
             let frame = seen.frame();
-            let mut lease = place::acquire(&self.handle, frame, Purpose::Other, site).await?;
+            let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
             // A cancel from here on has the pool reset the session.
             let accepted = lease.try_setting(name, &value, site).await;
             accepted.map_err(|refused| refused.at(site))?;
@@ -445,7 +445,7 @@ impl Db {
     /// Returns the pool underneath, for statistics, events and the circuit breaker; `None` for an
     /// unpooled handle. Close the handle with [`Db::close`]: closing the pool stops no statement
     /// that somebody holds.
-    pub fn pool(&self) -> Option<&Pool<Connections>> {
+    pub fn pool(&self) -> Option<&Pool<ConnectionManager>> {
         (!self.handle.config.unpooled).then_some(&self.handle.pool)
     }
 

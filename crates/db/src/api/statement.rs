@@ -8,7 +8,7 @@ use crate::api::executed::Executed;
 use crate::api::stream::RowStream;
 use crate::binding::{PinGuard, PinKind, Position};
 use crate::call::op::Prepare;
-use crate::call::place::Place;
+use crate::call::route::Route;
 use crate::call::{Call, Hold, Target};
 use crate::coroutine::seen;
 use crate::driver::Prepared;
@@ -44,11 +44,11 @@ impl Call<'_> {
     /// # Cancel safety
     ///
     /// Dropped, nothing is pinned.
-    pub(crate) async fn statement_place(&self) -> Result<Place> {
+    pub(crate) async fn statement_place(&self) -> Result<Route> {
         let pin = self.pinned(PinKind::Statement).await?;
         // A cancel from here on drops the pin, and with it the connection if it was taken for this.
         let turn = pin.bound().turn(&self.position(), self.site).await?;
-        Ok(Place::pinned_turn(turn, pin))
+        Ok(Route::pinned_turn(turn, pin))
     }
 
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
@@ -61,8 +61,8 @@ impl Call<'_> {
             survives_reset: plan.class.survives_reset,
             ..Class::NO_SQL
         };
-        let (place, prepared) = self.send(Hold::Statement, &class, &mut prepare).await?;
-        let Place::Turn(turn, Some(pin)) = place else {
+        let (route, prepared) = self.send(Hold::Statement, &class, &mut prepare).await?;
+        let Route::ConnectionTurn(turn, Some(pin)) = route else {
             unreachable!("a statement pins its connection");
         };
         drop(turn);

@@ -12,8 +12,8 @@ use futures_core::Stream;
 
 use crate::binding::Control;
 use crate::call::op::StartStream;
-use crate::call::place::Purpose;
-use crate::call::place::{Place, left_open};
+use crate::call::route::Purpose;
+use crate::call::route::{Route, left_open};
 use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
 use crate::sql::Class;
@@ -42,7 +42,7 @@ use crate::{Error, Result};
 #[must_use = "a stream that is dropped gives no rows"]
 pub struct RowStream {
     /// `None` when it is over.
-    place: Option<Place>,
+    route: Option<Route>,
     columns: Arc<Columns>,
     ready: VecDeque<Row>,
     site: &'static Location<'static>,
@@ -60,12 +60,12 @@ impl Call<'_> {
         let text = self.text(sql, params)?;
         let class = text.class();
         let mut start = StartStream(text.request(true));
-        let (mut place, started) = self.send(Hold::Stream, class, &mut start).await?;
+        let (mut route, started) = self.send(Hold::Stream, class, &mut start).await?;
         match started {
             Ok(columns) => {
-                place.link().start_stream(class);
+                route.link().start_stream(class);
                 Ok(RowStream {
-                    place: Some(place),
+                    route: Some(route),
                     columns,
                     ready: VecDeque::new(),
                     site: self.site,
@@ -74,24 +74,24 @@ impl Call<'_> {
             Err(error) => {
                 let (shared, site) = (self.shared(), self.site);
                 let wrong = text.located(Err(error));
-                place.finish(class, shared, site, wrong).await
+                route.finish(class, shared, site, wrong).await
             }
         }
     }
 
     /// A stream runs on the bound connection only if it has to see what is there, or may
     /// leave something there.
-    pub(crate) async fn stream_place(&self, class: &Class) -> Result<Place> {
+    pub(crate) async fn stream_place(&self, class: &Class) -> Result<Route> {
         let handle = match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
-            Target::Bound(..) => return self.place(class).await,
+            Target::Bound(..) => return self.route(class).await,
         };
         self.check_in_transaction()?;
         self.begin_around().await?;
         self.check_in_transaction()?;
         let holds = self.lookup().is_some_and(|bound| bound.holds_streams());
         if holds || (self.keeper().is_some() && may_pin(class)) {
-            return self.place(class).await;
+            return self.route(class).await;
         }
         if class.contains_transaction_control || class.transaction.is_some() {
             return Err(left_open(self.site));
@@ -100,7 +100,7 @@ impl Call<'_> {
             self.check_writer()?;
         }
         let purpose = Purpose::of(class);
-        self.place_alone(handle, None, purpose).await
+        self.route_unpinned(handle, None, purpose).await
     }
 }
 
@@ -128,17 +128,17 @@ impl RowStream {
             if let Some(row) = self.ready.pop_front() {
                 return Poll::Ready(Ok(Some(row)));
             }
-            let Some(place) = &mut self.place else {
+            let Some(route) = &mut self.route else {
                 return Poll::Ready(Ok(None));
             };
-            if let Place::Turn(turn, _) = place
+            if let Route::ConnectionTurn(turn, _) = route
                 && let Some(lost) = turn.bound().why_lost()
             {
                 // What is left of it is settled by whoever has the connection next.
-                self.place = None;
+                self.route = None;
                 return Poll::Ready(Err(lost));
             }
-            match ready!(place.link().driver().poll_batch(cx)) {
+            match ready!(route.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
                 Ok(None) => self.end(true),
                 Err(error) => {
@@ -151,16 +151,16 @@ impl RowStream {
 
     /// The last row was read: the connection goes back.
     fn end(&mut self, succeeded: bool) {
-        let Some(mut place) = self.place.take() else {
+        let Some(mut route) = self.route.take() else {
             return;
         };
-        let control = place.link().stream().copied();
+        let control = route.link().stream().copied();
         let control = control.and_then(|class| Control::of(&class, succeeded));
-        place.link().end_stream();
+        route.link().end_stream();
         if !succeeded {
-            place.link().note_error();
+            route.link().note_error();
         }
-        if let Place::Turn(turn, _) = &mut place {
+        if let Route::ConnectionTurn(turn, _) = &mut route {
             turn.observe(Some(self.site), control);
         }
     }
@@ -179,7 +179,7 @@ impl fmt::Debug for RowStream {
         out.debug_struct("RowStream")
             .field("columns", &self.columns)
             .field("ready", &self.ready.len())
-            .field("ended", &self.place.is_none())
+            .field("ended", &self.route.is_none())
             .finish()
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use crate::api::lazy::{self, Lazy};
 use crate::api::methods::sql_methods;
-use crate::binding::{self, AfterCommit, Bound, Level, PinGuard, PinKind, Position, Turn};
+use crate::binding::{
+    self, AfterCommit, Bound, ConnectionTurn, Level, PinGuard, PinKind, Position,
+};
 use crate::call::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
-use crate::call::place::Purpose;
+use crate::call::route::Purpose;
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Isolation, Savepoint, Status};
@@ -304,7 +306,7 @@ async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Res
 
 async fn set_savepoint(
     call: &Call<'_>,
-    turn: &mut Turn,
+    turn: &mut ConnectionTurn,
     level: &mut Level,
     begin: Begin,
 ) -> Result<()> {
@@ -354,7 +356,7 @@ impl LevelGuard {
 
     /// Takes the turn in which the level ends. From here on a cancel leaves the outcome
     /// unknown.
-    async fn last_turn(&self, site: &'static Location<'static>) -> Result<Turn> {
+    async fn last_turn(&self, site: &'static Location<'static>) -> Result<ConnectionTurn> {
         self.bound.abandon_above(self.serial);
         let turn = self.bound.turn(&Position::Ending(self.serial), site).await;
         turn.map_err(|error| self.bound.why_lost().unwrap_or(error))
@@ -450,7 +452,11 @@ impl LevelGuard {
         self.undo(&mut turn, site).await
     }
 
-    async fn undo(&mut self, turn: &mut Turn, site: &'static Location<'static>) -> Result<()> {
+    async fn undo(
+        &mut self,
+        turn: &mut ConnectionTurn,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
         let (begun, savepoint) = self.bound.shape(self.serial);
         let mut done = Ok(());
         if begun && turn.link().status() != Status::Idle {
@@ -479,7 +485,7 @@ impl LevelGuard {
     }
 
     /// It is over, and was not committed.
-    fn over(&mut self, turn: Turn) {
+    fn over(&mut self, turn: ConnectionTurn) {
         self.armed = false;
         let level = self.bound.pop(self.serial);
         drop(turn);
@@ -487,7 +493,7 @@ impl LevelGuard {
     }
 
     /// It is over: the callbacks run, or go to the transaction around it.
-    fn committed(&mut self, turn: Turn) {
+    fn committed(&mut self, turn: ConnectionTurn) {
         self.armed = false;
         let callbacks = match self.bound.pop(self.serial) {
             Some(level) => level.after_commit,

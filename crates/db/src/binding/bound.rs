@@ -9,16 +9,16 @@ use cenote_pool::OwnedLease;
 
 use super::level::{AfterCommit, Level};
 use super::limits::watch;
-use super::state::{After, LostSession, PinKind, Seat, State};
+use super::state::{Deferred, LostSession, PinKind, Seat, State};
 use super::turn::{Position, doomed};
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
 use crate::driver::{Begin, Status};
-use crate::pooled::manager::Connections;
+use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::{DbId, Shared};
 use crate::{Error, Kind};
 
-pub(crate) type Lease = OwnedLease<Connections>;
+pub(crate) type Lease = OwnedLease<ConnectionManager>;
 
 /// A connection that is pinned. See the [module](super).
 pub(crate) struct Bound {
@@ -105,7 +105,7 @@ impl Bound {
         // A coroutine that ended may have taken an explicit pin away before.
         let count = state.count(kind);
         *count = count.saturating_sub(1);
-        let mut after = After::default();
+        let mut after = Deferred::default();
         if state.owner.is_none() && state.statements == 0 && state.explicit == 0 {
             // Of an explicit connection: a transaction that is left was forgotten.
             state.end_levels(0, &mut after);
@@ -254,7 +254,7 @@ impl Bound {
             _ => return None,
         };
         let wrong = state.lost.take().or_else(|| doomed_by.map(doomed))?;
-        let mut after = After::default();
+        let mut after = Deferred::default();
         state.end_levels(0, &mut after);
         after.absorb(state.release_if_free());
         drop(state);
@@ -358,7 +358,7 @@ impl Bound {
         }
         let mut state = self.state();
         let open = state.levels.first().map(|level| level.site);
-        let mut after = After::default();
+        let mut after = Deferred::default();
         state.end_levels(0, &mut after);
         state.lost = None;
         state.owner = None;
@@ -401,7 +401,7 @@ impl Bound {
         let Some(depth) = state.depth_of(serial) else {
             return;
         };
-        let mut after = After::default();
+        let mut after = Deferred::default();
         state.end_levels(depth, &mut after);
         if depth == 0 {
             state.lost = None;
@@ -462,9 +462,9 @@ impl Bound {
         if depth == 0 {
             state.lost = None;
         }
-        let mut after = After {
+        let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
-            ..After::default()
+            ..Deferred::default()
         };
         after.absorb(state.release_if_free());
         drop(state);
@@ -472,8 +472,8 @@ impl Bound {
         level
     }
 
-    pub(super) fn follow(self: &Arc<Self>, after: After) {
-        let After {
+    pub(super) fn follow(self: &Arc<Self>, after: Deferred) {
+        let Deferred {
             lease,
             wakers,
             unbind,
@@ -511,9 +511,9 @@ impl Bound {
     /// Puts the lease of a turn back, and sees what follows from what was done in it.
     pub(super) fn put_back(self: &Arc<Self>, lease: Lease) {
         let mut state = self.state();
-        let mut after = After {
+        let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
-            ..After::default()
+            ..Deferred::default()
         };
         let dropped = lease.dropped_call();
         if lease.is_broken() {
@@ -555,9 +555,9 @@ impl Bound {
     /// `told` says whether a caller gets an error for it.
     pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, told: LostSession) {
         let mut state = self.state();
-        let mut after = After {
+        let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
-            ..After::default()
+            ..Deferred::default()
         };
         let message = format!("the connection of this transaction had to be given up: {why}");
         after.unbind = state.lose_connection(told, message);

@@ -115,7 +115,7 @@ pub(crate) struct Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let gone = take(&mut self.contention.known().holders, self.key);
-        drop(gone); // After the lock.
+        drop(gone); // Deferred the lock.
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct WaitingInside {
 impl Drop for WaitingInside {
     fn drop(&mut self) {
         let gone = take(&mut self.contention.known().waiters, self.key);
-        drop(gone); // After the lock.
+        drop(gone); // Deferred the lock.
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::bound::Bound;
-use super::state::{After, LostSession, Seat, State};
+use super::state::{Deferred, LostSession, Seat, State};
 use crate::{Error, Kind};
 
 /// How long a call whose time is over may take to come to its end before it is looked at again.
@@ -144,9 +144,9 @@ impl Bound {
         let message = "the transaction was open or idle for longer than it may be, and was rolled \
                        back";
         state.lost = Some(Error::new(Kind::TransactionTimeout, message).at(site));
-        let mut after = After {
+        let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
-            ..After::default()
+            ..Deferred::default()
         };
         // A stream keeps its connection until it is read or dropped: it gets the error then.
         if matches!(state.seat, Seat::Here(_)) {

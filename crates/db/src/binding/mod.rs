@@ -2,7 +2,7 @@
 //! session state, an explicit pin.
 //!
 //! [`Bound`] owns the lease while it is pinned. Whoever wants to use the connection
-//! takes a [`Turn`], one at a time; when a turn or a pin ends and nothing pins it any more,
+//! takes a [`ConnectionTurn`], one at a time; when a turn or a pin ends and nothing pins it any more,
 //! the lease is dropped, and the pool's release hook does the rest (`connections.rs`).
 //!
 //! ```text
@@ -30,4 +30,4 @@ pub(crate) use self::bound::{Bound, Lease, PinGuard};
 pub(crate) use self::level::{AfterCommit, Control, Level};
 pub(crate) use self::limits::watch;
 pub(crate) use self::state::PinKind;
-pub(crate) use self::turn::{Position, Turn};
+pub(crate) use self::turn::{ConnectionTurn, Position};

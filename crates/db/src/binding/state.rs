@@ -62,7 +62,7 @@ pub(crate) enum PinKind {
 /// back, and waiters are woken.
 #[derive(Default)]
 #[must_use]
-pub(super) struct After {
+pub(super) struct Deferred {
     pub(super) lease: Option<Lease>,
     pub(super) wakers: Vec<(u64, Waker)>,
     pub(super) unbind: Option<Arc<Frame>>,
@@ -71,10 +71,10 @@ pub(super) struct After {
     pub(super) clean_up: bool,
 }
 
-impl After {
+impl Deferred {
     /// With what follows from a release. A lease that goes back needs no cleaning up
     /// here: the pool's hook does it.
-    pub(super) fn absorb(&mut self, released: After) {
+    pub(super) fn absorb(&mut self, released: Deferred) {
         self.clean_up &= released.lease.is_none();
         self.lease = released.lease;
         self.unbind = released.unbind;
@@ -187,8 +187,8 @@ impl State {
     }
 
     /// If nothing pins it, takes the lease out of its seat.
-    pub(super) fn release_if_free(&mut self) -> After {
-        let mut after = After::default();
+    pub(super) fn release_if_free(&mut self) -> Deferred {
+        let mut after = Deferred::default();
         // A connection that is gone is nobody's, whatever pinned it: only a transaction that
         // was lost with it stays, until it is ended.
         if !self.is_gone() && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// Forgets the levels from this depth on; what they did is to be undone.
-    pub(super) fn end_levels(&mut self, depth: usize, after: &mut After) {
+    pub(super) fn end_levels(&mut self, depth: usize, after: &mut Deferred) {
         after.levels = self.levels.drain(depth..).collect();
         let Some(outermost) = after.levels.first() else {
             return;

@@ -15,10 +15,10 @@ use super::limits::watch;
 use super::state::{LostSession, Seat, State};
 use crate::call::Call;
 use crate::call::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
-use crate::call::place;
+use crate::call::route;
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
-use crate::pooled::connection::Link;
+use crate::pooled::connection::PooledConnection;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
@@ -62,7 +62,7 @@ impl Position {
 /// The connection, for one call. Dropping it gives the turn up, whatever the state of
 /// the connection.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ConnectionTurn {
     bound: Arc<Bound>,
     /// `None` when it has been given up.
     lease: Option<Lease>,
@@ -94,7 +94,7 @@ impl Bound {
         self: &Arc<Self>,
         position: &Position,
         site: &'static Location<'static>,
-    ) -> Result<Turn> {
+    ) -> Result<ConnectionTurn> {
         let (lease, within) = match self.look(position, site) {
             Looked::Mine(lease, within) => (lease, within),
             Looked::Never(error) => return Err(error),
@@ -105,7 +105,7 @@ impl Bound {
                 (waited.await?, within)
             }
         };
-        let mut turn = Turn {
+        let mut turn = ConnectionTurn {
             bound: Arc::clone(self),
             lease: Some(lease),
             site,
@@ -174,7 +174,7 @@ impl Bound {
         let within = state.level_of(position);
         match state.admits(position) {
             Admission::Yes => {}
-            Admission::After(holder) => return Looked::Wait(holder, within),
+            Admission::Deferred(holder) => return Looked::Wait(holder, within),
             Admission::No(error) => return Looked::Never(error),
         }
         match &state.seat {
@@ -184,7 +184,7 @@ impl Bound {
                     && self.shared.is_closed()
                     && !matches!(position, Position::CleanUp) =>
             {
-                return Looked::Never(place::from_pool(AcquireError::Closed));
+                return Looked::Never(route::from_pool(AcquireError::Closed));
             }
             Seat::Here(_) => {}
             Seat::Lent {
@@ -221,7 +221,7 @@ impl Bound {
 enum Admission {
     Yes,
     /// When what was begun there has ended.
-    After(&'static Location<'static>),
+    Deferred(&'static Location<'static>),
     No(Error),
 }
 
@@ -256,7 +256,7 @@ impl State {
                 if let Some(above) = self.levels.get(depth + 1)
                     && !self.is_inside_top(position)
                 {
-                    return Admission::After(above.site);
+                    return Admission::Deferred(above.site);
                 }
             }
             Position::FrameWithin(_, level) if self.depth_of(*level).is_none() => {
@@ -273,7 +273,7 @@ impl State {
                 if let Some(top) = self.levels.last()
                     && !self.is_inside_top(position)
                 {
-                    return Admission::After(top.site);
+                    return Admission::Deferred(top.site);
                 }
             }
         }
@@ -297,12 +297,12 @@ pub(super) fn doomed(site: &'static Location<'static>) -> Error {
     Error::new(Kind::Doomed, message).at(site)
 }
 
-impl Turn {
+impl ConnectionTurn {
     pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }
 
-    pub(crate) fn link(&mut self) -> &mut Link {
+    pub(crate) fn link(&mut self) -> &mut PooledConnection {
         self.lease.as_mut().expect("a turn has its lease")
     }
 
@@ -532,7 +532,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ConnectionTurn {
     fn drop(&mut self) {
         if let Some(mut lease) = self.lease.take() {
             if lease.status() == Status::Idle {

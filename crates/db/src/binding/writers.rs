@@ -12,7 +12,7 @@ use std::task::Poll;
 use cenote_pool::AcquireError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::call::place::from_pool;
+use crate::call::route::from_pool;
 use crate::pooled::handle::Handle;
 use crate::{Error, Kind, Result};
 

@@ -1,7 +1,7 @@
 //! One call: where it was made, where it has to run, and its way there and back.
 
 pub(crate) mod op;
-pub(crate) mod place;
+pub(crate) mod route;
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use cenote_pool::{AcquireError, Lease};
 use crate::api::executed::Executed;
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::call::op::{Op, Run, RunBatch};
-use crate::call::place::{Place, Purpose};
+use crate::call::route::{Purpose, Route};
 use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{BoxFuture, Outcome, Param, Request};
-use crate::pooled::connection::Link;
+use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::Shared;
 use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
@@ -201,7 +201,7 @@ impl<'a> Call<'a> {
     /// # Cancel safety
     ///
     /// Dropped, nothing has happened.
-    pub(crate) async fn place(&self, class: &Class) -> Result<Place> {
+    pub(crate) async fn route(&self, class: &Class) -> Result<Route> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
                 self.begin_around().await?;
@@ -210,7 +210,7 @@ impl<'a> Call<'a> {
                 if !class.reads_only && !may_pin(class) && !turn.link().is_touched() {
                     self.check_writer()?;
                 }
-                return Ok(Place::turn(turn));
+                return Ok(Route::turn(turn));
             }
             Target::Ambient(handle) | Target::Outside(handle) => handle,
         };
@@ -219,7 +219,7 @@ impl<'a> Call<'a> {
         while let Some(bound) = self.lookup() {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
-                Ok(turn) => return Ok(Place::turn(turn)),
+                Ok(turn) => return Ok(Route::turn(turn)),
                 // It must not run without the transaction that it was made in.
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 Err(error) if bound.is_gone() => {
@@ -238,13 +238,14 @@ impl<'a> Call<'a> {
             let purpose = Purpose::of(class);
             let pin = self.pinned_for(PinKind::Explicit, purpose).await?;
             let turn = pin.bound().turn(&self.position(), self.site).await?;
-            return Ok(Place::pinned_turn(turn, pin));
+            return Ok(Route::pinned_turn(turn, pin));
         }
         if !class.reads_only {
             self.check_writer()?;
         }
         let keeper = self.keeper().cloned();
-        self.place_alone(handle, keeper, Purpose::of(class)).await
+        self.route_unpinned(handle, keeper, Purpose::of(class))
+            .await
     }
 
     /// The handle, if nothing is bound that the call would have to mind.
@@ -301,19 +302,19 @@ impl<'a> Call<'a> {
             .frame()
             .is_some_and(|of| bound.in_transaction_from(of));
         if handle.pool.is_closed() && !in_transaction {
-            return Err(place::from_pool(AcquireError::Closed));
+            return Err(route::from_pool(AcquireError::Closed));
         }
         Ok(())
     }
 
-    pub(crate) async fn place_alone(
+    pub(crate) async fn route_unpinned(
         &self,
         handle: &Handle,
         keeper: Option<Arc<Frame>>,
         purpose: Purpose,
-    ) -> Result<Place> {
-        let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
-        Ok(Place::alone(lease, keeper))
+    ) -> Result<Route> {
+        let lease = route::acquire(handle, self.seen.frame(), purpose, self.site).await?;
+        Ok(Route::unpinned(lease, keeper))
     }
 
     /// Pins the connection that this call would run on; takes one if there is none.
@@ -349,7 +350,7 @@ impl<'a> Call<'a> {
         kind: PinKind,
         purpose: Purpose,
     ) -> Result<PinGuard> {
-        let lease = place::acquire(handle, self.seen.frame(), purpose, self.site).await?;
+        let lease = route::acquire(handle, self.seen.frame(), purpose, self.site).await?;
         Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
     }
 
@@ -434,10 +435,10 @@ impl<'a> Call<'a> {
             let acquired = handle.pool.acquire_as(self.site).await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
-                Err(error) => return self.noted(Err(place::from_pool(error))),
+                Err(error) => return self.noted(Err(route::from_pool(error))),
             };
             let mut op = Run(text.request(rows));
-            op.set_alone(true);
+            op.set_unpinned(true);
             // A cancel from here on gives the connection back, to be settled.
             let answer = lease.send(&op, self.site).await;
             if lease.is_check_due() {
@@ -446,8 +447,8 @@ impl<'a> Call<'a> {
             if answer.is_ok() && lease.is_clean() {
                 return self.noted(answer);
             }
-            let place = Place::alone(Lease::into_owned(lease), self.keeper().cloned());
-            let done = self.end_unclean(place, text.class(), op, answer).await;
+            let route = Route::unpinned(Lease::into_owned(lease), self.keeper().cloned());
+            let done = self.end_unclean(route, text.class(), op, answer).await;
             return self.noted(text.located(done));
         }
         let done = self.run_bound(&text, rows).await;
@@ -471,23 +472,23 @@ impl<'a> Call<'a> {
     #[cold]
     fn end_unclean<'f>(
         &'f self,
-        place: Place,
+        route: Route,
         class: &'f Class,
         mut op: Run<'f>,
         answer: Result<Outcome>,
     ) -> BoxFuture<'f, Result<Outcome>> {
         Box::pin(async move {
-            let sent = self.repeat_if_lost(Hold::Call, class, &mut op, place, answer);
-            let (place, answer) = sent.await?;
-            place.finish(class, self.shared(), self.site, answer).await
+            let sent = self.repeat_if_lost(Hold::Call, class, &mut op, route, answer);
+            let (route, answer) = sent.await?;
+            route.finish(class, self.shared(), self.site, answer).await
         })
     }
 
     /// Sends a request on the connection that it belongs on, and sees to what its answer leaves
     /// behind.
     pub(crate) async fn send_and_finish<O: Op>(&self, class: &Class, op: &mut O) -> Result<O::Out> {
-        let (place, answer) = self.send(Hold::Call, class, op).await?;
-        place.finish(class, self.shared(), self.site, answer).await
+        let (route, answer) = self.send(Hold::Call, class, op).await?;
+        route.finish(class, self.shared(), self.site, answer).await
     }
 
     /// Sends a request on the connection that it belongs on. If that connection is lost and the
@@ -502,9 +503,9 @@ impl<'a> Call<'a> {
         hold: Hold,
         class: &Class,
         op: &mut O,
-    ) -> Result<(Place, Result<O::Out>)> {
-        let (place, answer) = self.send_once(hold, class, op).await?;
-        self.repeat_if_lost(hold, class, op, place, answer).await
+    ) -> Result<(Route, Result<O::Out>)> {
+        let (route, answer) = self.send_once(hold, class, op).await?;
+        self.repeat_if_lost(hold, class, op, route, answer).await
     }
 
     async fn send_once<O: Op>(
@@ -512,21 +513,21 @@ impl<'a> Call<'a> {
         hold: Hold,
         class: &Class,
         op: &mut O,
-    ) -> Result<(Place, Result<O::Out>)> {
-        let mut place = match hold {
-            Hold::Call => self.place(class).await?,
+    ) -> Result<(Route, Result<O::Out>)> {
+        let mut route = match hold {
+            Hold::Call => self.route(class).await?,
             Hold::Stream => self.stream_place(class).await?,
             Hold::Statement => self.statement_place().await?,
         };
-        op.set_alone(place.is_alone());
+        op.set_unpinned(route.is_unpinned());
         if hold == Hold::Stream
-            && let Place::Turn(turn, _) = &mut place
+            && let Route::ConnectionTurn(turn, _) = &mut route
         {
             turn.begin_now(self).await?;
             turn.set_streaming();
         }
-        let answer = place.send(op, class, self).await;
-        Ok((place, answer))
+        let answer = route.send(op, class, self).await;
+        Ok((route, answer))
     }
 
     /// Repeats a call whose connection was lost, if nothing depends on that connection and the call
@@ -536,23 +537,23 @@ impl<'a> Call<'a> {
         hold: Hold,
         class: &Class,
         op: &mut O,
-        mut place: Place,
+        mut route: Route,
         answer: Result<O::Out>,
-    ) -> Result<(Place, Result<O::Out>)> {
+    ) -> Result<(Route, Result<O::Out>)> {
         let took = match &answer {
-            Ok(_) => return Ok((place, answer)),
-            Err(_) => place.link().in_use_for(),
+            Ok(_) => return Ok((route, answer)),
+            Err(_) => route.link().in_use_for(),
         };
         // Another connection is no use to a call on one that somebody holds.
         let is_free = !matches!(self.target, Target::Bound(..));
         match &answer {
             Err(lost)
-                if self.may_repeat(class, lost, took) && is_free && place.is_exchangeable() =>
+                if self.may_repeat(class, lost, took) && is_free && route.is_exchangeable() =>
             {
-                drop(place);
+                drop(route);
                 self.send_once(hold, class, op).await
             }
-            _ => Ok((place, answer)),
+            _ => Ok((route, answer)),
         }
     }
 
@@ -574,7 +575,7 @@ impl<'a> Call<'a> {
     }
 
     /// Puts a new connection in the place of one that was lost before anything ran on it.
-    pub(crate) async fn reconnect(&self, lost: &mut Link) -> Result<()> {
+    pub(crate) async fn reconnect(&self, lost: &mut PooledConnection) -> Result<()> {
         match self.handle() {
             Some(handle) => handle.pool.manager().reconnect(lost).await,
             None => Ok(()),

@@ -1,5 +1,5 @@
 //! Requests to a driver's connection as values, so that one function sends them all:
-//! [`Link::send`](crate::pooled::connection::Link::send).
+//! [`PooledConnection::send`](crate::pooled::connection::PooledConnection::send).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) trait Op: Send + Sync {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
 
     /// Says whether the connection was taken for this request alone: see [`Request::alone`].
-    fn set_alone(&mut self, _alone: bool) {}
+    fn set_unpinned(&mut self, _alone: bool) {}
 
     /// BEGIN can travel with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
     const TAKES_BEGIN: bool = false;
@@ -57,8 +57,8 @@ impl Op for Run<'_> {
         on.run(self.0)
     }
 
-    fn set_alone(&mut self, alone: bool) {
-        self.0.alone = alone;
+    fn set_unpinned(&mut self, unpinned: bool) {
+        self.0.unpinned = unpinned;
     }
 
     const TAKES_BEGIN: bool = true;

@@ -280,7 +280,7 @@ pub struct Request<'a> {
     pub rows: bool,
     /// Nothing that follows on this connection depends on it: it is a transaction of its own, and
     /// the connection is for the next who needs one afterwards.
-    pub alone: bool,
+    pub unpinned: bool,
 }
 
 impl<'a> Request<'a> {
@@ -292,7 +292,7 @@ impl<'a> Request<'a> {
             script: false,
             cache: true,
             rows: true,
-            alone: false,
+            unpinned: false,
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `error` | what the server says, as errors of this crate |
 
 mod cancel;
+mod commit_detection;
 mod config;
 mod connect;
 mod connection;
@@ -27,14 +28,13 @@ mod infile;
 mod param;
 mod reset;
 mod session;
+mod session_effects;
 mod settle;
 mod statement;
 mod stream;
-mod touch;
 mod transaction;
 mod types;
 mod wire;
-mod witness;
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{BinaryProtocol, Error as ClientError, Params, QueryResult, TextProtocol};
 
+use super::commit_detection;
 use super::connection::{MysqlConnection, status_of};
 use super::decimal;
 use super::error;
@@ -22,7 +23,6 @@ use super::settle::ask;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{Wire, caught};
-use super::witness;
 use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
 use crate::{Error, Kind, Result};
 
@@ -300,7 +300,7 @@ async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTh
 impl AtTheEnd {
     async fn settle(self, wire: &mut Wire, ended: &mut Ended) -> mysql_async::Result<()> {
         if self.hear_witness && ended.status == Status::InTransaction {
-            ended.status = witness::hear(wire).await?;
+            ended.status = commit_detection::hear(wire).await?;
         }
         match self.close {
             Some(statement) => wire.close(statement).await,

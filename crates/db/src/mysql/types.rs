@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mysql_async::Value as Raw;
 use mysql_async::consts::{ColumnFlags, ColumnType};
 
-use super::touch::Misread;
+use super::session_effects::Misread;
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
 use crate::types::value::{Date, DateTime, Time};
 use crate::{Error, Kind, Result};

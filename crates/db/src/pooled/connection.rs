@@ -10,7 +10,7 @@ use cenote_pool::{Runtime, Verdict, within};
 use crate::binding::writers::Writer;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
 use crate::driver::{Connection, Request, Reset, Status};
-use crate::pooled::manager::Connections;
+use crate::pooled::manager::ConnectionManager;
 use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -21,7 +21,7 @@ const CHECK_EVERY: u32 = 32;
 /// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
 /// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
 #[derive(Debug)]
-pub struct Link {
+pub struct PooledConnection {
     connection: Box<dyn Connection>,
     /// A call that has not been answered, and where it was made.
     in_flight: Option<&'static Location<'static>>,
@@ -50,9 +50,9 @@ pub struct Link {
     is_loss_reported: bool,
 }
 
-impl Link {
+impl PooledConnection {
     pub(crate) fn new(connection: Box<dyn Connection>, runtime: &Arc<dyn Runtime>) -> Self {
-        Link {
+        PooledConnection {
             connection,
             in_flight: None,
             harmless: false,
@@ -133,7 +133,7 @@ impl Link {
     ///
     /// # Cancel safety
     ///
-    /// Dropped or late, the connection has an unanswered call, as with [`send`](Link::send).
+    /// Dropped or late, the connection has an unanswered call, as with [`send`](PooledConnection::send).
     pub(crate) async fn send_within<O: Op>(
         &mut self,
         op: &O,
@@ -330,7 +330,7 @@ impl Link {
     /// # Cancel safety
     ///
     /// Dropped, the state is unknown: the pool destroys the connection.
-    pub(crate) async fn clean(&mut self, connections: &Connections) -> Result<bool> {
+    pub(crate) async fn clean(&mut self, connections: &ConnectionManager) -> Result<bool> {
         if connections.resets_always() {
             self.touched = true;
         }
@@ -361,7 +361,7 @@ impl Link {
 
     /// Takes over the connection of a new one, and gives the lost one back. What is noted of the call
     /// under way, which is about to be repeated, stays.
-    pub(crate) fn take_over(&mut self, fresh: Link) -> Box<dyn Connection> {
+    pub(crate) fn take_over(&mut self, fresh: PooledConnection) -> Box<dyn Connection> {
         self.answered = fresh.answered;
         self.defaults = fresh.defaults;
         self.is_loss_reported = false;

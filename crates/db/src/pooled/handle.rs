@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cenote_pool::{Pool, Runtime};
 
 use crate::config::DbConfig;
-use crate::pooled::manager::Connections;
+use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::Shared;
 
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) pool: Pool<Connections>,
+    pub(crate) pool: Pool<ConnectionManager>,
     pub(crate) config: DbConfig,
     /// What the driver is called.
     pub(crate) driver: &'static str,

@@ -13,24 +13,24 @@ use crate::call::op::Ping;
 use crate::config::ResetPolicy;
 use crate::config::secret::{CredentialProvider, Credentials};
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
-use crate::pooled::connection::Link;
+use crate::pooled::connection::PooledConnection;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
 /// What runs on every new connection: an [`AsyncHook`], as an object.
 pub(crate) trait OnConnect: Send + Sync {
-    fn run<'c>(&'c self, link: &'c mut Link) -> BoxFuture<'c, Result<()>>;
+    fn run<'c>(&'c self, link: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>>;
 }
 
-impl<H: for<'c> AsyncHook<'c, Link, Result<()>>> OnConnect for H {
-    fn run<'c>(&'c self, link: &'c mut Link) -> BoxFuture<'c, Result<()>> {
+impl<H: for<'c> AsyncHook<'c, PooledConnection, Result<()>>> OnConnect for H {
+    fn run<'c>(&'c self, link: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>> {
         self.call(link)
     }
 }
 
 /// Makes, checks, cleans and closes the connections of one handle. The pool's
 /// [`Manager`].
-pub struct Connections {
+pub struct ConnectionManager {
     pub(crate) template: Arc<dyn Template>,
     pub(crate) credentials: CredentialProvider,
     pub(crate) dsn_credentials: Credentials,
@@ -105,16 +105,16 @@ impl Defaults {
     }
 }
 
-impl Connections {
+impl ConnectionManager {
     /// Opens a connection that is ready for use.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing stays open: the driver's promise.
-    async fn connect(&self) -> Result<Link> {
+    async fn connect(&self) -> Result<PooledConnection> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = Link::new(connection, &self.runtime);
+            let mut link = PooledConnection::new(connection, &self.runtime);
             self.set_up(&mut link).await?;
             Ok(link)
         };
@@ -135,7 +135,7 @@ impl Connections {
     /// # Cancel safety
     ///
     /// Dropped, the lost one is still there.
-    pub(crate) async fn reconnect(&self, link: &mut Link) -> Result<()> {
+    pub(crate) async fn reconnect(&self, link: &mut PooledConnection) -> Result<()> {
         let lost = link.take_over(self.connect().await?);
         // Without an await: from here on the new one is in use.
         self.runtime.spawn(Box::pin(async move {
@@ -156,7 +156,7 @@ impl Connections {
     }
 
     /// Runs the hooks and sets the defaults on a connection that was just opened or reset.
-    pub(crate) async fn set_up(&self, link: &mut Link) -> Result<()> {
+    pub(crate) async fn set_up(&self, link: &mut PooledConnection) -> Result<()> {
         for hook in &self.on_connect {
             hook.run(link).await?;
             if link.is_unsettled() {
@@ -175,7 +175,7 @@ impl Connections {
 
     /// Refuses a connection on which a hook left a transaction open: what callers do next would
     /// run in that transaction, and be rolled back with it.
-    async fn check_after_hooks(&self, link: &mut Link) -> Result<()> {
+    async fn check_after_hooks(&self, link: &mut PooledConnection) -> Result<()> {
         // A hook may have used the driver's connection itself: ends its streams and dropped calls.
         link.driver().settle().await?;
         match link.driver().status() {
@@ -191,7 +191,7 @@ impl Connections {
     }
 
     /// Sets the defaults that came after this version.
-    async fn set_missing_defaults(&self, link: &mut Link, reached: u64) -> Result<()> {
+    async fn set_missing_defaults(&self, link: &mut PooledConnection, reached: u64) -> Result<()> {
         let version = self.defaults.version();
         for (name, value) in self.defaults.since(reached) {
             link.driver().set(&name, &value).await?;
@@ -202,7 +202,7 @@ impl Connections {
 
     /// Brings the defaults of a connection up to date. `false` if it can be used no more.
     #[cold]
-    async fn catch_up(&self, link: &mut Link) -> Result<bool> {
+    async fn catch_up(&self, link: &mut PooledConnection) -> Result<bool> {
         let reached = link.defaults();
         if self.defaults.were_removed_since(reached) {
             // Only a reset takes a setting back.
@@ -222,7 +222,7 @@ impl Connections {
 
     /// Whether the connection has not answered since another one was lost.
     #[inline]
-    fn is_suspect(&self, link: &Link) -> bool {
+    fn is_suspect(&self, link: &PooledConnection) -> bool {
         link.answered() < self.last_loss.load(Ordering::Acquire)
     }
 
@@ -237,19 +237,19 @@ impl Connections {
     }
 }
 
-impl Manager for Connections {
-    type Resource = Link;
+impl Manager for ConnectionManager {
+    type Resource = PooledConnection;
     type Error = Error;
 
-    async fn create(&self) -> Result<Link> {
+    async fn create(&self) -> Result<PooledConnection> {
         self.connect().await
     }
 
-    async fn destroy(&self, link: Link) -> Result<()> {
+    async fn destroy(&self, link: PooledConnection) -> Result<()> {
         link.into_connection().close().await
     }
 
-    async fn healthcheck(&self, link: &mut Link, _: Info<'_>) -> Result<bool> {
+    async fn healthcheck(&self, link: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
         let (site, limit) = (Location::caller(), Some(self.connect_timeout));
         let answered = link.send_within(&Ping, site, &self.runtime, limit).await;
         match answered {
@@ -259,7 +259,7 @@ impl Manager for Connections {
         }
     }
 
-    async fn before_acquire(&self, link: &mut Link, info: Info<'_>) -> Result<bool> {
+    async fn before_acquire(&self, link: &mut PooledConnection, info: Info<'_>) -> Result<bool> {
         if !link.probe() {
             return Ok(false);
         }
@@ -276,17 +276,17 @@ impl Manager for Connections {
         Ok(!link.is_broken())
     }
 
-    fn before_release(&self, link: &mut Link, _: Info<'_>) -> Verdict {
+    fn before_release(&self, link: &mut PooledConnection, _: Info<'_>) -> Verdict {
         link.set_writer(None);
         link.verdict(self.resets_always())
     }
 
-    async fn recycle(&self, link: &mut Link, _: Info<'_>) -> Result<bool> {
+    async fn recycle(&self, link: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
         link.clean(self).await
     }
 }
 
-impl fmt::Debug for Connections {
+impl fmt::Debug for ConnectionManager {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Connections")
             .field("template", &self.template)

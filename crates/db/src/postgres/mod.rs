@@ -25,6 +25,7 @@ mod cancel;
 mod config;
 mod connect;
 mod connection;
+mod early_read;
 mod env;
 mod error;
 mod execute;
@@ -32,7 +33,6 @@ mod execute;
 #[doc(hidden)]
 pub mod fuzzing;
 mod kept;
-mod looks;
 mod lookup;
 mod net;
 mod param;

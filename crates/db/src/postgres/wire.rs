@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use zeroize::Zeroize;
 
+use super::early_read::EarlyRead;
 use super::error;
-use super::looks::Looks;
 use super::net::socket::{Peek, Socket};
 use super::protocol::frontend;
 use super::protocol::inbox::{Frame, Inbox, NoMessage};
@@ -47,7 +47,7 @@ pub(super) struct Wire {
     /// TLS may still keep some of what was sent to itself.
     unflushed: bool,
     /// Whether an early answer is looked for.
-    looks: Looks,
+    looks: EarlyRead,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
@@ -75,7 +75,7 @@ impl Wire {
             broken: false,
             sent: false,
             unflushed: false,
-            looks: Looks::default(),
+            looks: EarlyRead::default(),
             send_error: None,
             round_trips: 0,
         }
@@ -302,7 +302,7 @@ impl Wire {
         }
     }
 
-    /// Looks, after a send that took long, whether the answer is there.
+    /// EarlyRead, after a send that took long, whether the answer is there.
     fn is_there_already(&mut self, send_took: Duration) -> bool {
         if !self.looks.is_worth_it(send_took) {
             return false;
@@ -386,7 +386,7 @@ impl Wire {
         self.socket.is_readable()
     }
 
-    /// Looks, without waiting, at whether something has come, and takes it in.
+    /// EarlyRead, without waiting, at whether something has come, and takes it in.
     pub(super) fn look(&mut self) {
         if self.broken {
             return;

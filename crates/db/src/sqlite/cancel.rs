@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rusqlite::InterruptHandle;
 
 use super::error;
-use super::lane::Pass;
-use super::pace;
+use super::timing;
+use super::write_queue::WritePermit;
 use crate::{Error, Kind, Result};
 
 /// How long the first, second ... wait for a lock is, in milliseconds: short at first,
@@ -25,7 +25,7 @@ pub(super) struct Control {
     state: Mutex<State>,
     /// The progress handler has something to look at: a limit, or a cancelled call.
     is_watched: AtomicBool,
-    /// Something was cancelled, or it is a call's turn in the lane.
+    /// Something was cancelled, or it is a call's turn in the write queue.
     news: Condvar,
 }
 
@@ -47,8 +47,8 @@ struct State {
     suspended: u64,
     /// The running call, which runs in place, cannot be brought to its end there.
     to_thread: bool,
-    /// The turn of the call that waits for the lane has come.
-    pass: Option<Pass>,
+    /// The turn of the call that waits for the write queue has come.
+    permit: Option<WritePermit>,
 }
 
 impl State {
@@ -93,13 +93,13 @@ impl Limit {
     /// Asked by the progress handler.
     fn is_over(&mut self) -> bool {
         self.looks = self.looks.saturating_sub(1);
-        self.looks == 0 || pace::now() >= self.until
+        self.looks == 0 || timing::now() >= self.until
     }
 }
 
-/// What a call that waits for the lane is woken by.
+/// What a call that waits for the write queue is woken by.
 pub(super) enum News {
-    Turn(Pass),
+    EnterOutcome(WritePermit),
     Cancelled,
     TimedOut,
 }
@@ -117,7 +117,7 @@ impl Control {
                 limit: None,
                 suspended: 0,
                 to_thread: false,
-                pass: None,
+                permit: None,
             }),
             is_watched: AtomicBool::new(false),
             news: Condvar::new(),
@@ -256,13 +256,13 @@ impl Control {
         state.in_place
     }
 
-    /// It is the turn of the call that waits for the lane.
-    pub(super) fn hand(&self, pass: Pass) {
-        self.state().pass = Some(pass);
+    /// It is the turn of the call that waits for the write queue.
+    pub(super) fn hand(&self, permit: WritePermit) {
+        self.state().permit = Some(permit);
         self.news.notify_all();
     }
 
-    /// Waits for its turn in the lane: for as long as for a lock, or until it comes.
+    /// Waits for its turn in the write queue: for as long as for a lock, or until it comes.
     pub(super) fn wait_for_pass(&self, patiently: bool) -> News {
         let mut state = self.state();
         let limit = match patiently {
@@ -270,11 +270,11 @@ impl Control {
             false => state.busy_timeout,
         };
         let no_news =
-            |state: &mut State| state.pass.is_none() && (patiently || !state.is_cancelled());
+            |state: &mut State| state.permit.is_none() && (patiently || !state.is_cancelled());
         let waited = self.news.wait_timeout_while(state, limit, no_news);
         (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.pass.take() {
-            Some(pass) => News::Turn(pass),
+        match state.permit.take() {
+            Some(permit) => News::EnterOutcome(permit),
             None if state.is_cancelled() => News::Cancelled,
             None => News::TimedOut,
         }
@@ -297,7 +297,7 @@ impl Control {
         // Others wait for what is done for them: they had better do it themselves.
         let limit = match state.suspended {
             0 => state.busy_timeout,
-            _ => state.busy_timeout.min(pace::SOON),
+            _ => state.busy_timeout.min(timing::SOON),
         };
         let left = limit.saturating_sub(waited_before(turn));
         if state.in_place {

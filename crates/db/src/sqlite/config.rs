@@ -10,7 +10,7 @@ use super::connect;
 use super::connection::SqliteConnection;
 use super::file::SharedFile;
 use super::functions::Functions;
-use super::lane::Make;
+use super::write_queue::SessionKind;
 use crate::driver::{
     BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Dsn, Options, Template,
 };
@@ -357,7 +357,7 @@ pub(super) struct Blueprint {
     pub(super) config: Config,
     pub(super) functions: Functions,
     /// What all of its connections are.
-    pub(super) make: Make,
+    pub(super) make: SessionKind,
     /// Keeps a shared database in memory alive while there is no other connection to it.
     pub(super) anchor: Mutex<Option<rusqlite::Connection>>,
     pub(super) file: Arc<SharedFile>,
@@ -376,7 +376,7 @@ impl Blueprint {
         Blueprint {
             config,
             functions,
-            make: Make::new(),
+            make: SessionKind::new(),
             anchor: Mutex::new(None),
             file: Arc::default(),
         }

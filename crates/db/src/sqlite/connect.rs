@@ -9,11 +9,11 @@ use super::cancel::Control;
 use super::config::{Blueprint, Config, JournalMode};
 use super::error;
 use super::file::OpenFile;
-use super::lane::{Key, Lane};
 use super::reset::Origin;
 use super::session::{Session, Setup};
 use super::watchdog::Watchdog;
 use super::worker::Worker;
+use super::write_queue::{Key, WriteQueue};
 use super::writing::Writing;
 use crate::{Error, Kind, Result};
 
@@ -63,7 +63,7 @@ fn open_session(
     blueprint.file.check_not_gone()?;
     let mut db = open(config)?;
     // Now, while the file that was opened stands under its name.
-    let lane = lane_of(&db, config)?;
+    let write_queue = lane_of(&db, config)?;
     let file = file_of(&db, blueprint);
     control.interrupt_with(db.get_interrupt_handle());
     let asks = Arc::clone(&control);
@@ -76,7 +76,7 @@ fn open_session(
     let setup = Setup {
         control,
         alarm,
-        writing: Writing::new(lane, blueprint.make),
+        writing: Writing::new(write_queue, blueprint.make),
         file,
         // Where connections share their cache, one waits for what another runs, unseen.
         in_place: config.in_place && !config.shares_cache(),
@@ -98,13 +98,13 @@ fn open_session(
     Ok(session)
 }
 
-/// The lane of the database, unless it cannot be written or nobody else can.
-fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane>>> {
+/// The write queue of the database, unless it cannot be written or nobody else can.
+fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<WriteQueue>>> {
     if config.is_private() || db.is_readonly("main").map_err(error::from_sqlite)? {
         return Ok(None);
     }
     let path = db.path().filter(|path| !path.is_empty());
-    let (lane, is_new) = Lane::of(match path {
+    let (write_queue, is_new) = WriteQueue::of(match path {
         Some(path) if config.vfs.is_none() => match Key::of_file(path) {
             Some(key) => key,
             // It was deleted in between: nobody else can open it any more.
@@ -113,9 +113,9 @@ fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Lane
         _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
     });
     if is_new {
-        Watchdog::over_lane(&lane);
+        Watchdog::over_lane(&write_queue);
     }
-    Ok(Some(lane))
+    Ok(Some(write_queue))
 }
 
 /// The file, if it is one that can be told from others.

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::config::is_identifier;
 use super::error;
-use super::lane::{Joined, Pass, Ticket, Word};
 use super::session::{Order, Session, Text};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
+use super::write_queue::{Joined, Ticket, Word, WritePermit};
 use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
@@ -31,23 +31,23 @@ const LOOK_AT_FILE_AFTER: Duration = Duration::from_millis(1);
 pub struct SqliteConnection {
     worker: Worker,
     stream: Stream,
-    /// A write that waits in the lane, or did when its call was dropped.
+    /// A write that waits in the write queue, or did when its call was dropped.
     ticket: Option<Ticket>,
 }
 
-/// What waiting in the lane came to.
+/// What waiting in the write queue came to.
 enum Told {
     /// Another has written.
     Done(Result<Outcome>),
     /// It is its turn.
-    Turn(Pass),
+    EnterOutcome(WritePermit),
 }
 
 /// Where a transaction begins.
 enum Begun {
     Here,
     /// It has yet to: with this pass, if it is its turn.
-    OnThread(Option<Pass>),
+    OnThread(Option<WritePermit>),
 }
 
 impl SqliteConnection {
@@ -59,7 +59,7 @@ impl SqliteConnection {
         }
     }
 
-    /// Waits in the writer lane until it is its turn, or until another has written its order.
+    /// Waits in the writer write queue until it is its turn, or until another has written its order.
     ///
     /// # Cancel safety
     ///
@@ -67,7 +67,7 @@ impl SqliteConnection {
     /// [`leave_lane`](SqliteConnection::leave_lane) waits for that.
     async fn wait_in_lane(&mut self, joined: Joined) -> Result<Told> {
         let ticket = match joined {
-            Joined::Turn(pass) => return Ok(Told::Turn(pass)),
+            Joined::EnterOutcome(permit) => return Ok(Told::EnterOutcome(permit)),
             Joined::Queued(ticket) => self.ticket.insert(ticket),
         };
         let leaving = Leaving(Some(ticket.copy()));
@@ -76,7 +76,7 @@ impl SqliteConnection {
         self.ticket = None;
         match word {
             Word::Done(done) => Ok(Told::Done(*done)),
-            Word::Turn(pass) => Ok(Told::Turn(pass)),
+            Word::EnterOutcome(permit) => Ok(Told::EnterOutcome(permit)),
             Word::TimedOut => Err(error::lane_is_taken()),
         }
     }
@@ -86,26 +86,26 @@ impl SqliteConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has begun, and the place in the lane is the next one's.
+    /// Dropped, nothing has begun, and the place in the write queue is the next one's.
     async fn begin_in_place(&mut self) -> Result<Begun> {
         let Some(joined) = self.worker.join_to_begin().await else {
             return Ok(Begun::OnThread(None));
         };
         match self.wait_in_lane(joined).await? {
-            Told::Turn(pass) => Ok(match self.worker.begin_in_place(pass) {
+            Told::EnterOutcome(permit) => Ok(match self.worker.begin_in_place(permit) {
                 None => Begun::Here,
-                pass => Begun::OnThread(pass),
+                permit => Begun::OnThread(permit),
             }),
             Told::Done(_) => unreachable!("nobody writes for one who has given no order"),
         }
     }
 
-    /// Gives up what waits in the lane; or waits until it is done.
+    /// Gives up what waits in the write queue; or waits until it is done.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it can be called again.
-    async fn leave_lane(&mut self) {
+    async fn leave_write_queue(&mut self) {
         let Some(ticket) = &self.ticket else { return };
         poll_fn(|cx| {
             // Asked first: one who is put back into the queue wakes us, and can leave.
@@ -171,7 +171,7 @@ impl SqliteConnection {
     }
 }
 
-/// Leaves the lane when it is dropped, unless that has been called off.
+/// Leaves the write queue when it is dropped, unless that has been called off.
 struct Leaving(Option<Ticket>);
 
 impl Leaving {
@@ -216,8 +216,8 @@ impl Connection for SqliteConnection {
             };
             match self.wait_in_lane(joined).await? {
                 Told::Done(done) => done,
-                Told::Turn(pass) => {
-                    self.call(move |session| session.run_in_turn(pass, &order))
+                Told::EnterOutcome(permit) => {
+                    self.call(move |session| session.run_in_turn(permit, &order))
                         .await
                 }
             }
@@ -281,10 +281,10 @@ impl Connection for SqliteConnection {
             self.check()?;
             let begin = *begin;
             let in_place = !begin.read_only && first.is_none();
-            let pass = match in_place {
+            let permit = match in_place {
                 true => match self.begin_in_place().await? {
                     Begun::Here => return Ok(Outcome::default()),
-                    Begun::OnThread(pass) => pass,
+                    Begun::OnThread(permit) => permit,
                 },
                 false => None,
             };
@@ -293,8 +293,8 @@ impl Connection for SqliteConnection {
                 None => None,
             };
             self.call(move |session| {
-                if let Some(pass) = pass {
-                    session.writing.enter(pass);
+                if let Some(permit) = permit {
+                    session.writing.enter(permit);
                 }
                 session.begin(begin)?;
                 let Some(first) = first else {
@@ -359,7 +359,7 @@ impl Connection for SqliteConnection {
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.leave_lane().await;
+            self.leave_write_queue().await;
             // An error met here belongs to nobody; if the thread is gone, the next says so.
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await

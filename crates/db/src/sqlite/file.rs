@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::lane::Key;
-use super::pace;
+use super::timing;
+use super::write_queue::Key;
 use crate::{Error, Kind, Result};
 
 /// A connection in constant use looks at the file so often.
@@ -57,7 +57,7 @@ impl SharedFile {
             shared: Arc::clone(self),
             path: path.to_owned(),
             key,
-            looked: Cell::new(pace::now()),
+            looked: Cell::new(timing::now()),
         }
     }
 
@@ -90,7 +90,7 @@ impl OpenFile {
 
     /// Looks at the file under the name.
     pub(super) fn look(&self) {
-        self.looked.set(pace::now());
+        self.looked.set(timing::now());
         if !self.is_current() || Key::of_file(&self.path).as_ref() == Some(&self.key) {
             return;
         }

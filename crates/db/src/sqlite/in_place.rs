@@ -18,14 +18,14 @@ use rusqlite::limits::Limit as SqliteLimit;
 use super::config::DIALECT;
 use super::coop_budget;
 use super::error;
-use super::lane::{Joined, Pass};
-use super::pace::Pace;
 use super::plan::{INLINE_LENGTH, Inline};
 use super::session::{Order, Session};
 use super::statement::check_count;
+use super::timing::StatementTiming;
 use super::transaction::BEGIN_WRITING;
 use super::types::{Bound, bound};
 use super::worker::Worker;
+use super::write_queue::{Joined, WritePermit};
 use crate::Result;
 use crate::driver::{Outcome, Request};
 use crate::sql::class;
@@ -42,18 +42,18 @@ const LOOKS_BEFORE_SORT: u32 = 64;
 
 impl Session {
     /// What is known of a request that may run inline: it is short, and waits for nobody.
-    fn inline(&self, request: &Request<'_>) -> Option<Pace> {
+    fn inline(&self, request: &Request<'_>) -> Option<StatementTiming> {
         if !self.timing.allows_inline() || request.script || !request.cache || !self.is_plain() {
             return None;
         }
-        let pace = self.timing.of(request.sql)?;
-        let may_run = match pace.inline() {
+        let timing = self.timing.of(request.sql)?;
+        let may_run = match timing.inline() {
             Inline::Never => false,
-            Inline::Read | Inline::Sort => true,
+            Inline::Read | Inline::StatementKind => true,
             // It is never run twice, so no function of the application may end it half-way.
             Inline::Write => !self.has_functions() && self.is_writing(),
         };
-        may_run.then_some(pace)
+        may_run.then_some(timing)
     }
 
     /// A transaction that writes may begin inline when its turn has come: that is known to be short
@@ -80,9 +80,9 @@ impl Session {
         &self,
         request: &Request<'_>,
         params: &[Bound<'_>],
-        pace: &Pace,
+        timing: &StatementTiming,
     ) -> Result<Outcome> {
-        let most_bytes = match pace.inline() {
+        let most_bytes = match timing.inline() {
             Inline::Write => usize::MAX,
             _ => MOST_BYTES,
         };
@@ -94,7 +94,7 @@ impl Session {
         let rows = self.step(&mut statement, request.rows, most_bytes);
         // What follows is SQL of the driver's own.
         drop(tight);
-        let class = || pace.class.unwrap_or_else(|| class(&DIALECT, request.sql));
+        let class = || timing.class.unwrap_or_else(|| class(&DIALECT, request.sql));
         self.outcome(request.sql, class, before, rows?)
     }
 
@@ -164,8 +164,8 @@ impl Worker {
     ///
     /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
-        let pace = self.session()?.inline(request)?;
-        let inline = pace.inline();
+        let timing = self.session()?.inline(request)?;
+        let inline = timing.inline();
         let params = bound(request.params).ok().filter(|all| are_short(all))?;
         tokio::task::consume_budget().await;
         if self.session()?.is_yield_due() {
@@ -176,13 +176,13 @@ impl Worker {
         let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
         let watch = session.timing.start();
         let limit = match inline {
-            Inline::Sort => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
+            Inline::StatementKind => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
             Inline::Read => Some(watch.limit()),
             Inline::Write | Inline::Never => None,
         };
         let (done, given_up) = self.here(limit, |session| {
-            let run = || session.run_inline(request, &params, &pace);
-            match pace.plan.is_some_and(|plan| plan.has_ephemeral) {
+            let run = || session.run_inline(request, &params, &timing);
+            match timing.plan.is_some_and(|plan| plan.has_ephemeral) {
                 true => session.with_temp_store_in_memory(run),
                 false => run(),
             }
@@ -203,21 +203,21 @@ impl Worker {
             session.undo();
         }
         let calls_out = session.alarm.take_used();
-        let sort = pace.sort;
-        session.timing.change(request.sql, sort, |pace| {
+        let sort = timing.sort;
+        session.timing.change(request.sql, sort, |timing| {
             if calls_out {
-                pace.note_call_out();
+                timing.note_call_out();
             }
             if given_up {
-                pace.note_given_up();
+                timing.note_given_up();
             } else {
-                pace.note(took);
+                timing.note(took);
             }
         });
         (!given_up || !is_same).then_some(done)
     }
 
-    /// Queues in the writer lane with a request that another session may run as well. `None` if
+    /// Queues in the writer write queue with a request that another session may run as well. `None` if
     /// this is not one.
     pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
         let session = self.session()?;
@@ -228,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// Queues in the writer lane, to begin a transaction inline when it is its turn. `None` if that
+    /// Queues in the writer write queue, to begin a transaction inline when it is its turn. `None` if that
     /// is for the thread.
     ///
     /// # Cancel safety
@@ -248,16 +248,16 @@ impl Worker {
 
     /// Begins a transaction that writes, in its turn. Gives the pass back if that did not work, for
     /// the thread to wait or to find out why.
-    pub(super) fn begin_in_place(&mut self, pass: Pass) -> Option<Pass> {
+    pub(super) fn begin_in_place(&mut self, permit: WritePermit) -> Option<WritePermit> {
         let Some(watch) = self.session().map(|session| session.timing.start()) else {
-            return Some(pass);
+            return Some(permit);
         };
-        let mut pass = Some(pass);
+        let mut permit = Some(permit);
         self.here(None, |session| {
             if session.often(BEGIN_WRITING).is_ok()
-                && let Some(pass) = pass.take()
+                && let Some(permit) = permit.take()
             {
-                session.writing.enter(pass);
+                session.writing.enter(permit);
             }
         });
         let took = watch.took();
@@ -265,7 +265,7 @@ impl Worker {
         if let Some(session) = self.session() {
             session.timing.note_begin(took);
         }
-        pass
+        permit
     }
 }
 

@@ -11,8 +11,8 @@
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `worker`, `cancel` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
 //! | `session`, `execute`, `statement`, `stream`, `transaction` | what runs on that thread |
-//! | `in_place`, `pace`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
-//! | `lane`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
+//! | `in_place`, `timing`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
+//! | `write queue`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
 //! | `file` | whether the open file is still the one under its name |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
@@ -30,17 +30,17 @@ mod file;
 mod functions;
 mod in_place;
 mod insert;
-mod lane;
-mod pace;
 mod plan;
 mod reset;
 mod session;
 mod statement;
 mod stream;
+mod timing;
 mod transaction;
 mod types;
 mod watchdog;
 mod worker;
+mod write_queue;
 mod writing;
 
 use std::cmp::Ordering;
@@ -81,7 +81,7 @@ use self::functions::{Functions, Steps};
 /// | `cache` | `shared`, `private` | `private` |
 /// | `immutable`, `nolock` | a boolean; see SQLite's URIs | off |
 /// | `vfs` | the name of one that SQLite knows | SQLite's |
-/// | `busy_timeout` | how long to wait for another's lock, or for the writer lane: `250ms`, `5s`; a number is milliseconds | 30 s |
+/// | `busy_timeout` | how long to wait for another's lock, or for the writer write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
 /// | `in_place` | a boolean: short statements run inline, on the calling task | on |
 /// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |

@@ -16,9 +16,9 @@ use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;
 use super::insert::{self, RowIds};
-use super::pace::{Stopwatch, Timing};
 use super::reset::Origin;
 use super::statement::{Runnable, is_nothing, literal};
+use super::timing::{Stopwatch, Timing};
 use super::types::columns_of;
 use super::writing::Writing;
 use crate::driver::{Prepared, Reset};
@@ -333,7 +333,7 @@ impl Session {
     /// After every program: ends what belonged to a transaction that is over, whoever
     /// ended it.
     pub(super) fn tidy(&self) {
-        self.leave_lane();
+        self.leave_write_queue();
         if self.in_transaction() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A thread that tells tasks that wait in a lane when their time is up.
+//! A thread that tells tasks that wait in a write queue when their time is up.
 //!
 //! While nobody waits, for a second or so, it sleeps.
 
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::write_queue::WriteQueue;
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(4);
@@ -19,7 +19,7 @@ const DROWSY: u32 = 250;
 #[derive(Debug)]
 pub(super) struct Watchdog {
     state: AtomicU8,
-    lanes: Mutex<Vec<Weak<Lane>>>,
+    lanes: Mutex<Vec<Weak<WriteQueue>>>,
     thread: Thread,
 }
 
@@ -55,23 +55,23 @@ impl Watchdog {
         WATCHDOG.get_or_init(start).as_ref()
     }
 
-    /// Watches a lane from now on, for as long as it is there.
-    pub(super) fn over_lane(lane: &Arc<Lane>) {
-        // Without one nobody joins a lane.
+    /// Watches a write queue from now on, for as long as it is there.
+    pub(super) fn over_lane(write_queue: &Arc<WriteQueue>) {
+        // Without one nobody joins a write queue.
         if let Some(watchdog) = Watchdog::get() {
             let mut lanes = watchdog.lanes();
-            lanes.retain(|lane| lane.strong_count() > 0);
-            lanes.push(Arc::downgrade(lane));
+            lanes.retain(|write_queue| write_queue.strong_count() > 0);
+            lanes.push(Arc::downgrade(write_queue));
         }
     }
 
-    /// Somebody waits in a lane from now on. `false` if no thread could be started to look after them.
+    /// Somebody waits in a write queue from now on. `false` if no thread could be started to look after them.
     pub(super) fn attend_to_lanes() -> bool {
         let watchdog = Watchdog::get();
         watchdog.inspect(|watchdog| watchdog.attend()).is_some()
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Weak<Lane>>> {
+    fn lanes(&self) -> MutexGuard<'_, Vec<Weak<WriteQueue>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +117,10 @@ impl Watchdog {
     fn look(&self) -> bool {
         let lanes: Vec<_> = self.lanes().iter().filter_map(Weak::upgrade).collect();
         // Not under the lock: it wakes tasks.
-        let waiting = lanes.iter().filter(|lane| lane.watch()).count();
+        let waiting = lanes
+            .iter()
+            .filter(|write_queue| write_queue.watch())
+            .count();
         waiting > 0
     }
 }

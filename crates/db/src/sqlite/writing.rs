@@ -9,13 +9,15 @@ use rusqlite::{Statement, StatementStatus, TransactionState};
 use super::cancel::Limit;
 use super::error;
 use super::insert;
-use super::lane::{self, Companion, Joined, Lane, Make, Pass, Turn};
-use super::pace::{self, Pace, SOON, Sort, Stopwatch};
 use super::plan::Plan;
 use super::session::{Order, Session};
 use super::statement::check_count;
+use super::timing::{self, SOON, StatementKind, StatementTiming, Stopwatch};
 use super::transaction::BEGIN_WRITING;
 use super::watchdog::Watchdog;
+use super::write_queue::{
+    self, BatchedWrite, EnterOutcome, Joined, SessionKind, WritePermit, WriteQueue,
+};
 use crate::driver::{Outcome, Request};
 use crate::sql::Class;
 use crate::{Error, Result};
@@ -51,10 +53,10 @@ enum Together {
 /// A session's turn to write, and what it knows of writing for others.
 pub(super) struct Writing {
     /// Held while it writes, and for as long as its transaction can write.
-    pass: RefCell<Option<Pass>>,
+    permit: RefCell<Option<WritePermit>>,
     /// Where it queues before it writes; `None` if no other connection can be in its way.
-    lane: Option<Arc<Lane>>,
-    make: Make,
+    write_queue: Option<Arc<WriteQueue>>,
+    make: SessionKind,
     /// Of which version of the schema it is known whether every statement is checked at its end,
     /// and whether it is.
     checks_at_once: Cell<Option<(i64, bool)>>,
@@ -63,10 +65,10 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(lane: Option<Arc<Lane>>, make: Make) -> Self {
+    pub(super) fn new(write_queue: Option<Arc<WriteQueue>>, make: SessionKind) -> Self {
         Writing {
-            pass: RefCell::new(None),
-            lane,
+            permit: RefCell::new(None),
+            write_queue,
             make,
             checks_at_once: Cell::new(None),
             waits_for_disk: Cell::new(true),
@@ -75,18 +77,18 @@ impl Writing {
 
     /// It is this session's turn.
     pub(super) fn is_in_turn(&self) -> bool {
-        self.pass.borrow().is_some()
+        self.permit.borrow().is_some()
     }
 
     /// It is this session's turn from now on.
-    pub(super) fn enter(&self, pass: Pass) {
-        *self.pass.borrow_mut() = Some(pass);
+    pub(super) fn enter(&self, permit: WritePermit) {
+        *self.permit.borrow_mut() = Some(permit);
     }
 
     /// Queues with an order, or to begin a transaction. `None` if there is no queue, or nobody who would end its wait.
     pub(super) fn join(&self, order: Option<&Arc<Order>>, timeout: Duration) -> Option<Joined> {
-        let lane = self.lane.as_ref()?;
-        Watchdog::attend_to_lanes().then(|| lane.join(self.make, order, timeout))
+        let write_queue = self.write_queue.as_ref()?;
+        Watchdog::attend_to_lanes().then(|| write_queue.join(self.make, order, timeout))
     }
 }
 
@@ -134,8 +136,8 @@ impl Session {
         let is_fresh = is_fresh(statement);
         let known = self.timing.of(sql);
         // One that was compiled just now may not stay in the cache for its next run: then it is not worth asking.
-        let known = known.filter(|pace| is_fresh || pace.is_volatile || !pace.is_stale);
-        let asked = match known.and_then(|pace| pace.plan) {
+        let known = known.filter(|timing| is_fresh || timing.is_volatile || !timing.is_stale);
+        let asked = match known.and_then(|timing| timing.plan) {
             Some(_) => None,
             None => self.plan(sql),
         };
@@ -143,7 +145,7 @@ impl Session {
             locks: !statement.readonly(),
             ..Plan::default()
         };
-        let plan = known.and_then(|pace| pace.plan).or(asked);
+        let plan = known.and_then(|timing| timing.plan).or(asked);
         let plan = plan.unwrap_or(unknown);
         if plan.locks {
             self.enter_lane()?;
@@ -173,7 +175,7 @@ impl Session {
 
     /// Waits for its turn, unless it is its turn already.
     fn enter_lane(&self) -> Result<()> {
-        let Some(lane) = &self.writing.lane else {
+        let Some(write_queue) = &self.writing.write_queue else {
             return Ok(());
         };
         if self.writing.is_in_turn() || self.is_writing() {
@@ -182,44 +184,50 @@ impl Session {
         if self.is_reading() {
             // What it has read may be in the way of the one whose turn it is: SQLite knows, and
             // refuses at once.
-            *self.writing.pass.borrow_mut() = lane.try_enter();
+            *self.writing.permit.borrow_mut() = write_queue.try_enter();
             return Ok(());
         }
-        match lane.enter(&self.control) {
-            Turn::In(pass) => *self.writing.pass.borrow_mut() = Some(pass),
-            Turn::TimedOut => return Err(error::lane_is_taken()),
-            Turn::Cancelled => return Err(error::cancelled()),
+        match write_queue.enter(&self.control) {
+            EnterOutcome::In(permit) => *self.writing.permit.borrow_mut() = Some(permit),
+            EnterOutcome::TimedOut => return Err(error::lane_is_taken()),
+            EnterOutcome::Cancelled => return Err(error::cancelled()),
         }
         Ok(())
     }
 
     pub(super) fn waiting_writers(&self) -> usize {
-        self.writing.lane.as_ref().map_or(0, |lane| lane.waiting())
+        self.writing
+            .write_queue
+            .as_ref()
+            .map_or(0, |write_queue| write_queue.waiting())
     }
 
     /// Passes the write permit on, unless the session still has a transaction that writes.
-    pub(super) fn leave_lane(&self) {
+    pub(super) fn leave_write_queue(&self) {
         if self.writing.is_in_turn() && !self.is_writing() {
-            let pass = self.writing.pass.take();
-            drop(pass);
+            let permit = self.writing.permit.take();
+            drop(permit);
         }
     }
 
     /// Whether a request may queue for any session of this make to run it: it makes no difference which one does, and it
     /// will not take long.
     pub(super) fn may_join(&self, request: &Request<'_>) -> bool {
-        request.alone
+        request.unpinned
             && request.cache
             && !request.script
             && !self.has_functions()
             && self.is_alike()
             && !self.in_transaction()
-            && self.timing.of(request.sql).is_some_and(Pace::joins)
+            && self
+                .timing
+                .of(request.sql)
+                .is_some_and(StatementTiming::joins)
     }
 
     /// Runs an order whose turn has come, and for a while those of others that wait behind it.
-    pub(super) fn run_in_turn(&self, pass: Pass, order: &Arc<Order>) -> Result<Outcome> {
-        self.writing.enter(pass);
+    pub(super) fn run_in_turn(&self, permit: WritePermit, order: &Arc<Order>) -> Result<Outcome> {
+        self.writing.enter(permit);
         let watch = Stopwatch::start(true);
         let together = match self.has_companions() {
             true => self.serve(Some(order)),
@@ -244,10 +252,10 @@ impl Session {
 
     /// Somebody waits who can be written for.
     fn has_companions(&self) -> bool {
-        let pass = self.writing.pass.borrow();
-        let is_next = pass
+        let permit = self.writing.permit.borrow();
+        let is_next = permit
             .as_ref()
-            .is_some_and(|pass| pass.has_companions(self.writing.make));
+            .is_some_and(|permit| permit.has_companions(self.writing.make));
         is_next && self.is_alike() && !self.in_transaction()
     }
 
@@ -266,14 +274,16 @@ impl Session {
             false => FEW_TOGETHER,
         };
         // Only now: until here those who wait can leave.
-        let pass = self.writing.pass.borrow();
-        let others = pass
+        let permit = self.writing.permit.borrow();
+        let others = permit
             .as_ref()
-            .map(|pass| pass.companions(self.writing.make, most));
-        drop(pass);
+            .map(|permit| permit.batched(self.writing.make, most));
+        drop(permit);
         let others = others.unwrap_or_default();
         let orders = own.map(Arc::as_ref).into_iter();
-        let orders: Vec<&Order> = orders.chain(others.iter().map(Companion::order)).collect();
+        let orders: Vec<&Order> = orders
+            .chain(others.iter().map(BatchedWrite::order))
+            .collect();
         self.control.suspend();
         let together = self.write_all(&orders);
         self.control.set_limit(None);
@@ -285,19 +295,19 @@ impl Session {
             Together::Done(done) => {
                 let mut done = done.into_iter();
                 let own = own.and_then(|_| done.next());
-                for (companion, done) in others.into_iter().zip(done) {
-                    companion.answer(done);
+                for (batched_write, done) in others.into_iter().zip(done) {
+                    batched_write.answer(done);
                 }
                 own
             }
             Together::Failed(error) => {
-                for companion in others {
-                    companion.answer(Err(error.clone()));
+                for batched_write in others {
+                    batched_write.answer(Err(error.clone()));
                 }
                 Some(Err(error))
             }
             Together::Apart => {
-                lane::put_back(others);
+                write_queue::put_back(others);
                 None
             }
         }
@@ -309,7 +319,7 @@ impl Session {
         }
         let mut done = Vec::with_capacity(orders.len());
         for order in orders {
-            let limit = Limit::until(pace::now() + SOON);
+            let limit = Limit::until(timing::now() + SOON);
             self.control.set_limit(Some(limit));
             let one = self.run_joined(order);
             // A statement that broke a rule has undone itself. After everything else nobody can
@@ -384,21 +394,21 @@ impl Session {
         if order.cache {
             let took = watch.took();
             let calls_out = self.alarm.take_used();
-            let sort = Pace::sort_of(statement, order.sql.class());
+            let sort = StatementTiming::sort_of(statement, order.sql.class());
             let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
-            let change = |pace: &mut Pace| {
-                pace.plan = Some(plan);
-                pace.class = Some(*order.sql.class());
-                pace.is_volatile |= recompiled && was_asked && !is_fresh;
-                pace.is_stale = recompiled || (!was_asked && (is_fresh || pace.is_stale));
+            let change = |timing: &mut StatementTiming| {
+                timing.plan = Some(plan);
+                timing.class = Some(*order.sql.class());
+                timing.is_volatile |= recompiled && was_asked && !is_fresh;
+                timing.is_stale = recompiled || (!was_asked && (is_fresh || timing.is_stale));
                 if calls_out {
-                    pace.note_call_out();
+                    timing.note_call_out();
                 }
                 match sort {
-                    Sort::Write if !is_writing => {
-                        pace.note_alone(done.is_ok() && took <= SOON_ON_DISK);
+                    StatementKind::Write if !is_writing => {
+                        timing.note_alone(done.is_ok() && took <= SOON_ON_DISK);
                     }
-                    _ => pace.note(took),
+                    _ => timing.note(took),
                 }
             };
             self.timing.change(&order.sql, sort, change);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Link, Result};
+use cenote::{ConnectionManager, Db, Error, Kind, PooledConnection, Result};
 use tokio::sync::Barrier;
 
 use crate::support::{
@@ -47,7 +47,7 @@ async fn an_unpooled_handle_has_no_pool() -> Result<()> {
 #[tokio::test]
 async fn a_pooled_handle_gives_the_universal_pool_itself() -> Result<()> {
     let shop = shop_with(|builder| builder.min(1).max(5)).await;
-    let pool: &Pool<Connections> = shop.pool().expect("it is pooled");
+    let pool: &Pool<ConnectionManager> = shop.pool().expect("it is pooled");
     assert_eq!(pool.status(), shop.status());
     assert_eq!(pool.status().idle, 1);
     // It is the one that calls go through: with its breaker open there are none.
@@ -270,11 +270,14 @@ async fn ping_makes_a_round_trip_and_says_when_nobody_answers() -> Result<()> {
 async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<()> {
     static RAN: AtomicUsize = AtomicUsize::new(0);
     let shop = shop_with(|builder| {
-        builder.min(1).max(2).on_connect(async |conn: &mut Link| {
-            RAN.fetch_add(1, Ordering::SeqCst);
-            conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word")
-                .await
-        })
+        builder
+            .min(1)
+            .max(2)
+            .on_connect(async |conn: &mut PooledConnection| {
+                RAN.fetch_add(1, Ordering::SeqCst);
+                conn.exec("CREATE TEMP TABLE greeting AS SELECT 'hello' AS word")
+                    .await
+            })
     })
     .await;
     assert_eq!(RAN.load(Ordering::SeqCst), 1);
@@ -294,12 +297,12 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
 async fn an_on_connect_that_fails_is_the_error_of_the_caller_and_keeps_no_place() -> Result<()> {
     static FAILS: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
-        builder
-            .max(1)
-            .on_connect(async |_: &mut Link| match FAILS.swap(0, Ordering::SeqCst) {
+        builder.max(1).on_connect(async |_: &mut PooledConnection| {
+            match FAILS.swap(0, Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => Err(Error::other("not today")),
-            })
+            }
+        })
     })
     .await;
     let error = shop.exec("SELECT 1", ()).await.unwrap_err();

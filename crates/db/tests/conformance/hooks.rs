@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::driver::Request;
-use cenote::{Kind, Link, Result};
+use cenote::{Kind, PooledConnection, Result};
 
 use crate::support::{insert, numbers, poll_once, quiet, shop, shop_with};
 
@@ -13,12 +13,12 @@ use crate::support::{insert, numbers, poll_once, quiet, shop, shop_with};
 async fn h23_hook_that_leaves_a_transaction_open_is_refused() {
     static LEAVES_OPEN: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
-        builder.on_connect(
-            async |conn: &mut Link| match LEAVES_OPEN.swap(0, Ordering::SeqCst) {
+        builder.on_connect(async |conn: &mut PooledConnection| {
+            match LEAVES_OPEN.swap(0, Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => conn.exec("BEGIN").await,
-            },
-        )
+            }
+        })
     })
     .await;
     let refused = cenote::scope(async { insert(&shop, 1).await })
@@ -41,13 +41,15 @@ async fn h23_hook_that_leaves_a_transaction_open_is_refused() {
 async fn h23_hooks_are_checked_after_a_reset_too() -> Result<()> {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let shop = shop_with(|builder| {
-        builder.max(1).on_connect(async |conn: &mut Link| {
-            match RUNS.fetch_add(1, Ordering::SeqCst) {
-                // After the reset.
-                1 => conn.exec("BEGIN").await,
-                _ => Ok(()),
-            }
-        })
+        builder
+            .max(1)
+            .on_connect(async |conn: &mut PooledConnection| {
+                match RUNS.fetch_add(1, Ordering::SeqCst) {
+                    // After the reset.
+                    1 => conn.exec("BEGIN").await,
+                    _ => Ok(()),
+                }
+            })
     })
     .await;
     insert(&shop, 1).await?;
@@ -66,7 +68,7 @@ async fn h23_hook_that_drops_a_call_is_refused() {
                         SELECT count(*) FROM up";
     static DROPS: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
-        builder.on_connect(async |conn: &mut Link| {
+        builder.on_connect(async |conn: &mut PooledConnection| {
             if DROPS.swap(0, Ordering::SeqCst) > 0 {
                 let mut call = Box::pin(conn.exec(LONG));
                 assert!(poll_once(call.as_mut()).await.is_pending());
@@ -85,7 +87,7 @@ async fn h23_hook_that_drops_a_call_is_refused() {
 #[tokio::test]
 async fn h23_stream_that_a_hook_leaves_is_ended() -> Result<()> {
     let shop = shop_with(|builder| {
-        builder.on_connect(async |conn: &mut Link| {
+        builder.on_connect(async |conn: &mut PooledConnection| {
             let rows = Request::new("SELECT 1 UNION SELECT 2", &[]);
             conn.driver().start_stream(rows).await.map(drop)
         })

@@ -1,6 +1,6 @@
 //! Character sets in which the server reads a text otherwise than it is read here, or rows would be misread.
 
-use cenote::{Db, Error, Kind, Link};
+use cenote::{Db, Error, Kind, PooledConnection};
 
 use crate::servers::client::with_option;
 use crate::servers::own::OwnServer;
@@ -179,7 +179,7 @@ async fn h16_a_connection_is_not_set_up_in_such_a_charset() {
         assert_refused(&refused, charset);
         db.exec("SELECT 1", ()).await.unwrap();
         let hooked = Db::builder(&crate::servers::dsn())
-            .on_connect(async |conn: &mut Link| conn.exec("SET NAMES gbk").await);
+            .on_connect(async |conn: &mut PooledConnection| conn.exec("SET NAMES gbk").await);
         let db = hooked.open().await.unwrap();
         assert_refused(&db.exec("SELECT 1", ()).await.unwrap_err(), charset);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote::pool::Pool;
-use cenote::{Connections, Db, Error, Kind, Result};
+use cenote::{ConnectionManager, Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
 use crate::servers::{dsn, session_id, sleep, soon};
@@ -14,7 +14,7 @@ use super::{shop, shop_with};
 #[tokio::test]
 async fn the_handle_shows_the_universal_pool() {
     let db = shop_with(|builder| builder.min(1).max(5)).await;
-    let pool: &Pool<Connections> = db.pool().unwrap();
+    let pool: &Pool<ConnectionManager> = db.pool().unwrap();
     assert_eq!((pool.status().max, pool.status().idle), (5, 1));
 }
 

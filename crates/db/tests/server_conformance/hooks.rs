@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cenote::{Kind, Link, Result};
+use cenote::{Kind, PooledConnection, Result};
 
 use super::{insert, numbers, shop, shop_with};
 
@@ -10,12 +10,12 @@ use super::{insert, numbers, shop, shop_with};
 async fn h23_hook_that_leaves_a_transaction_open_is_refused() -> Result<()> {
     static LEAVES_OPEN: AtomicUsize = AtomicUsize::new(0);
     let db = shop_with(|builder| {
-        builder.on_connect(
-            async |conn: &mut Link| match LEAVES_OPEN.swap(0, Ordering::SeqCst) {
+        builder.on_connect(async |conn: &mut PooledConnection| {
+            match LEAVES_OPEN.swap(0, Ordering::SeqCst) {
                 0 => Ok(()),
                 _ => conn.exec("BEGIN").await,
-            },
-        )
+            }
+        })
     })
     .await;
     LEAVES_OPEN.store(1, Ordering::SeqCst);

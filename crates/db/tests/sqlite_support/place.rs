@@ -49,7 +49,7 @@ impl Place {
 /// A write that nothing else on its connection depends on.
 pub(crate) fn alone<'a>(sql: &'a str, params: &'a [Param<'a>]) -> Request<'a> {
     let mut request = Request::new(sql, params);
-    request.alone = true;
+    request.unpinned = true;
     request
 }
 

@@ -9,6 +9,6 @@
 mod channel_binding;
 pub(super) mod hosts;
 #[cfg(unix)]
-mod plain;
+mod read_watched_stream;
 pub(super) mod socket;
 pub(super) mod tls;

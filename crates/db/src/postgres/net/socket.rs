@@ -19,7 +19,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 
 #[cfg(unix)]
-use super::plain::{Plain, Raw};
+use super::read_watched_stream::{Plain, Raw};
 
 /// The stream of one connection.
 #[derive(Debug)]
@@ -224,7 +224,7 @@ impl Socket {
         }
     }
 
-    /// Looks whether something has arrived, or the other side has gone, and reads nothing.
+    /// EarlyRead whether something has arrived, or the other side has gone, and reads nothing.
     pub(crate) fn peek(&self) -> Peek {
         let mut byte = [MaybeUninit::uninit(); 1];
         let seen = match &self.stream {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use cenote::pool::DestroyReason;
 use cenote::sqlite::Sqlite;
-use cenote::{Builder, Db, Executed, Link, Result};
+use cenote::{Builder, Db, Executed, PooledConnection, Result};
 use tempfile::TempDir;
 
 pub(crate) use clock::Clock;
@@ -59,7 +59,7 @@ impl Place {
 /// Gives every connection a number, in a temporary table of its own.
 pub(crate) fn numbered(builder: Builder) -> Builder {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    builder.on_connect(async |conn: &mut Link| {
+    builder.on_connect(async |conn: &mut PooledConnection| {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let sql =
             format!("CREATE TEMP TABLE connection (id); INSERT INTO connection VALUES ({id})");

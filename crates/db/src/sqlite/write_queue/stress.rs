@@ -23,8 +23,8 @@ struct Counts {
 }
 
 struct Stress {
-    lane: Arc<Lane>,
-    makes: [Make; 2],
+    write_queue: Arc<WriteQueue>,
+    makes: [SessionKind; 2],
     counts: Counts,
     /// What was written for others.
     written: Mutex<HashSet<String>>,
@@ -39,23 +39,23 @@ impl Wake for Unpark {
 }
 
 impl Stress {
-    fn write(&self, pass: Pass, make: Make, call: u64) {
+    fn write(&self, permit: WritePermit, make: SessionKind, call: u64) {
         assert_eq!(self.counts.inside.fetch_add(1, SeqCst), 0);
         (0..call % 7).for_each(|_| std::thread::yield_now());
-        let companions = pass.companions(make, 4);
+        let batched = permit.batched(make, 4);
         std::thread::yield_now();
         match call % 5 {
-            0 => put_back(companions),
-            1 => drop(companions),
-            _ => companions.into_iter().for_each(|companion| {
-                let sql = companion.order().sql.to_string();
+            0 => put_back(batched),
+            1 => drop(batched),
+            _ => batched.into_iter().for_each(|batched_write| {
+                let sql = batched_write.order().sql.to_string();
                 assert!(self.written.lock().unwrap().insert(sql.clone()));
-                companion.answer(Err(Error::new(Kind::Database, sql)));
+                batched_write.answer(Err(Error::new(Kind::Database, sql)));
             }),
         }
         assert_eq!(self.counts.inside.fetch_sub(1, SeqCst), 1);
         self.counts.own_turn.fetch_add(1, SeqCst);
-        drop(pass);
+        drop(permit);
     }
 
     fn give_up(&self) {
@@ -65,12 +65,12 @@ impl Stress {
     /// A connection's thread: it cannot be written for.
     fn enter(&self, control: &Arc<Control>, call: u64) {
         let turn = match control.begin(call) {
-            true => self.lane.enter(control),
-            false => Turn::Cancelled,
+            true => self.write_queue.enter(control),
+            false => EnterOutcome::Cancelled,
         };
         match turn {
-            Turn::In(pass) => self.write(pass, self.makes[0], call),
-            Turn::TimedOut | Turn::Cancelled => self.give_up(),
+            EnterOutcome::In(permit) => self.write(permit, self.makes[0], call),
+            EnterOutcome::TimedOut | EnterOutcome::Cancelled => self.give_up(),
         }
         control.end();
     }
@@ -90,8 +90,8 @@ impl Stress {
             0 => Duration::from_micros(50),
             _ => Duration::from_secs(3600),
         };
-        let ticket = match self.lane.join(make, Some(&order), patience) {
-            Joined::Turn(pass) => return self.write(pass, make, call),
+        let ticket = match self.write_queue.join(make, Some(&order), patience) {
+            Joined::EnterOutcome(permit) => return self.write(permit, make, call),
             Joined::Queued(ticket) => ticket,
         };
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -99,7 +99,7 @@ impl Stress {
         let mut leaves = call.is_multiple_of(3);
         loop {
             match ticket.poll_word(&mut cx) {
-                Poll::Ready(Word::Turn(pass)) => return self.write(pass, make, call),
+                Poll::Ready(Word::EnterOutcome(permit)) => return self.write(permit, make, call),
                 Poll::Ready(Word::Done(done)) => {
                     assert_eq!(done.unwrap_err().message(), sql);
                     self.counts.joined.fetch_add(1, SeqCst);
@@ -125,8 +125,8 @@ impl Stress {
 #[test]
 fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
     let stress = Stress {
-        lane: Arc::default(),
-        makes: [Make::new(), Make::new()],
+        write_queue: Arc::default(),
+        makes: [SessionKind::new(), SessionKind::new()],
         counts: Counts::default(),
         written: Mutex::default(),
     };
@@ -153,7 +153,7 @@ fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
         let callers: Vec<_> = callers.collect();
         threads.spawn(|| {
             while !is_over.load(SeqCst) {
-                stress.lane.watch();
+                stress.write_queue.watch();
                 for (control, running) in controls.iter().step_by(2) {
                     control.cancel(running.load(SeqCst));
                 }
@@ -165,9 +165,13 @@ fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
         is_over.store(true, SeqCst);
         assert!(ended.iter().all(std::result::Result::is_ok));
     });
-    let Stress { lane, counts, .. } = stress;
-    assert_eq!(lane.waiting(), 0);
-    assert!(lane.try_enter().is_some());
+    let Stress {
+        write_queue,
+        counts,
+        ..
+    } = stress;
+    assert_eq!(write_queue.waiting(), 0);
+    assert!(write_queue.try_enter().is_some());
     for count in [&counts.own_turn, &counts.joined, &counts.gave_up] {
         assert!(count.load(SeqCst) > 100, "{counts:?}");
     }

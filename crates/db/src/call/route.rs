@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use cenote_pool::AcquireError;
 
-use crate::binding::{Bound, Control, Lease, Level, PinGuard, Turn};
+use crate::binding::{Bound, ConnectionTurn, Control, Lease, Level, PinGuard};
 use crate::call::Call;
 use crate::call::op::{Op, Rollback, WithBegin};
 use crate::coroutine::{Bind, Frame, hidden_frame};
 use crate::driver::{Begin, Status};
-use crate::pooled::connection::Link;
+use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::Shared;
 use crate::sql::{Class, TransactionVerb};
 use crate::{Error, Kind, Result};
 
 /// A connection to make one call on.
-pub(crate) enum Place {
+pub(crate) enum Route {
     /// Nothing is bound: a connection for this call alone.
-    Alone(Alone),
+    Unpinned(Unpinned),
     /// The bound one, for this call's turn; with the pin that keeps it bound, if nothing
     /// else does yet.
-    Turn(Turn, Option<PinGuard>),
+    ConnectionTurn(ConnectionTurn, Option<PinGuard>),
 }
 
 /// A connection for one call.
-pub(crate) struct Alone {
+pub(crate) struct Unpinned {
     lease: Lease,
     /// The frame that is to keep it, should something pin it.
     frame: Option<Arc<Frame>>,
@@ -127,29 +127,29 @@ pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
     Error::new(kind, message).because(error)
 }
 
-impl Place {
-    pub(crate) fn alone(lease: Lease, frame: Option<Arc<Frame>>) -> Self {
-        Place::Alone(Alone { lease, frame })
+impl Route {
+    pub(crate) fn unpinned(lease: Lease, frame: Option<Arc<Frame>>) -> Self {
+        Route::Unpinned(Unpinned { lease, frame })
     }
 
-    pub(crate) fn turn(turn: Turn) -> Self {
-        Place::Turn(turn, None)
+    pub(crate) fn turn(turn: ConnectionTurn) -> Self {
+        Route::ConnectionTurn(turn, None)
     }
 
     /// A turn on a connection that this call has pinned.
-    pub(crate) fn pinned_turn(turn: Turn, pin: PinGuard) -> Self {
-        Place::Turn(turn, Some(pin))
+    pub(crate) fn pinned_turn(turn: ConnectionTurn, pin: PinGuard) -> Self {
+        Route::ConnectionTurn(turn, Some(pin))
     }
 
-    pub(crate) fn link(&mut self) -> &mut Link {
+    pub(crate) fn link(&mut self) -> &mut PooledConnection {
         match self {
-            Place::Alone(alone) => &mut alone.lease,
-            Place::Turn(turn, _) => turn.link(),
+            Route::Unpinned(unpinned) => &mut unpinned.lease,
+            Route::ConnectionTurn(turn, _) => turn.link(),
         }
     }
 
-    pub(crate) fn is_alone(&self) -> bool {
-        matches!(self, Place::Alone(_))
+    pub(crate) fn is_unpinned(&self) -> bool {
+        matches!(self, Route::Unpinned(_))
     }
 
     /// Sends a request here, within the limits of statements and transactions; the first of its
@@ -180,18 +180,18 @@ impl Place {
     ) -> Result<O::Out> {
         let (shared, site) = (call.shared(), call.site);
         if !O::TAKES_BEGIN
-            && let Place::Turn(turn, _) = self
+            && let Route::ConnectionTurn(turn, _) = self
         {
             turn.begin_now(call).await?;
         }
         let limit = self.limit(shared);
-        if let Place::Turn(turn, _) = self
+        if let Route::ConnectionTurn(turn, _) = self
             && limit == Some(Duration::ZERO)
         {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
         }
-        let answer = if let Place::Turn(turn, _) = self
+        let answer = if let Route::ConnectionTurn(turn, _) = self
             && let Some(begin) = turn.bound().unsent_begin()
         {
             let op = WithBegin(op, begin);
@@ -218,16 +218,16 @@ impl Place {
     /// The BEGIN that is to travel with the next statement.
     fn unsent_begin(&self) -> Option<Begin> {
         match self {
-            Place::Turn(turn, _) => turn.bound().unsent_begin(),
-            Place::Alone(_) => None,
+            Route::ConnectionTurn(turn, _) => turn.bound().unsent_begin(),
+            Route::Unpinned(_) => None,
         }
     }
 
     /// How long a statement may take here.
     fn limit(&self, shared: &Shared) -> Option<Duration> {
         let left = match self {
-            Place::Turn(turn, _) => turn.bound().time_left(),
-            Place::Alone(_) => None,
+            Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
+            Route::Unpinned(_) => None,
         };
         match (shared.statement_timeout, left) {
             (Some(statement), Some(left)) => Some(statement.min(left)),
@@ -237,7 +237,7 @@ impl Place {
 
     /// A statement took too long: or was it its transaction?
     fn late(&self, error: Error, site: &'static Location<'static>) -> Error {
-        let Place::Turn(turn, _) = self else {
+        let Route::ConnectionTurn(turn, _) = self else {
             return error;
         };
         if turn.bound().time_left() != Some(Duration::ZERO) {
@@ -250,8 +250,8 @@ impl Place {
     /// transaction is open on it, and its session was not changed.
     pub(crate) fn is_exchangeable(&self) -> bool {
         match self {
-            Place::Alone(_) => true,
-            Place::Turn(turn, _) => turn.bound().is_exchangeable(),
+            Route::Unpinned(_) => true,
+            Route::ConnectionTurn(turn, _) => turn.bound().is_exchangeable(),
         }
     }
 
@@ -269,22 +269,24 @@ impl Place {
         result: Result<T>,
     ) -> Result<T> {
         match self {
-            Place::Turn(mut turn, _pin) => {
+            Route::ConnectionTurn(mut turn, _pin) => {
                 turn.observe(Some(site), Control::of(class, result.is_ok()));
                 result
             }
             // The database reports no status and was told to begin: nobody would end that transaction.
-            Place::Alone(alone) if alone.lost_sight(class) && result.is_ok() => {
+            Route::Unpinned(unpinned) if unpinned.lost_sight(class) && result.is_ok() => {
                 Err(left_open(site))
             }
-            Place::Alone(alone) if alone.leaves_nothing() => result,
+            Route::Unpinned(unpinned) if unpinned.leaves_nothing() => result,
             // Which is rare.
-            Place::Alone(alone) => Box::pin(alone.finish_unclean(shared, site, result)).await,
+            Route::Unpinned(unpinned) => {
+                Box::pin(unpinned.finish_unclean(shared, site, result)).await
+            }
         }
     }
 }
 
-impl Alone {
+impl Unpinned {
     /// A text has begun a transaction, nothing keeps the connection, and the database does not tell.
     fn lost_sight(&self, class: &Class) -> bool {
         let begins = class.transaction == Some(TransactionVerb::Begin);

@@ -17,7 +17,7 @@ const LONGEST_LUCK: u8 = 32;
 const LONGEST_PAUSE: u8 = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct EarlyRead {
     /// So many in a row found an answer.
     luck: u8,
     /// So many sends went without one after the last in vain; none if the last found something.
@@ -26,7 +26,7 @@ pub(super) struct Looks {
     to_skip: u8,
 }
 
-impl Looks {
+impl EarlyRead {
     /// Something is about to be sent: whether a look may follow.
     pub(super) fn may_follow(&mut self) -> bool {
         if self.luck >= LONGEST_LUCK {
@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     /// How many sends go without a look before the next.
-    fn gap(looks: &mut Looks) -> usize {
+    fn gap(looks: &mut EarlyRead) -> usize {
         (0..).take_while(|_| !looks.may_follow()).count()
     }
 
     #[test]
     fn looks_in_vain_become_rare_and_one_that_finds_something_makes_up_for_them() {
-        let mut looks = Looks::default();
+        let mut looks = EarlyRead::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 64, 64] {
             assert_eq!(gap(&mut looks), expected);
             looks.note(false);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn after_many_answers_that_were_there_already_one_is_waited_for() {
-        let mut looks = Looks::default();
+        let mut looks = EarlyRead::default();
         for _ in 0..LONGEST_LUCK {
             assert!(looks.may_follow());
             looks.note(true);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_send_that_was_short_is_not_followed_by_a_look() {
-        let mut looks = Looks::default();
+        let mut looks = EarlyRead::default();
         assert!(!looks.is_worth_it(LONG_SEND / 2));
         assert!(looks.is_worth_it(LONG_SEND));
     }

@@ -1,13 +1,13 @@
-//! The writer lane: who writes to a database, one after the other, in the order in which they came.
+//! The writer write queue: who writes to a database, one after the other, in the order in which they came.
 //!
 //! ```text
-//! session ──enter──> | waiting | waiting | ──> Pass: one writes ──drop──> the next
+//! session ──enter──> | waiting | waiting | ──> WritePermit: one writes ──drop──> the next
 //! task ─────join───> '── with an order: taken along by the one whose turn it is, committed together
 //! ```
 //!
 //! SQLite lets one connection write at a time; the others try again and again until their
 //! time is up, and who comes first is chance. Here they queue before they ask SQLite. There
-//! is one lane for a database in the whole process, whichever handle it was opened by. Other
+//! is one write queue for a database in the whole process, whichever handle it was opened by. Other
 //! processes do not queue: for them there is the busy timeout.
 //!
 //! A task that *joins* waits without a thread. One that wants a transaction has its turn and begins.
@@ -23,8 +23,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::cancel::{Control, News};
-use super::pace;
 use super::session::Order;
+use super::timing;
 use super::watchdog::Watchdog;
 use crate::Result;
 use crate::driver::Outcome;
@@ -58,7 +58,7 @@ impl Key {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct WriteQueue {
     queue: Mutex<Queue>,
 }
 
@@ -76,7 +76,7 @@ struct Queue {
 struct Told {
     slot: Weak<Slot>,
     order: Option<Arc<Order>>,
-    make: Make,
+    make: SessionKind,
     since: Instant,
 }
 
@@ -93,62 +93,62 @@ struct Joiner {
     slot: Arc<Slot>,
     /// What it wants to write, if another may do that for it: a session of this make.
     order: Option<Arc<Order>>,
-    make: Make,
+    make: SessionKind,
 }
 
 /// Sessions of one make are alike: opened by the same handle, with the same settings, and not
 /// changed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Make(u64);
+pub(super) struct SessionKind(u64);
 
-impl Make {
+impl SessionKind {
     /// Another than all others.
     pub(super) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Relaxed: it only has to be unique.
-        Make(NEXT.fetch_add(1, Ordering::Relaxed))
+        SessionKind(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 impl Waiter {
     /// It has joined, and a session of this make may write for it.
-    fn joins(&self, make: Make) -> bool {
+    fn joins(&self, make: SessionKind) -> bool {
         matches!(self, Waiter::Task(joiner) if joiner.order.is_some() && joiner.make == make)
     }
 
     /// It is its turn.
-    fn hand(self, pass: Pass) {
+    fn hand(self, permit: WritePermit) {
         match self {
-            Waiter::Thread(control) => control.hand(pass),
-            Waiter::Task(joiner) => joiner.slot.tell(Word::Turn(pass)),
+            Waiter::Thread(control) => control.hand(permit),
+            Waiter::Task(joiner) => joiner.slot.tell(Word::EnterOutcome(permit)),
         }
     }
 }
 
-/// What entering the lane comes to.
+/// What entering the write queue comes to.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum EnterOutcome {
     /// Its turn has come.
-    In(Pass),
+    In(WritePermit),
     /// Not in time.
     TimedOut,
     /// The call was cancelled.
     Cancelled,
 }
 
-impl Lane {
-    /// The lane of this database, and whether it is a new one.
+impl WriteQueue {
+    /// The write queue of this database, and whether it is a new one.
     pub(super) fn of(key: Key) -> (Arc<Self>, bool) {
-        static LANES: OnceLock<Mutex<HashMap<Key, Weak<Lane>>>> = OnceLock::new();
+        static LANES: OnceLock<Mutex<HashMap<Key, Weak<WriteQueue>>>> = OnceLock::new();
         let lanes = LANES.get_or_init(Mutex::default);
         let mut lanes = lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(&key).and_then(Weak::upgrade) {
-            return (lane, false);
+        if let Some(write_queue) = lanes.get(&key).and_then(Weak::upgrade) {
+            return (write_queue, false);
         }
-        lanes.retain(|_, lane| lane.strong_count() > 0);
-        let lane = Arc::new(Lane::default());
-        lanes.insert(key, Arc::downgrade(&lane));
-        (lane, true)
+        lanes.retain(|_, write_queue| write_queue.strong_count() > 0);
+        let write_queue = Arc::new(WriteQueue::default());
+        lanes.insert(key, Arc::downgrade(&write_queue));
+        (write_queue, true)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -162,26 +162,26 @@ impl Lane {
     }
 
     /// The pass, if nobody has it and nobody waits.
-    pub(super) fn try_enter(self: &Arc<Self>) -> Option<Pass> {
+    pub(super) fn try_enter(self: &Arc<Self>) -> Option<WritePermit> {
         let mut queue = self.queue();
         if queue.is_taken {
             return None;
         }
         queue.is_taken = true;
         drop(queue);
-        Some(Pass {
-            lane: Arc::clone(self),
+        Some(WritePermit {
+            write_queue: Arc::clone(self),
         })
     }
 
     /// Waits for its turn, for as long as for a lock. Blocks the connection's thread.
-    pub(super) fn enter(self: &Arc<Self>, control: &Arc<Control>) -> Turn {
+    pub(super) fn enter(self: &Arc<Self>, control: &Arc<Control>) -> EnterOutcome {
         let mut queue = self.queue();
         if !queue.is_taken {
             queue.is_taken = true;
             drop(queue);
-            return Turn::In(Pass {
-                lane: Arc::clone(self),
+            return EnterOutcome::In(WritePermit {
+                write_queue: Arc::clone(self),
             });
         }
         let waiter = Waiter::Thread(Arc::clone(control));
@@ -190,9 +190,9 @@ impl Lane {
         // It may have to take the turn back from one who does not collect it.
         Watchdog::attend_to_lanes();
         let gives_up = match control.wait_for_pass(false) {
-            News::Turn(pass) => return Turn::In(pass),
-            News::TimedOut => Turn::TimedOut,
-            News::Cancelled => Turn::Cancelled,
+            News::EnterOutcome(permit) => return EnterOutcome::In(permit),
+            News::TimedOut => EnterOutcome::TimedOut,
+            News::Cancelled => EnterOutcome::Cancelled,
         };
         let is_this =
             |waiter: &Waiter| matches!(waiter, Waiter::Thread(c) if Arc::ptr_eq(c, control));
@@ -201,7 +201,9 @@ impl Lane {
         }
         // It is being handed over this very moment.
         match control.wait_for_pass(true) {
-            News::Turn(pass) if matches!(gives_up, Turn::TimedOut) => Turn::In(pass),
+            News::EnterOutcome(permit) if matches!(gives_up, EnterOutcome::TimedOut) => {
+                EnterOutcome::In(permit)
+            }
             _ => gives_up,
         }
     }
@@ -210,7 +212,7 @@ impl Lane {
     /// session of this make may write that for it.
     pub(super) fn join(
         self: &Arc<Self>,
-        make: Make,
+        make: SessionKind,
         order: Option<&Arc<Order>>,
         timeout: Duration,
     ) -> Joined {
@@ -218,12 +220,12 @@ impl Lane {
         if !queue.is_taken {
             queue.is_taken = true;
             drop(queue);
-            return Joined::Turn(Pass {
-                lane: Arc::clone(self),
+            return Joined::EnterOutcome(WritePermit {
+                write_queue: Arc::clone(self),
             });
         }
         let slot = Arc::new(Slot {
-            until: pace::now().checked_add(timeout),
+            until: timing::now().checked_add(timeout),
             state: Mutex::default(),
         });
         queue.waiting.push_back(Waiter::Task(Joiner {
@@ -233,7 +235,7 @@ impl Lane {
         }));
         drop(queue);
         Joined::Queued(Ticket {
-            lane: Arc::clone(self),
+            write_queue: Arc::clone(self),
             slot,
         })
     }
@@ -250,7 +252,7 @@ impl Lane {
     /// Asked by the watchdog, every now and then: tells the tasks whose time is up, and takes a
     /// turn back that nobody collects while others wait. Whether there are any.
     pub(super) fn watch(self: &Arc<Self>) -> bool {
-        let now = pace::now();
+        let now = timing::now();
         let mut late = Vec::new();
         let mut queue = self.queue();
         queue.waiting.retain(|waiter| match waiter {
@@ -264,8 +266,8 @@ impl Lane {
         let any_left = !queue.waiting.is_empty();
         drop(queue);
         late.iter().for_each(|slot| slot.tell(Word::TimedOut));
-        if let Some((next, pass)) = passed_on {
-            next.hand(pass);
+        if let Some((next, permit)) = passed_on {
+            next.hand(permit);
         }
         any_left
     }
@@ -281,7 +283,7 @@ impl Queue {
                 slot: Arc::downgrade(&joiner.slot),
                 order: joiner.order.clone(),
                 make: joiner.make,
-                since: pace::now(),
+                since: timing::now(),
             }),
             _ => None,
         };
@@ -290,21 +292,21 @@ impl Queue {
 
     /// Takes the turn back from a task that does not collect it, for the next one who waits. The
     /// task stays in front, and may be written for.
-    fn pass_on_uncollected(&mut self, now: Instant) -> Option<(Waiter, Pass)> {
+    fn pass_on_uncollected(&mut self, now: Instant) -> Option<(Waiter, WritePermit)> {
         let since = self.told.as_ref()?.since;
         if self.waiting.is_empty() || now.duration_since(since) < UNCOLLECTED {
             return None;
         }
         let told = self.told.take()?;
         let slot = told.slot.upgrade()?;
-        let pass = slot.take_back()?;
+        let permit = slot.take_back()?;
         let next = self.next()?;
         self.waiting.push_front(Waiter::Task(Joiner {
             slot,
             order: told.order,
             make: told.make,
         }));
-        Some((next, pass))
+        Some((next, permit))
     }
 }
 
@@ -312,11 +314,11 @@ impl Queue {
 /// looks elsewhere, or waits for another of them itself.
 const UNCOLLECTED: Duration = Duration::from_millis(20);
 
-/// What joining the lane comes to at first.
+/// What joining the write queue comes to at first.
 #[derive(Debug)]
 pub(super) enum Joined {
     /// It is its turn.
-    Turn(Pass),
+    EnterOutcome(WritePermit),
     Queued(Ticket),
 }
 
@@ -324,7 +326,7 @@ pub(super) enum Joined {
 #[derive(Debug)]
 pub(super) enum Word {
     /// It is its turn: it has to write by itself.
-    Turn(Pass),
+    EnterOutcome(WritePermit),
     /// It has been done.
     Done(Box<Result<Outcome>>),
     /// Its time is up.
@@ -357,7 +359,7 @@ impl Slot {
     fn tell(&self, word: Word) {
         let mut state = self.state();
         let mut unwanted = None;
-        if state.is_leaving && matches!(word, Word::Turn(_)) {
+        if state.is_leaving && matches!(word, Word::EnterOutcome(_)) {
             state.has_left = true;
             unwanted = Some(word);
         } else {
@@ -373,10 +375,10 @@ impl Slot {
     }
 
     /// The turn, if it has not been collected.
-    fn take_back(&self) -> Option<Pass> {
+    fn take_back(&self) -> Option<WritePermit> {
         let mut state = self.state();
         match state.word.take() {
-            Some(Word::Turn(pass)) => Some(pass),
+            Some(Word::EnterOutcome(permit)) => Some(permit),
             other => {
                 state.word = other;
                 None
@@ -388,7 +390,7 @@ impl Slot {
 /// The place of a task in the queue.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    lane: Arc<Lane>,
+    write_queue: Arc<WriteQueue>,
     slot: Arc<Slot>,
 }
 
@@ -409,7 +411,7 @@ impl Ticket {
     /// been told something else, or will be as soon as those who have it in hand are done.
     pub(super) fn leave(&self) -> bool {
         let is_this = |waiter: &Waiter| matches!(waiter, Waiter::Task(joiner) if Arc::ptr_eq(&joiner.slot, &self.slot));
-        let left = self.lane.remove(is_this);
+        let left = self.write_queue.remove(is_this);
         self.slot.state().is_leaving = true;
         let turn = self.slot.take_back();
         let mut state = self.slot.state();
@@ -423,7 +425,7 @@ impl Ticket {
     /// For somebody who may have to leave while the ticket is elsewhere.
     pub(super) fn copy(&self) -> Ticket {
         Ticket {
-            lane: Arc::clone(&self.lane),
+            write_queue: Arc::clone(&self.write_queue),
             slot: Arc::clone(&self.slot),
         }
     }
@@ -431,47 +433,47 @@ impl Ticket {
 
 /// The right to write. Dropped, it is the next one's turn.
 #[derive(Debug)]
-pub(super) struct Pass {
-    lane: Arc<Lane>,
+pub(super) struct WritePermit {
+    write_queue: Arc<WriteQueue>,
 }
 
-impl Pass {
+impl WritePermit {
     /// Somebody of this make waits right behind, and has joined.
-    pub(super) fn has_companions(&self, make: Make) -> bool {
-        let queue = self.lane.queue();
+    pub(super) fn has_companions(&self, make: SessionKind) -> bool {
+        let queue = self.write_queue.queue();
         queue.waiting.front().is_some_and(|next| next.joins(make))
     }
 
     /// Takes those who wait right behind and have joined, of the same make, up to so many.
-    pub(super) fn companions(&self, make: Make, most: usize) -> Vec<Companion> {
-        let mut queue = self.lane.queue();
+    pub(super) fn batched(&self, make: SessionKind, most: usize) -> Vec<BatchedWrite> {
+        let mut queue = self.write_queue.queue();
         let joining = queue.waiting.iter().take_while(|w| w.joins(make));
         let count = joining.take(most).count();
         let taken: Vec<Waiter> = queue.waiting.drain(..count).collect();
         drop(queue);
-        let companion = |waiter| match waiter {
+        let batched_write = |waiter| match waiter {
             Waiter::Task(Joiner {
                 slot,
                 order: Some(order),
                 make,
-            }) => Some(Companion {
+            }) => Some(BatchedWrite {
                 order,
                 make,
                 slot: Some(slot),
-                lane: Arc::clone(&self.lane),
+                write_queue: Arc::clone(&self.write_queue),
             }),
             _ => None,
         };
-        taken.into_iter().filter_map(companion).collect()
+        taken.into_iter().filter_map(batched_write).collect()
     }
 }
 
-impl Drop for Pass {
+impl Drop for WritePermit {
     fn drop(&mut self) {
-        let next = self.lane.queue().next();
+        let next = self.write_queue.queue().next();
         if let Some(next) = next {
-            next.hand(Pass {
-                lane: Arc::clone(&self.lane),
+            next.hand(WritePermit {
+                write_queue: Arc::clone(&self.write_queue),
             });
         }
     }
@@ -480,15 +482,15 @@ impl Drop for Pass {
 /// A write that is done by another's session. Dropped without an answer it waits for its own
 /// turn again, in front of all others.
 #[derive(Debug)]
-pub(super) struct Companion {
+pub(super) struct BatchedWrite {
     order: Arc<Order>,
-    make: Make,
+    make: SessionKind,
     /// None once it has been answered.
     slot: Option<Arc<Slot>>,
-    lane: Arc<Lane>,
+    write_queue: Arc<WriteQueue>,
 }
 
-impl Companion {
+impl BatchedWrite {
     pub(super) fn order(&self) -> &Order {
         &self.order
     }
@@ -501,11 +503,11 @@ impl Companion {
     }
 }
 
-impl Drop for Companion {
+impl Drop for BatchedWrite {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             let order = None;
-            let mut queue = self.lane.queue();
+            let mut queue = self.write_queue.queue();
             queue.waiting.push_front(Waiter::Task(Joiner {
                 slot: Arc::clone(&slot),
                 order,
@@ -522,8 +524,8 @@ impl Drop for Companion {
 }
 
 /// Puts companions back in front of all others, in the order in which they came.
-pub(super) fn put_back(companions: Vec<Companion>) {
-    companions.into_iter().rev().for_each(drop);
+pub(super) fn put_back(batched: Vec<BatchedWrite>) {
+    batched.into_iter().rev().for_each(drop);
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// What a statement does, as far as running it in place is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum StatementKind {
     /// It reads, by SQLite's own word, and can be given up and run once more.
     Read,
     /// It changes rows. Inside of a transaction that holds the lock it waits for nobody.
@@ -88,8 +88,8 @@ pub(super) enum Sort {
 
 /// How long the runs of one statement took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    pub(super) sort: Sort,
+pub(super) struct StatementTiming {
+    pub(super) sort: StatementKind,
     /// Short runs in a row, up to now.
     short: u32,
     /// How many of them it takes.
@@ -110,9 +110,9 @@ pub(super) struct Pace {
     is_slow: bool,
 }
 
-impl Pace {
-    pub(super) fn new(sort: Sort) -> Self {
-        Pace {
+impl StatementTiming {
+    pub(super) fn new(sort: StatementKind) -> Self {
+        StatementTiming {
             sort,
             short: 0,
             proof: FIRST_PROOF,
@@ -127,12 +127,12 @@ impl Pace {
     }
 
     /// What a statement does: by SQLite's word where it has one.
-    pub(super) fn sort_of(statement: &Statement<'_>, class: &Class) -> Sort {
+    pub(super) fn sort_of(statement: &Statement<'_>, class: &Class) -> StatementKind {
         match statement.readonly() {
             // COMMIT, say, changes nothing by itself, as SQLite sees it.
-            true if statement.column_count() > 0 && insert::is_query(class) => Sort::Read,
-            false if insert::changes_rows(class) => Sort::Write,
-            _ => Sort::Other,
+            true if statement.column_count() > 0 && insert::is_query(class) => StatementKind::Read,
+            false if insert::changes_rows(class) => StatementKind::Write,
+            _ => StatementKind::Other,
         }
     }
 
@@ -170,7 +170,7 @@ impl Pace {
     /// It can be expected not to take long, together with others.
     pub(super) fn joins(self) -> bool {
         let locks = self.plan.is_some_and(|plan| plan.locks);
-        let is_right = self.sort == Sort::Write && locks && !self.calls_out;
+        let is_right = self.sort == StatementKind::Write && locks && !self.calls_out;
         is_right && self.was_done_alone && !self.is_slow
     }
 
@@ -191,7 +191,7 @@ impl Pace {
 /// What is known of the statements of a connection.
 #[derive(Debug)]
 struct Paces {
-    known: HashMap<Box<str>, Pace>,
+    known: HashMap<Box<str>, StatementTiming>,
     most: usize,
 }
 
@@ -204,7 +204,7 @@ impl Paces {
         }
     }
 
-    fn of(&self, sql: &str) -> Option<Pace> {
+    fn of(&self, sql: &str) -> Option<StatementTiming> {
         self.known.get(sql).copied()
     }
 
@@ -213,10 +213,15 @@ impl Paces {
         self.known.clear();
     }
 
-    fn change(&mut self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
-        if let Some(pace) = self.known.get_mut(sql) {
-            pace.sort = sort;
-            return change(pace);
+    fn change(
+        &mut self,
+        sql: &str,
+        sort: StatementKind,
+        change: impl FnOnce(&mut StatementTiming),
+    ) {
+        if let Some(timing) = self.known.get_mut(sql) {
+            timing.sort = sort;
+            return change(timing);
         }
         if self.most == 0 {
             return;
@@ -225,9 +230,9 @@ impl Paces {
             // A program with so many texts begins anew; what it uses is soon known again.
             self.known.clear();
         }
-        let mut pace = Pace::new(sort);
-        change(&mut pace);
-        self.known.insert(sql.into(), pace);
+        let mut timing = StatementTiming::new(sort);
+        change(&mut timing);
+        self.known.insert(sql.into(), timing);
     }
 }
 
@@ -240,7 +245,7 @@ pub(super) struct Timing {
     is_on: bool,
     paces: RefCell<Paces>,
     /// How long it took to begin transactions that write, once it was their turn.
-    begins: Cell<Pace>,
+    begins: Cell<StatementTiming>,
     /// How many statements were run inline and brought to their end there.
     inline_runs: Cell<u64>,
 }
@@ -252,7 +257,7 @@ impl Timing {
             in_place,
             is_on: true,
             paces: RefCell::new(Paces::new(statement_cache)),
-            begins: Cell::new(Pace::new(Sort::Other)),
+            begins: Cell::new(StatementTiming::new(StatementKind::Other)),
             inline_runs: Cell::new(0),
         }
     }
@@ -271,11 +276,16 @@ impl Timing {
     }
 
     /// What is known of a statement.
-    pub(super) fn of(&self, sql: &str) -> Option<Pace> {
+    pub(super) fn of(&self, sql: &str) -> Option<StatementTiming> {
         self.paces.borrow().of(sql)
     }
 
-    pub(super) fn change(&self, sql: &str, sort: Sort, change: impl FnOnce(&mut Pace)) {
+    pub(super) fn change(
+        &self,
+        sql: &str,
+        sort: StatementKind,
+        change: impl FnOnce(&mut StatementTiming),
+    ) {
         self.paces.borrow_mut().change(sql, sort, change);
     }
 
@@ -291,9 +301,9 @@ impl Timing {
 
     /// A BEGIN took so long.
     pub(super) fn note_begin(&self, took: Duration) {
-        let mut pace = self.begins.get();
-        pace.note(took);
-        self.begins.set(pace);
+        let mut timing = self.begins.get();
+        timing.note(took);
+        self.begins.set(timing);
     }
 
     pub(super) fn note_inline_run(&self) {
@@ -311,10 +321,10 @@ mod tests {
 
     const QUICK: Duration = Duration::from_micros(5);
 
-    fn after(runs: &[Duration]) -> Pace {
-        let mut pace = Pace::new(Sort::Read);
-        runs.iter().for_each(|took| pace.note(*took));
-        pace
+    fn after(runs: &[Duration]) -> StatementTiming {
+        let mut timing = StatementTiming::new(StatementKind::Read);
+        runs.iter().for_each(|took| timing.note(*took));
+        timing
     }
 
     #[test]
@@ -327,52 +337,54 @@ mod tests {
     #[test]
     fn one_run_that_is_not_short_is_enough_to_start_over() {
         let tepid = Duration::from_micros(300);
-        let pace = after(&[QUICK, QUICK, tepid, QUICK]);
-        assert!(!pace.is_short());
+        let timing = after(&[QUICK, QUICK, tepid, QUICK]);
+        assert!(!timing.is_short());
         assert!(after(&[QUICK, QUICK, tepid, QUICK, QUICK]).is_short());
     }
 
     #[test]
     fn after_every_long_run_it_takes_twice_as_many_short_ones() {
         let long = Duration::from_millis(2);
-        let mut pace = after(&[QUICK, QUICK, long, QUICK, QUICK, QUICK]);
-        assert!(!pace.is_short());
-        pace.note(QUICK);
-        assert!(pace.is_short());
+        let mut timing = after(&[QUICK, QUICK, long, QUICK, QUICK, QUICK]);
+        assert!(!timing.is_short());
+        timing.note(QUICK);
+        assert!(timing.is_short());
         for _ in 0..50 {
-            pace.note_given_up();
+            timing.note_given_up();
         }
         for _ in 0..LONGEST_PROOF {
-            assert!(!pace.is_short());
-            pace.note(QUICK);
+            assert!(!timing.is_short());
+            timing.note(QUICK);
         }
-        assert!(pace.is_short());
+        assert!(timing.is_short());
     }
 
     #[test]
     fn long_runs_are_forgotten_in_the_end() {
-        let mut pace = after(&[LONG * 2; 20]);
+        let mut timing = after(&[LONG * 2; 20]);
         for _ in 0..FORGOTTEN_AFTER {
-            pace.note(QUICK);
+            timing.note(QUICK);
         }
-        pace.note(SHORT * 2);
-        pace.note(QUICK);
-        pace.note(QUICK);
-        assert!(pace.is_short());
+        timing.note(SHORT * 2);
+        timing.note(QUICK);
+        timing.note(QUICK);
+        assert!(timing.is_short());
     }
 
     #[test]
     fn what_calls_the_application_is_never_in_place() {
-        let mut pace = after(&[QUICK; 100]);
-        pace.note_call_out();
-        assert!(!pace.is_short());
+        let mut timing = after(&[QUICK; 100]);
+        timing.note_call_out();
+        assert!(!timing.is_short());
     }
 
     #[test]
     fn a_program_with_many_texts_does_not_fill_the_memory() {
         let mut paces = Paces::new(2);
         for n in 0..100 {
-            paces.change(&format!("SELECT {n}"), Sort::Read, |pace| pace.note(QUICK));
+            paces.change(&format!("SELECT {n}"), StatementKind::Read, |timing| {
+                timing.note(QUICK)
+            });
             assert!(paces.known.len() <= 8);
         }
         assert!(paces.of("SELECT 99").is_some());
@@ -381,7 +393,7 @@ mod tests {
     #[test]
     fn without_a_cache_nothing_is_noted() {
         let mut paces = Paces::new(0);
-        paces.change("SELECT 1", Sort::Read, |pace| pace.note(QUICK));
+        paces.change("SELECT 1", StatementKind::Read, |timing| timing.note(QUICK));
         assert!(paces.of("SELECT 1").is_none());
     }
 }
