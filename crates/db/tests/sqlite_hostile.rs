@@ -1,4 +1,4 @@
-//! What an adversary tried against short runs in place and the writer lane: nobody is kept waiting
+//! What an adversary tried against short runs in place and the write queue: nobody is kept waiting
 //! who need not wait, and nothing that was given up has an effect.
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]

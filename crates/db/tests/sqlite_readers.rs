@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const CONNECTIONS: usize = 4;
 
-/// Long for a read, and short for one who waits for the writer lane.
+/// Long for a read, and short for one who waits for the write queue.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn open(folder: &tempfile::TempDir) -> Db {
@@ -103,7 +103,7 @@ async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
         let writing = db.begin().await.unwrap();
         writing.exec(INSERT, ()).await.unwrap();
         let other = cenote::detached(async {
-            // The transaction has one of the three places, two more wait in the lane, the last here.
+            // The transaction has one of the three places, two more wait in the write queue, the last here.
             let calls: Vec<_> = (0..3).map(|_| begin(db.exec(INSERT, ()))).collect();
             assert_eq!(db.status().waiting, 1);
             let mut calls = calls.into_iter();

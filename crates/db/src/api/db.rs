@@ -302,7 +302,7 @@ impl Db {
         let call = self.call();
         async move {
             call.check_here()?;
-            if call.keeper().is_none() {
+            if call.owner().is_none() {
                 let message = "pin() needs a coroutine around it, which owns what is pinned: run \
                                the code in cenote::scope(..) or cenote::spawn(..), or take a \
                                connection with db.connection()";

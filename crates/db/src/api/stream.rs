@@ -90,7 +90,7 @@ impl Call<'_> {
         self.begin_around().await?;
         self.check_in_transaction()?;
         let holds = self.lookup().is_some_and(|bound| bound.holds_streams());
-        if holds || (self.keeper().is_some() && may_pin(class)) {
+        if holds || (self.owner().is_some() && may_pin(class)) {
             return self.route(class).await;
         }
         if class.contains_transaction_control || class.transaction.is_some() {

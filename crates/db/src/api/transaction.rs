@@ -547,7 +547,7 @@ pub(crate) async fn begin(
     options: TransactionOptions,
 ) -> Result<Transaction<'static>> {
     call.check_here()?;
-    let guard = match (&call.target, call.keeper()) {
+    let guard = match (&call.target, call.owner()) {
         (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
         (_, Some(frame)) => open(call, frame, options, true).await,
         (_, None) => {

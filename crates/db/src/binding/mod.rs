@@ -3,7 +3,7 @@
 //!
 //! [`Bound`] owns the lease while it is pinned. Whoever wants to use the connection
 //! takes a [`ConnectionTurn`], one at a time; when a turn or a pin ends and nothing pins it any more,
-//! the lease is dropped, and the pool's release hook does the rest (`connections.rs`).
+//! the lease is dropped, and the pool's release hook does the rest (`pooled/manager.rs`).
 //!
 //! ```text
 //!   frame ──> Bound { seat, levels, pins, undo } <── transaction guards, statements, pins

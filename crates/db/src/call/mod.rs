@@ -117,7 +117,7 @@ impl<'a> Call<'a> {
     }
 
     /// The frame that keeps what this call pins.
-    pub(crate) fn keeper(&self) -> Option<&Arc<Frame>> {
+    pub(crate) fn owner(&self) -> Option<&Arc<Frame>> {
         match &self.target {
             Target::Ambient(_) => self.seen.frame(),
             Target::Outside(_) | Target::Bound(..) => None,
@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
 
     #[cold]
     fn refuse_if_unbound(&self) -> Result<()> {
-        if self.keeper().is_some() || self.lookup().is_some() {
+        if self.owner().is_some() || self.lookup().is_some() {
             return Ok(());
         }
         let message = "this statement only changes the session, which outside of a coroutine \
@@ -232,7 +232,7 @@ impl<'a> Call<'a> {
                 Err(error) => return Err(error),
             }
         }
-        if self.keeper().is_some() && may_pin(class) {
+        if self.owner().is_some() && may_pin(class) {
             // Bound before it runs: what another branch of the coroutine does
             // meanwhile has to be there as well.
             let purpose = Purpose::of(class);
@@ -243,9 +243,8 @@ impl<'a> Call<'a> {
         if !class.reads_only {
             self.check_writer()?;
         }
-        let keeper = self.keeper().cloned();
-        self.route_unpinned(handle, keeper, Purpose::of(class))
-            .await
+        let owner = self.owner().cloned();
+        self.route_unpinned(handle, owner, Purpose::of(class)).await
     }
 
     /// The handle, if nothing is bound that the call would have to mind.
@@ -310,11 +309,11 @@ impl<'a> Call<'a> {
     pub(crate) async fn route_unpinned(
         &self,
         handle: &Handle,
-        keeper: Option<Arc<Frame>>,
+        owner: Option<Arc<Frame>>,
         purpose: Purpose,
     ) -> Result<Route> {
         let lease = route::acquire(handle, self.seen.frame(), purpose, self.site).await?;
-        Ok(Route::unpinned(lease, keeper))
+        Ok(Route::unpinned(lease, owner))
     }
 
     /// Pins the connection that this call would run on; takes one if there is none.
@@ -337,7 +336,7 @@ impl<'a> Call<'a> {
             return Ok(pin);
         }
         let pin = self.taken(handle, kind, purpose).await?;
-        match self.keeper() {
+        match self.owner() {
             Some(frame) => self.bind(pin, frame),
             None => Ok(pin),
         }
@@ -447,7 +446,7 @@ impl<'a> Call<'a> {
             if answer.is_ok() && lease.is_clean() {
                 return self.noted(answer);
             }
-            let route = Route::unpinned(Lease::into_owned(lease), self.keeper().cloned());
+            let route = Route::unpinned(Lease::into_owned(lease), self.owner().cloned());
             let done = self.end_unclean(route, text.class(), op, answer).await;
             return self.noted(text.located(done));
         }

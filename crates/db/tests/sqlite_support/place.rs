@@ -62,7 +62,7 @@ pub(crate) async fn write(db: &mut Box<dyn Connection>, (sql, value): Write) -> 
     db.run(alone(sql, &params)).await
 }
 
-/// Waits until so many wait in the lane, seen by one who does not.
+/// Waits until so many wait in the write queue, seen by one who does not.
 pub(crate) fn until_waiting(seen_by: &mut Box<dyn Connection>, writers: usize) {
     while sqlite(seen_by).waiting_writers() != writers {
         std::thread::yield_now();

@@ -5,7 +5,7 @@
 //! drops no resource: what is to be done after unlocking is noted in an
 //! [`Deferred`]. What a turn can do stands in three files: `queue` (those who
 //! wait), `places` (resources come and go), `changes` (close, resize, breaker).
-//! Two that a crowd takes over and over have a short cut each, in `crowd.rs`.
+//! The two of a full pool with a queue have a short path each, in `contended.rs`.
 //!
 //! # Invariants
 //!

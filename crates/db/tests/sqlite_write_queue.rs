@@ -55,7 +55,7 @@ async fn own_changes(db: &mut Box<dyn Connection>) -> i64 {
     one(db, "SELECT total_changes()").await
 }
 
-/// Waits until so many wait in the lane, seen by one who does not.
+/// Waits until so many wait in the write queue, seen by one who does not.
 fn until_waiting(seen_by: &mut Box<dyn Connection>, writers: usize) {
     while sqlite(seen_by).waiting_writers() != writers {
         std::thread::yield_now();
