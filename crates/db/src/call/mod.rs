@@ -2,25 +2,22 @@
 
 pub(crate) mod op;
 pub(crate) mod route;
+mod run;
+mod send;
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cenote_pool::{AcquireError, Lease};
+use cenote_pool::AcquireError;
 
-use crate::api::executed::Executed;
 use crate::binding::{Bound, PinGuard, PinKind, Position};
-use crate::call::op::{Op, Run, RunBatch};
 use crate::call::route::{Purpose, Route};
 use crate::coroutine::{Bind, Frame, Seen, is_hidden};
-use crate::driver::{BoxFuture, Outcome, Param, Request};
-use crate::pooled::connection::PooledConnection;
+use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::Shared;
-use crate::sql::{self, Class, Plan, Statements, TransactionVerb};
+use crate::sql::{self, Class, Plan, Statements};
 use crate::types::params::Params;
-use crate::types::row::Row;
 use crate::{Error, Kind, Result};
 
 /// Parameters as they were given; a value that cannot be one is an error of the call.
@@ -57,9 +54,6 @@ pub(crate) enum Hold {
     Statement,
 }
 
-/// A connection that was dead when it was taken says so within this time.
-const DEAD_AFTER: Duration = Duration::from_millis(100);
-
 /// SQL that is ready to be sent.
 pub(crate) struct Text<'a> {
     plan: Arc<Plan>,
@@ -88,14 +82,6 @@ impl<'a> Text<'a> {
 /// Whether a text of this class may leave something behind that pins its connection.
 pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
-}
-
-/// Whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
-/// expected to leave nothing on it.
-fn is_plain(handle: &Handle, class: &Class) -> bool {
-    let shared = &handle.shared;
-    let is_free = class.reads_only || shared.writers.is_none();
-    is_free && !may_pin(class) && shared.statement_timeout.is_none()
 }
 
 impl<'a> Call<'a> {
@@ -416,283 +402,4 @@ impl<'a> Call<'a> {
         }
         Ok(())
     }
-
-    /// Runs a statement.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped while it runs, it is cancelled; whether it took effect is unknown.
-    pub(crate) async fn run(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
-        let text = match self.text(sql, params) {
-            Ok(text) => text,
-            Err(wrong) => return self.noted(Err(wrong)),
-        };
-        if let Some(handle) = self.unbound()
-            && is_plain(handle, text.class())
-        {
-            // The way of nearly all calls, without a detour: every layer of futures costs.
-            let acquired = handle.pool.acquire_as(self.site).await;
-            let mut lease = match acquired {
-                Ok(lease) => lease,
-                Err(error) => return self.noted(Err(route::from_pool(error))),
-            };
-            let mut op = Run(text.request(rows));
-            op.set_unpinned(true);
-            // A cancel from here on gives the connection back, to be settled.
-            let answer = lease.send(&op, self.site).await;
-            if lease.is_check_due() {
-                handle.check_idle();
-            }
-            if answer.is_ok() && lease.is_clean() {
-                return self.noted(answer);
-            }
-            let route = Route::unpinned(Lease::into_owned(lease), self.owner().cloned());
-            let done = self.end_unclean(route, text.class(), op, answer).await;
-            return self.noted(text.located(done));
-        }
-        let done = self.run_bound(&text, rows).await;
-        self.noted(text.located(done))
-    }
-
-    /// Runs a statement on the connection that it belongs on. Boxed and out of line, so that
-    /// neither the future nor the code of an un-pinned call contains it.
-    #[inline(never)]
-    fn run_bound<'f>(&'f self, text: &'f Text<'_>, rows: bool) -> BoxFuture<'f, Result<Outcome>> {
-        Box::pin(async move {
-            if let Some(ended) = self.end_failed_raw(text.class()) {
-                return ended;
-            }
-            let mut op = Run(text.request(rows));
-            self.send_and_finish(text.class(), &mut op).await
-        })
-    }
-
-    /// Ends an un-pinned run that failed or left something on its connection.
-    #[cold]
-    fn end_unclean<'f>(
-        &'f self,
-        route: Route,
-        class: &'f Class,
-        mut op: Run<'f>,
-        answer: Result<Outcome>,
-    ) -> BoxFuture<'f, Result<Outcome>> {
-        Box::pin(async move {
-            let sent = self.repeat_if_lost(Hold::Call, class, &mut op, route, answer);
-            let (route, answer) = sent.await?;
-            route.finish(class, self.shared(), self.site, answer).await
-        })
-    }
-
-    /// Sends a request on the connection that it belongs on, and sees to what its answer leaves
-    /// behind.
-    pub(crate) async fn send_and_finish<O: Op>(&self, class: &Class, op: &mut O) -> Result<O::Out> {
-        let (route, answer) = self.send(Hold::Call, class, op).await?;
-        route.finish(class, self.shared(), self.site, answer).await
-    }
-
-    /// Sends a request on the connection that it belongs on. If that connection is lost and the
-    /// request cannot have run, sends it once more on another.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped before it is sent, nothing has happened; after that, it is settled before the
-    /// connection is used again.
-    pub(crate) async fn send<O: Op>(
-        &self,
-        hold: Hold,
-        class: &Class,
-        op: &mut O,
-    ) -> Result<(Route, Result<O::Out>)> {
-        let (route, answer) = self.send_once(hold, class, op).await?;
-        self.repeat_if_lost(hold, class, op, route, answer).await
-    }
-
-    async fn send_once<O: Op>(
-        &self,
-        hold: Hold,
-        class: &Class,
-        op: &mut O,
-    ) -> Result<(Route, Result<O::Out>)> {
-        let mut route = match hold {
-            Hold::Call => self.route(class).await?,
-            Hold::Stream => self.stream_place(class).await?,
-            Hold::Statement => self.statement_place().await?,
-        };
-        op.set_unpinned(route.is_unpinned());
-        if hold == Hold::Stream
-            && let Route::ConnectionTurn(turn, _) = &mut route
-        {
-            turn.begin_now(self).await?;
-            turn.set_streaming();
-        }
-        let answer = route.send(op, class, self).await;
-        Ok((route, answer))
-    }
-
-    /// Repeats a call whose connection was lost, if nothing depends on that connection and the call
-    /// [may be repeated](Call::may_repeat).
-    async fn repeat_if_lost<O: Op>(
-        &self,
-        hold: Hold,
-        class: &Class,
-        op: &mut O,
-        mut route: Route,
-        answer: Result<O::Out>,
-    ) -> Result<(Route, Result<O::Out>)> {
-        let took = match &answer {
-            Ok(_) => return Ok((route, answer)),
-            Err(_) => route.link().in_use_for(),
-        };
-        // Another connection is no use to a call on one that somebody holds.
-        let is_free = !matches!(self.target, Target::Bound(..));
-        match &answer {
-            Err(lost)
-                if self.may_repeat(class, lost, took) && is_free && route.is_exchangeable() =>
-            {
-                drop(route);
-                self.send_once(hold, class, op).await
-            }
-            _ => Ok((route, answer)),
-        }
-    }
-
-    /// The one rule about repeating a call: its connection was lost, and the server cannot have run
-    /// it; or the connection was lost without a word as soon as it was used, and the call is a read
-    /// whose every function is known to change nothing. What else may have run is never repeated.
-    ///
-    /// The second attempt uses a connection that was opened or has answered since.
-    pub(crate) fn may_repeat(&self, class: &Class, error: &Error, took: Duration) -> bool {
-        let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
-            return false;
-        };
-        handle.pool.manager().note_loss();
-        // Whatever took this one may have taken the idle ones as well.
-        handle.pool.check_idle();
-        // A server that says why, or ends what has run for a while, may have done so to stop it.
-        let is_silent = error.sql_state().is_none() && error.code().is_none() && took <= DEAD_AFTER;
-        (class.pure_read && is_silent) || error.was_never_sent()
-    }
-
-    /// Puts a new connection in the place of one that was lost before anything ran on it.
-    pub(crate) async fn reconnect(&self, lost: &mut PooledConnection) -> Result<()> {
-        match self.handle() {
-            Some(handle) => handle.pool.manager().reconnect(lost).await,
-            None => Ok(()),
-        }
-    }
-
-    /// The handle that its connection is of, if nobody has dropped it.
-    fn handle(&self) -> Option<Arc<Handle>> {
-        match &self.target {
-            Target::Ambient(handle) | Target::Outside(handle) => Some(Arc::clone(handle)),
-            Target::Bound(bound, _) => bound.shared().handle(),
-        }
-    }
-
-    /// A lost or doomed transaction that a statement's text began is ended by such a text: a
-    /// ROLLBACK has done its work, a COMMIT has failed.
-    fn end_failed_raw(&self, class: &Class) -> Option<Result<Outcome>> {
-        let commits = match class.transaction? {
-            TransactionVerb::Commit => true,
-            TransactionVerb::Rollback => false,
-            _ => return None,
-        };
-        let wrong = self.lookup()?.end_failed_raw()?;
-        Some(match commits {
-            true => Err(wrong),
-            false => Ok(Outcome::default()),
-        })
-    }
-
-    /// Runs a statement with many sets of parameters.
-    pub(crate) async fn run_many(
-        &self,
-        sql: &str,
-        sets: Result<Vec<Params<'_>>>,
-    ) -> Result<Outcome> {
-        let done = self.run_many_texts(sql, sets).await;
-        self.noted(done)
-    }
-
-    async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
-        self.check_here()?;
-        let at_site = |wrong: Error| wrong.at(self.site);
-        let plan = sql::plan(self.shared().dialect, sql).map_err(at_site)?;
-        if plan.class.statements == Statements::Several {
-            let message = "exec_many takes one statement, not a script of several";
-            return Err(Error::new(Kind::Parameters, message).at(self.site));
-        }
-        self.refuse_session_only(&plan.class)?;
-        let placeholders = plan.placeholders();
-        let sets: Vec<Vec<Param<'_>>> = sets
-            .map_err(at_site)?
-            .into_iter()
-            .map(|params| params.bind(&placeholders))
-            .collect::<Result<_>>()
-            .map_err(at_site)?;
-        let mut batch = RunBatch {
-            sql: plan.sql(),
-            sets: &sets,
-        };
-        plan.located(self.send_and_finish(&plan.class, &mut batch).await)
-    }
-
-    /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).
-    #[inline]
-    pub(crate) fn note<T>(&self, done: &Result<T>) {
-        if let Some(frame) = self.seen.frame() {
-            frame.note_error(self.shared().id, done.as_ref().err());
-        }
-    }
-
-    #[inline]
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
-        self.note(&done);
-        done
-    }
-
-    pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Executed> {
-        self.run(sql, params, false).await.map(Executed::of)
-    }
-
-    pub(crate) async fn exec_many(
-        self,
-        sql: &str,
-        sets: Result<Vec<Params<'_>>>,
-    ) -> Result<Executed> {
-        self.run_many(sql, sets).await.map(Executed::of)
-    }
-
-    pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        let rows = self.run(sql, params, true).await?.rows;
-        Ok(rows.map_or_else(Vec::new, |rows| rows.into_rows().collect()))
-    }
-
-    pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome, self.site)
-    }
-
-    pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome, self.site)?.ok_or_else(|| {
-            let message = "one row was asked for, and there is none";
-            Error::new(Kind::NoRows, message).at(self.site)
-        })
-    }
-}
-
-#[inline]
-fn at_most_one(outcome: Outcome, site: &'static Location<'static>) -> Result<Option<Row>> {
-    let Some(rows) = outcome.rows else {
-        return Ok(None);
-    };
-    if rows.len() > 1 {
-        let message = format!(
-            "at most one row was asked for, and there are {}",
-            rows.len()
-        );
-        return Err(Error::new(Kind::TooManyRows, message).at(site));
-    }
-    Ok(rows.into_first())
 }
