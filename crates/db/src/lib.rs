@@ -33,7 +33,8 @@ pub use crate::api::db::{Binding, Db};
 pub use crate::api::executed::Executed;
 pub use crate::api::statement::Statement;
 pub use crate::api::stream::RowStream;
-pub use crate::api::transaction::{Transaction, TransactionOptions};
+pub use crate::api::transaction::Transaction;
+pub use crate::api::transaction_options::TransactionOptions;
 pub use crate::config::secret::{CredentialProvider, Credentials, Secret};
 pub use crate::config::{DbConfig, ResetPolicy};
 pub use crate::coroutine::{

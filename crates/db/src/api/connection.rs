@@ -6,7 +6,8 @@ use std::panic::Location;
 
 use crate::Result;
 use crate::api::methods::sql_methods;
-use crate::api::transaction::{self, Transaction, TransactionOptions};
+use crate::api::transaction::{self, Transaction};
+use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{PinGuard, Position};
 use crate::call::{Call, Target};
 use crate::coroutine::seen;

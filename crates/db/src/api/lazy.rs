@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::api::db::Binding;
-use crate::api::transaction::{self, LevelGuard, TransactionOptions};
+use crate::api::transaction::{self, LevelGuard};
+use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{AfterCommit, Bound};
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, Seen};

@@ -9,3 +9,4 @@ pub(crate) mod methods;
 pub(crate) mod statement;
 pub(crate) mod stream;
 pub(crate) mod transaction;
+pub(crate) mod transaction_options;
