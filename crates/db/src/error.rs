@@ -248,7 +248,7 @@ impl Error {
     }
 
     /// The same transaction, run again, may well succeed: a serialization failure,
-    /// a deadlock, a lock that was not to be had.
+    /// a deadlock, a lock that was not granted in time.
     pub fn is_retryable(&self) -> bool {
         self.kind() != Kind::OutcomeUnknown
             && matches!(

@@ -143,7 +143,7 @@ impl Db {
     /// # Errors
     ///
     /// The closure's own; [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`] or
-    /// [`Kind::TransactionLost`] from the commit; no connection to be had.
+    /// [`Kind::TransactionLost`] from the commit; no free connection in time.
     #[track_caller]
     pub fn transaction<'a, T: 'a, F>(&'a self, body: F) -> impl Future<Output = Result<T>>
     where
@@ -254,8 +254,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`Kind::NoCoroutine`] outside of one, [`Kind::NestedBegin`] if one is open already, no connection
-    /// to be had.
+    /// [`Kind::NoCoroutine`] outside of one, [`Kind::NestedBegin`] if one is open already, no free
+    /// connection in time.
     #[track_caller]
     pub fn begin(&self) -> impl Future<Output = Result<Transaction<'static>>> + Send + '_ {
         self.begin_with(TransactionOptions::new())
@@ -297,7 +297,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`Kind::NoCoroutine`] outside of one, no connection to be had.
+    /// [`Kind::NoCoroutine`] outside of one, no free connection in time.
     #[track_caller]
     pub fn pin(&self) -> impl Future<Output = Result<Pinned>> + Send + '_ {
         let call = self.call();
@@ -322,7 +322,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// No connection to be had.
+    /// No free connection in time.
     #[track_caller]
     pub fn connection(&self) -> impl Future<Output = Result<Connection>> + Send + '_ {
         let outside = Call {
@@ -392,7 +392,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// The server does not answer, or no connection is to be had.
+    /// The server does not answer, or no connection is free in time.
     #[track_caller]
     pub fn ping(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         let call = self.call();
@@ -417,7 +417,7 @@ impl Db {
     /// # Errors
     ///
     /// What the database says of the setting; [`Kind::Unsupported`] if the driver has no settings; no
-    /// connection to be had.
+    /// free connection in time.
     #[track_caller]
     pub fn set_default<'a>(
         &'a self,

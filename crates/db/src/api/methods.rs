@@ -17,7 +17,7 @@ macro_rules! sql_methods {
         ///
         /// # Errors
         ///
-        /// What the database says, parameters that do not fit, no connection to be had.
+        /// What the database says, parameters that do not fit, no free connection in time.
         #[track_caller]
         #[inline(always)]
         pub fn exec<'a>(

@@ -75,8 +75,8 @@ impl Writers {
         let entered = cenote_pool::within(&shared.runtime, limit, entered).await;
         entered.unwrap_or_else(|| {
             let message = format!(
-                "no connection was to be had to write with in {:?}: {} at most may write or wait to \
-                 write, because the database has one writer at a time, and {} more want to",
+                "no connection free to write with after {:?}: the database has one writer at a time, {} \
+                 connections may write or wait to write, and {} more tasks want one",
                 limit.unwrap_or_default(),
                 self.most,
                 self.waiting()

@@ -112,7 +112,7 @@ async fn acquire_any(
 /// What an acquire's error is called here.
 pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
     let kind = match &error {
-        // With the driver's own story in front.
+        // The driver's own error says more.
         AcquireError::Create(inner) => return inner.clone(),
         AcquireError::Closed => Kind::Closed,
         AcquireError::Unavailable | AcquireError::QueueFull { .. } => Kind::Unavailable,
@@ -121,7 +121,7 @@ pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
     };
     let message = match kind {
         Kind::Closed => "the database handle is closed".to_owned(),
-        Kind::Timeout => format!("no connection was to be had: {error}"),
+        Kind::Timeout => format!("no free connection: {error}"),
         _ => error.to_string(),
     };
     Error::new(kind, message).because(error)

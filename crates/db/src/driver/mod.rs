@@ -22,7 +22,7 @@
 //! 3. **Errors are final.** An error is returned when the server is done with the call,
 //!    so that the status is known with it.
 //! 4. **Broken is for ever.** Once [`is_broken`](Connection::is_broken), always; the layer closes it.
-//! 5. Nothing blocks the thread that polls.
+//! 5. Nothing blocks the thread that polls for longer than a bounded, tested time (SQLite: 2 ms of processor time).
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 pub(crate) mod cache;
@@ -469,7 +469,7 @@ pub enum Violation {
     Serialization,
     /// Two transactions waited for each other.
     Deadlock,
-    /// A lock was not to be had in time.
+    /// A lock was not granted in time.
     Locked,
     /// The SQL is not understood.
     Syntax,

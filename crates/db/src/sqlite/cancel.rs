@@ -37,7 +37,7 @@ struct State {
     /// None before the connection is open.
     interrupt: Option<InterruptHandle>,
     busy_timeout: Duration,
-    /// A lock was not to be had in time.
+    /// A lock was not granted in time.
     gave_up: bool,
     /// The running call runs in place: nothing may wait, and nothing of the application's may run.
     in_place: bool,
@@ -285,7 +285,7 @@ impl Control {
         self.state().busy_timeout
     }
 
-    /// Whether a lock was not to be had in time, since this was last asked.
+    /// Whether a lock was not granted in time, since this was last asked.
     pub(super) fn take_gave_up(&self) -> bool {
         std::mem::take(&mut self.state().gave_up)
     }

@@ -113,7 +113,7 @@ fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<Writ
         _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
     });
     if is_new {
-        Watchdog::over_lane(&write_queue);
+        Watchdog::over_write_queue(&write_queue);
     }
     Ok(Some(write_queue))
 }

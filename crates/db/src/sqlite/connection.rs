@@ -64,8 +64,8 @@ impl SqliteConnection {
     /// # Cancel safety
     ///
     /// Dropped, nothing is written unless that is being done this very moment;
-    /// [`leave_lane`](SqliteConnection::leave_lane) waits for that.
-    async fn wait_in_lane(&mut self, joined: Joined) -> Result<Told> {
+    /// [`leave_write_queue`](SqliteConnection::leave_write_queue) waits for that.
+    async fn wait_in_write_queue(&mut self, joined: Joined) -> Result<Told> {
         let ticket = match joined {
             Joined::EnterOutcome(permit) => return Ok(Told::EnterOutcome(permit)),
             Joined::Queued(ticket) => self.ticket.insert(ticket),
@@ -91,7 +91,7 @@ impl SqliteConnection {
         let Some(joined) = self.worker.join_to_begin().await else {
             return Ok(Begun::OnThread(None));
         };
-        match self.wait_in_lane(joined).await? {
+        match self.wait_in_write_queue(joined).await? {
             Told::EnterOutcome(permit) => Ok(match self.worker.begin_in_place(permit) {
                 None => Begun::Here,
                 permit => Begun::OnThread(permit),
@@ -214,7 +214,7 @@ impl Connection for SqliteConnection {
                 };
                 return self.call(run).await;
             };
-            match self.wait_in_lane(joined).await? {
+            match self.wait_in_write_queue(joined).await? {
                 Told::Done(done) => done,
                 Told::EnterOutcome(permit) => {
                     self.call(move |session| session.run_in_turn(permit, &order))

@@ -56,7 +56,7 @@ impl Watchdog {
     }
 
     /// Watches a write queue from now on, for as long as it is there.
-    pub(super) fn over_lane(write_queue: &Arc<WriteQueue>) {
+    pub(super) fn over_write_queue(write_queue: &Arc<WriteQueue>) {
         // Without one nobody joins a write queue.
         if let Some(watchdog) = Watchdog::get() {
             let mut lanes = watchdog.lanes();

@@ -110,7 +110,7 @@ impl Session {
 
     /// Begins a transaction that writes, when its turn has come.
     pub(super) fn begin_writing(&self) -> Result<()> {
-        self.enter_lane()?;
+        self.enter_write_queue()?;
         let watch = self.timing.start();
         let begun = self.often(BEGIN_WRITING);
         self.timing.note_begin(watch.took());
@@ -148,7 +148,7 @@ impl Session {
         let plan = known.and_then(|timing| timing.plan).or(asked);
         let plan = plan.unwrap_or(unknown);
         if plan.locks {
-            self.enter_lane()?;
+            self.enter_write_queue()?;
         } else if !statement.readonly() {
             // Something of its own: a temporary table, say.
             self.set_alike(false);
@@ -174,7 +174,7 @@ impl Session {
     }
 
     /// Waits for its turn, unless it is its turn already.
-    fn enter_lane(&self) -> Result<()> {
+    fn enter_write_queue(&self) -> Result<()> {
         let Some(write_queue) = &self.writing.write_queue else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! What a driver can and cannot, found out by trying: the rows of a table for its users.
+//! What a driver can do, found out by trying: the rows of a table for its users.
 
 use std::fmt::Write;
 
