@@ -26,6 +26,7 @@
 //!     leased slot is flagged: every acquire and release comes by the lock.
 //! I5. A closed pool has no waiter and no idle resource.
 
+mod arrival;
 mod changes;
 mod locked;
 mod patience;
@@ -37,9 +38,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::arrival::{Arrival, Looked, Offered, Patience};
 pub(crate) use self::locked::{Clock, Deferred, Locked, MaintenanceCall};
 use self::patience::WakeToPoll;
-pub(crate) use self::queue::{Arrival, Looked, Offered, Patience};
 use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::core::backoff::Backoff;
