@@ -112,7 +112,7 @@ impl Error {
         })
     }
 
-    /// The caller's own error, to leave a transaction with.
+    /// Wraps an error of your own, so that a transaction closure can return it.
     pub fn other(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = error.into();
         Error::new(Kind::Other, source.to_string()).because(source)

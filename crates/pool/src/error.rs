@@ -176,7 +176,7 @@ impl<E: Error + 'static> Error for OpenError<E> {
     }
 }
 
-/// Why a resource could not be destroyed in order. It is gone all the same.
+/// Why `destroy` failed. The resource has left the pool anyway.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DestroyError<E> {

@@ -359,7 +359,7 @@ impl Builder {
 }
 
 /// How much longer than connecting may take its place in the pool is kept.
-const CREATE_GRACE: Duration = Duration::from_secs(1);
+const CREATE_GRACE: Duration = Duration::from_secs(2);
 
 /// The pool as the configuration wants it.
 fn pool_builder(

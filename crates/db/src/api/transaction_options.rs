@@ -24,7 +24,7 @@ pub struct TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// As the database does it by default, and tried once.
+    /// The database's default isolation and access mode, no retry.
     pub fn new() -> Self {
         TransactionOptions::default()
     }

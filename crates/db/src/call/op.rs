@@ -18,8 +18,8 @@ pub(crate) trait Op: Send + Sync {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
 
-    /// Says whether the connection was taken for this request alone: see [`Request::alone`].
-    fn set_unpinned(&mut self, _alone: bool) {}
+    /// Says whether the connection was taken for this request alone: see [`Request::unpinned`].
+    fn set_unpinned(&mut self, _unpinned: bool) {}
 
     /// BEGIN can travel with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
     const TAKES_BEGIN: bool = false;

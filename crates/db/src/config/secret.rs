@@ -140,7 +140,7 @@ impl Credentials {
         }
     }
 
-    /// These, with what is missing in them taken from `others`.
+    /// Fills missing fields from `others`.
     ///
     /// What the builder was given goes before what stands in the DSN.
     #[must_use]

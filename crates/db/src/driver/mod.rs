@@ -436,7 +436,7 @@ pub struct DatabaseError {
 }
 
 impl DatabaseError {
-    /// With this message; the fields can be set on it.
+    /// Creates an error with this message; set the other fields afterwards.
     pub fn new(message: impl Into<String>) -> Self {
         DatabaseError {
             message: message.into(),

@@ -288,7 +288,7 @@ impl Manager for ConnectionManager {
 
 impl fmt::Debug for ConnectionManager {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Connections")
+        out.debug_struct("ConnectionManager")
             .field("template", &self.template)
             .finish_non_exhaustive()
     }

@@ -465,7 +465,7 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
-    /// EarlyRead at the socket: it is quiet while nobody asks the server anything. Right after an answer
+    /// Checks the socket, on which nothing arrives while no call is open. Right after an answer
     /// only at what the executor has reported, which costs no system call.
     #[inline]
     fn probe(&mut self, rested: Duration) {

@@ -29,7 +29,7 @@ impl PostgresConnection {
         })
     }
 
-    /// EarlyRead up all types of a statement that are not known yet. The unnamed statement is
+    /// Looks up all types of a statement that are not known yet. The unnamed statement is
     /// another one afterwards.
     pub(super) async fn look_up_types(&mut self, statement: &Statement) -> Result<()> {
         for wanted in &statement.params {
@@ -40,7 +40,7 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// EarlyRead up the types of columns that were not known when the layout was made. One
+    /// Looks up the types of columns that were not known when the layout was made. One
     /// that cannot be found, because it has been dropped meanwhile, is taken for text.
     pub(super) async fn look_up_columns(&mut self, layout: &Layout) -> Result<Arc<Layout>> {
         for oid in &layout.unknown {

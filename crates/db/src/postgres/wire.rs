@@ -47,7 +47,7 @@ pub(super) struct Wire {
     /// TLS may still keep some of what was sent to itself.
     unflushed: bool,
     /// Whether an early answer is looked for.
-    looks: EarlyRead,
+    early_read: EarlyRead,
     /// Nothing more can be sent; what has come is still to be read.
     send_error: Option<io::Error>,
     /// How many batches of messages were put together that the server answers at once.
@@ -75,7 +75,7 @@ impl Wire {
             broken: false,
             sent: false,
             unflushed: false,
-            looks: EarlyRead::default(),
+            early_read: EarlyRead::default(),
             send_error: None,
             round_trips: 0,
         }
@@ -279,7 +279,7 @@ impl Wire {
         }
         let is_all_sent = self.outbox.is_empty() && !self.unflushed;
         if !is_all_sent && self.send_error.is_none() {
-            let began = (!self.socket.is_tls() && self.looks.may_follow()).then(now);
+            let began = (!self.socket.is_tls() && self.early_read.may_follow()).then(now);
             if let Poll::Ready(Err(wrong)) = self.poll_send(cx) {
                 // What the server said before it went may tell why: that is read first.
                 self.send_error = Some(wrong);
@@ -302,9 +302,9 @@ impl Wire {
         }
     }
 
-    /// EarlyRead, after a send that took long, whether the answer is there.
+    /// Checks, after a slow send, whether the answer has already arrived.
     fn is_there_already(&mut self, send_took: Duration) -> bool {
-        if !self.looks.is_worth_it(send_took) {
+        if !self.early_read.is_worth_it(send_took) {
             return false;
         }
         // The end and errors are for the one who waits.
@@ -312,7 +312,7 @@ impl Wire {
         if read > 0 {
             self.inbox.note_read(read);
         }
-        self.looks.note(read > 0);
+        self.early_read.note(read > 0);
         read > 0
     }
 
@@ -386,7 +386,7 @@ impl Wire {
         self.socket.is_readable()
     }
 
-    /// EarlyRead, without waiting, at whether something has come, and takes it in.
+    /// Checks without waiting whether data has arrived, and reads it.
     pub(super) fn look(&mut self) {
         if self.broken {
             return;

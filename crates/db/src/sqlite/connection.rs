@@ -59,7 +59,7 @@ impl SqliteConnection {
         }
     }
 
-    /// Waits in the writer write queue until it is its turn, or until another has written its order.
+    /// Waits in the write queue until it is its turn, or until another has written its order.
     ///
     /// # Cancel safety
     ///

@@ -49,7 +49,7 @@ impl Session {
         let timing = self.timing.of(request.sql)?;
         let may_run = match timing.inline() {
             Inline::Never => false,
-            Inline::Read | Inline::StatementKind => true,
+            Inline::Read | Inline::Sort => true,
             // It is never run twice, so no function of the application may end it half-way.
             Inline::Write => !self.has_functions() && self.is_writing(),
         };
@@ -176,7 +176,7 @@ impl Worker {
         let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
         let watch = session.timing.start();
         let limit = match inline {
-            Inline::StatementKind => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
+            Inline::Sort => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
             Inline::Read => Some(watch.limit()),
             Inline::Write | Inline::Never => None,
         };
@@ -203,8 +203,8 @@ impl Worker {
             session.undo();
         }
         let calls_out = session.alarm.take_used();
-        let sort = timing.sort;
-        session.timing.change(request.sql, sort, |timing| {
+        let kind = timing.kind;
+        session.timing.change(request.sql, kind, |timing| {
             if calls_out {
                 timing.note_call_out();
             }
@@ -217,7 +217,7 @@ impl Worker {
         (!given_up || !is_same).then_some(done)
     }
 
-    /// Queues in the writer write queue with a request that another session may run as well. `None` if
+    /// Queues in the write queue with a request that another session may run as well. `None` if
     /// this is not one.
     pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
         let session = self.session()?;
@@ -228,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// Queues in the writer write queue, to begin a transaction inline when it is its turn. `None` if that
+    /// Queues in the write queue, to begin a transaction inline when it is its turn. `None` if that
     /// is for the thread.
     ///
     /// # Cancel safety
@@ -246,7 +246,7 @@ impl Worker {
         session.writing.join(None, timeout)
     }
 
-    /// Begins a transaction that writes, in its turn. Gives the pass back if that did not work, for
+    /// Begins a transaction that writes, in its turn. Gives the permit back if that did not work, for
     /// the thread to wait or to find out why.
     pub(super) fn begin_in_place(&mut self, permit: WritePermit) -> Option<WritePermit> {
         let Some(watch) = self.session().map(|session| session.timing.start()) else {

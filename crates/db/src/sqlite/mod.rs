@@ -81,7 +81,7 @@ use self::functions::{Functions, Steps};
 /// | `cache` | `shared`, `private` | `private` |
 /// | `immutable`, `nolock` | a boolean; see SQLite's URIs | off |
 /// | `vfs` | the name of one that SQLite knows | SQLite's |
-/// | `busy_timeout` | how long to wait for another's lock, or for the writer write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
+/// | `busy_timeout` | how long to wait for another's lock, or for the write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
 /// | `in_place` | a boolean: short statements run inline, on the calling task | on |
 /// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |

@@ -22,7 +22,7 @@ pub(super) enum Inline {
     /// It only reads, and every step is bounded.
     Read,
     /// It only reads, and sorts in one step what it has read: it may read a few rows.
-    StatementKind,
+    Sort,
     /// It writes a row or two, whatever its parameters are.
     Write,
 }
@@ -70,7 +70,7 @@ const BOUNDED: &str = "Abortable Add AddImm Affinity And BeginSubrtn BitAnd BitN
     OpenEphemeral OpenPseudo OpenRead OpenWrite Or Permutation Prev Real RealAffinity ReleaseReg \
     Remainder ReopenIdx ResetSorter ResultRow Return Rewind RowData RowSetAdd RowSetRead RowSetTest \
     Rowid SCopy SeekEnd SeekGE SeekGT SeekHit SeekLE SeekLT SeekRowid SeekScan Sequence SequenceTest \
-    SetSubtype ShiftLeft ShiftRight SoftNull StatementKind SorterCompare SorterData SorterInsert SorterNext \
+    SetSubtype ShiftLeft ShiftRight SoftNull Sort SorterCompare SorterData SorterInsert SorterNext \
     SorterSort String String8 Subtract TableLock Transaction TypeCheck Variable Yield ZeroOrNull";
 
 /// SQLite's own functions that take no longer than to read or copy their arguments.
@@ -174,7 +174,7 @@ impl<'s> Program<'s> {
                 false => Inline::Never,
             },
             _ if plan.locks => Inline::Never,
-            _ if self.steps.iter().any(|step| step.code == "SorterOpen") => Inline::StatementKind,
+            _ if self.steps.iter().any(|step| step.code == "SorterOpen") => Inline::Sort,
             _ => Inline::Read,
         };
         plan
@@ -323,7 +323,7 @@ mod tests {
             "SELECT id FROM account UNION SELECT n FROM line",
             "SELECT id, row_number() OVER (ORDER BY balance) FROM account",
         ] {
-            assert_eq!(inline(sql), Inline::StatementKind, "{sql}");
+            assert_eq!(inline(sql), Inline::Sort, "{sql}");
         }
     }
 

@@ -89,7 +89,7 @@ pub(super) enum StatementKind {
 /// How long the runs of one statement took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StatementTiming {
-    pub(super) sort: StatementKind,
+    pub(super) kind: StatementKind,
     /// Short runs in a row, up to now.
     short: u32,
     /// How many of them it takes.
@@ -111,9 +111,9 @@ pub(super) struct StatementTiming {
 }
 
 impl StatementTiming {
-    pub(super) fn new(sort: StatementKind) -> Self {
+    pub(super) fn new(kind: StatementKind) -> Self {
         StatementTiming {
-            sort,
+            kind,
             short: 0,
             proof: FIRST_PROOF,
             plan: None,
@@ -127,7 +127,7 @@ impl StatementTiming {
     }
 
     /// What a statement does: by SQLite's word where it has one.
-    pub(super) fn sort_of(statement: &Statement<'_>, class: &Class) -> StatementKind {
+    pub(super) fn kind_of(statement: &Statement<'_>, class: &Class) -> StatementKind {
         match statement.readonly() {
             // COMMIT, say, changes nothing by itself, as SQLite sees it.
             true if statement.column_count() > 0 && insert::is_query(class) => StatementKind::Read,
@@ -170,7 +170,7 @@ impl StatementTiming {
     /// It can be expected not to take long, together with others.
     pub(super) fn joins(self) -> bool {
         let locks = self.plan.is_some_and(|plan| plan.locks);
-        let is_right = self.sort == StatementKind::Write && locks && !self.calls_out;
+        let is_right = self.kind == StatementKind::Write && locks && !self.calls_out;
         is_right && self.was_done_alone && !self.is_slow
     }
 
@@ -216,11 +216,11 @@ impl Paces {
     fn change(
         &mut self,
         sql: &str,
-        sort: StatementKind,
+        kind: StatementKind,
         change: impl FnOnce(&mut StatementTiming),
     ) {
         if let Some(timing) = self.known.get_mut(sql) {
-            timing.sort = sort;
+            timing.kind = kind;
             return change(timing);
         }
         if self.most == 0 {
@@ -230,7 +230,7 @@ impl Paces {
             // A program with so many texts begins anew; what it uses is soon known again.
             self.known.clear();
         }
-        let mut timing = StatementTiming::new(sort);
+        let mut timing = StatementTiming::new(kind);
         change(&mut timing);
         self.known.insert(sql.into(), timing);
     }
@@ -283,10 +283,10 @@ impl Timing {
     pub(super) fn change(
         &self,
         sql: &str,
-        sort: StatementKind,
+        kind: StatementKind,
         change: impl FnOnce(&mut StatementTiming),
     ) {
-        self.paces.borrow_mut().change(sql, sort, change);
+        self.paces.borrow_mut().change(sql, kind, change);
     }
 
     /// Every statement has to prove itself again.

@@ -1,4 +1,4 @@
-//! The writer write queue: who writes to a database, one after the other, in the order in which they came.
+//! The write queue: who writes to a database, one after the other, in the order in which they came.
 //!
 //! ```text
 //! session ──enter──> | waiting | waiting | ──> WritePermit: one writes ──drop──> the next
@@ -64,7 +64,7 @@ pub(super) struct WriteQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Somebody has the pass.
+    /// Somebody has the permit.
     is_taken: bool,
     waiting: VecDeque<Waiter>,
     /// The task that was last told that it is its turn, and when.

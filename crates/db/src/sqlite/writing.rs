@@ -394,7 +394,7 @@ impl Session {
         if order.cache {
             let took = watch.took();
             let calls_out = self.alarm.take_used();
-            let sort = StatementTiming::sort_of(statement, order.sql.class());
+            let kind = StatementTiming::kind_of(statement, order.sql.class());
             let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
             let change = |timing: &mut StatementTiming| {
                 timing.plan = Some(plan);
@@ -404,14 +404,14 @@ impl Session {
                 if calls_out {
                     timing.note_call_out();
                 }
-                match sort {
+                match kind {
                     StatementKind::Write if !is_writing => {
                         timing.note_alone(done.is_ok() && took <= SOON_ON_DISK);
                     }
                     _ => timing.note(took),
                 }
             };
-            self.timing.change(&order.sql, sort, change);
+            self.timing.change(&order.sql, kind, change);
         }
         done
     }

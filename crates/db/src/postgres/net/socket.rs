@@ -224,7 +224,7 @@ impl Socket {
         }
     }
 
-    /// EarlyRead whether something has arrived, or the other side has gone, and reads nothing.
+    /// Checks whether something has arrived, or the other side has gone, and reads nothing.
     pub(crate) fn peek(&self) -> Peek {
         let mut byte = [MaybeUninit::uninit(); 1];
         let seen = match &self.stream {

@@ -18,7 +18,7 @@ fn control(call: u64) -> Arc<Control> {
 fn permit(turn: EnterOutcome) -> WritePermit {
     match turn {
         EnterOutcome::In(permit) => permit,
-        other => panic!("not in the write_queue: {other:?}"),
+        other => panic!("not in the write queue: {other:?}"),
     }
 }
 
@@ -36,7 +36,7 @@ fn order(sql: &str) -> Arc<Order> {
 fn queued(write_queue: &Arc<WriteQueue>, sql: &str) -> Ticket {
     match write_queue.join(MAKE, Some(&order(sql)), Duration::from_secs(3600)) {
         Joined::Queued(ticket) => ticket,
-        Joined::EnterOutcome(_) => panic!("the write_queue was free"),
+        Joined::EnterOutcome(_) => panic!("the write queue was free"),
     }
 }
 
@@ -218,7 +218,7 @@ fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
     let write_queue = write_queue();
     let _first = permit(write_queue.enter(&control(1)));
     let Joined::Queued(hasty) = write_queue.join(MAKE, Some(&order("one")), Duration::ZERO) else {
-        panic!("the write_queue is taken");
+        panic!("the write queue is taken");
     };
     let patient = queued(&write_queue, "two");
     assert!(write_queue.watch());
