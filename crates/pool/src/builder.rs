@@ -177,8 +177,9 @@ impl<M: Manager> Builder<M> {
 
     /// How many acquires may wait in the queue; one that comes then ends with
     /// [`AcquireError::QueueFull`](crate::AcquireError::QueueFull). Those with a creation under
-    /// way, or with a resource reserved for them, do not count. With 0 nobody waits for
-    /// others. [`Pool::set_max_waiting`] changes it. Default: no limit.
+    /// way, or with a resource reserved for them, do not count; nor do those that lost their
+    /// reservation because nobody polled them, which may exceed the limit when they are polled again.
+    /// With 0 nobody waits for others. [`Pool::set_max_waiting`] changes it. Default: no limit.
     pub fn max_waiting(mut self, limit: usize) -> Self {
         self.config.max_waiting = Some(limit);
         self

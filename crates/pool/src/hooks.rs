@@ -271,6 +271,7 @@ impl<M: Manager> Drop for Hooks<M> {
     fn drop(&mut self) {
         // One by one: a second panic in the drop of the whole struct would abort.
         drop_contained(self.create.take());
+        drop_contained(self.is_permanent.take());
         drop_contained(self.destroy.take());
         drop_contained(self.healthcheck.take());
         drop_contained(self.before_acquire.take());

@@ -373,7 +373,7 @@ impl<M: Manager> Pool<M> {
     /// [health check interval](crate::Builder::healthcheck_interval). In a pool without one nothing
     /// happens.
     pub fn check_idle(&self) {
-        if self.core.config.healthcheck_interval.is_some() {
+        if self.core.config.healthcheck_interval.is_some() && !self.core.is_inherited() {
             self.core.locked(|locked| {
                 let now = locked.clock.now();
                 locked.state.next_healthcheck = Some(now);

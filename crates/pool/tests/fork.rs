@@ -175,3 +175,39 @@ fn h4_inherited_pool_may_be_dropped_in_the_child() {
     drop(lease);
     drop(smol::future::block_on(waiter).unwrap());
 }
+
+/// What an inherited pool must not do in the child: wait for a lock of a thread that is not there, or call the
+/// parent's listeners.
+#[test]
+fn h4_inherited_lease_and_listener_are_left_alone() {
+    let pool = pool_of(&Arc::new(AtomicUsize::new(0)), 3);
+    let (calls, parent) = (Arc::new(AtomicUsize::new(0)), std::process::id());
+    let heard = Arc::clone(&calls);
+    let mut listener = Some(pool.on_event(move |_| {
+        if std::process::id() != parent {
+            heard.fetch_add(1, Ordering::SeqCst);
+        }
+    }));
+    let mut held = Some(pool.acquire_blocking().unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    drop(pool.acquire_blocking().unwrap());
+                }
+            });
+        }
+        let forks = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..40 {
+                in_child(|| {
+                    Lease::discard(held.take().unwrap());
+                    drop(listener.take());
+                    assert_eq!(calls.load(Ordering::SeqCst), 0);
+                });
+            }
+        }));
+        stop.store(true, Ordering::SeqCst);
+        forks.unwrap();
+    });
+}

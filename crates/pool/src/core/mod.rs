@@ -353,6 +353,10 @@ impl<M: Manager> Core<M> {
 
 impl<M: Manager> Source for Core<M> {
     fn unsubscribe(&self, id: u64) {
+        if self.is_inherited() {
+            // A thread that is not there may hold the lock.
+            return;
+        }
         self.listeners.remove(id);
         self.note_listeners();
     }

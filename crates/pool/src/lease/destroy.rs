@@ -102,6 +102,10 @@ pub(crate) fn run_in_background<M: Manager>(
 
 impl<M: Manager> Drop for Destroying<M> {
     fn drop(&mut self) {
+        if self.core.is_inherited() {
+            std::mem::forget(self.resource.take());
+            return;
+        }
         if let Some(resource) = self.resource.take()
             && let Err(panic) = drop_caught(resource)
         {

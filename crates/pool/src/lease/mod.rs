@@ -387,9 +387,10 @@ impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
 /// dropping the place instead frees it, and the resource is its carrier's own.
 #[must_use = "a place that is dropped is free for another resource"]
 pub struct Place<M: Manager> {
+    /// Before the pool, which contains a panic of the runtime's drop.
+    born: Born,
     core: Arc<Core<M>>,
     index: usize,
-    born: Born,
 }
 
 impl<M: Manager> Place<M> {
@@ -431,6 +432,10 @@ impl<M: Manager> fmt::Debug for Place<M> {
 }
 
 fn discard<M: Manager>(core: &Arc<Core<M>>, index: usize) {
+    if core.is_inherited() {
+        // Not ours to destroy.
+        return;
+    }
     let held = Held::new(core, index);
     held.into_destroying(DestroyReason::Discarded)
         .destroy_in_background();

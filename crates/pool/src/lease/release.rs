@@ -159,9 +159,19 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
-    /// Destroys a resource that is not wanted any more. That is no failure.
+    /// Destroys a resource that is not wanted any more. Its use was a success for the breaker, unless its holder
+    /// panicked: then nothing is known.
     fn retire(self) {
+        let core = Arc::clone(self.held.core());
+        let index = self.held.index();
         let destroying = self.held.into_destroying(DestroyReason::ReleaseRejected);
+        if !std::thread::panicking() {
+            core.locked(|locked| {
+                let probe = locked.state.metas[index].probe.take();
+                locked.end_probe(probe, Some(true));
+            });
+            core.report(None);
+        }
         destroying.destroy_in_background();
     }
 

@@ -67,7 +67,8 @@ impl<M: Manager> Pool<M> {
     }
 
     /// Closes the pool like [`close`](Pool::close), and waits for everything that
-    /// is out to come back, for at most this long.
+    /// is out to come back, for at most this long. It does not wait for a replacement that
+    /// [`replace_all`](Pool::replace_all) is making meanwhile, nor for its destructor.
     ///
     /// # Cancel safety
     ///

@@ -65,8 +65,15 @@ impl<T, F> Locked<'_, T, F> {
         self.state.judging = true;
         self.state.rewatch(self.slots);
         for index in self.idle_oldest_first() {
+            let mark = self.slots.at(index).word().mark();
+            let (seen, since) = self.state.metas[index].seen;
             if self.take_this(index) {
                 self.give_unused(index);
+                // Being judged is no use: it has been idle all along.
+                if seen == mark {
+                    let mark = self.slots.at(index).word().mark_when_idle();
+                    self.state.metas[index].seen = (mark, since);
+                }
             }
         }
         self.check();

@@ -35,6 +35,7 @@ mod replacing;
 mod reservations;
 mod retain;
 mod retries;
+mod reviewed;
 mod runtimes;
 mod story;
 mod support;

@@ -180,7 +180,7 @@ impl<T, F> Locked<'_, T, F> {
 
     /// Makes sure that the maintenance task comes by if there are too few resources.
     pub(crate) fn refill_later(&mut self) {
-        if !self.state.closed && self.state.total < self.state.min {
+        if !self.state.closed && !self.state.warming && self.state.total < self.state.min {
             self.call_maintenance(
                 self.state
                     .backoff

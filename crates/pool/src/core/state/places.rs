@@ -322,6 +322,7 @@ impl<T, F> Locked<'_, T, F> {
     pub(super) fn unclaim(&mut self, index: usize) {
         self.state.claims.end(index);
         self.free(index);
+        self.refill_later();
     }
 
     pub(super) fn free(&mut self, index: usize) {
@@ -364,6 +365,8 @@ impl<T, F> Locked<'_, T, F> {
             None => self.pass_on(index, true),
         }
         self.settle();
+        // The limit on creations may have kept others from being made.
+        self.refill_later();
         self.check();
     }
 
