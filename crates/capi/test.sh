@@ -26,7 +26,7 @@ readonly flags=(-g -O1 -Wall -Wextra -Werror)
 readonly c99=(-std=c99 -D_XOPEN_SOURCE=700 "${flags[@]}")
 # What is reachable at the end belongs to the background thread, which runs until the process
 # ends, and what is "possibly lost" is Rust's way to point into the middle of a block.
-readonly memcheck=(valgrind -q --fair-sched=yes --leak-check=full
+readonly memcheck=(valgrind -q --fair-sched=yes --leak-check=full --child-silent-after-fork=yes
     --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect
     --error-exitcode=99)
 
