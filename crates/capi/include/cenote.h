@@ -1320,7 +1320,7 @@ int cenote_pool_is_closed(struct cenote_pool *pool);
 /**
  * Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
  * calls `on_done` exactly once, later, where callbacks run; never inside this call. With
- * a time of 0 or less it takes no place: `on_done` gets what is to be had when it is looked for.
+ * a time of 0 or less it takes no place: `on_done` gets what is free at that moment.
  * `waiter` may be NULL; otherwise it is written before `on_done` can run, and
  * cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
  * the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)

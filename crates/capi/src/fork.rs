@@ -19,7 +19,7 @@ static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(None));
 /// Makes sure that a fork comes by here.
 pub(crate) fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    // Relaxed: it is called once; whoever else comes here need not wait for it.
+    // Relaxed: one caller registers; the others need not wait for it.
     if !WATCHED.swap(true, Ordering::Relaxed) {
         // SAFETY: the functions live as long as the process: the library is never unloaded.
         unsafe { libc::pthread_atfork(Some(prepare), Some(resume), Some(resume)) };

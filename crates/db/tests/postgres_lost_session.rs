@@ -1,4 +1,4 @@
-//! A changed session that goes with its connection is told to a caller, whoever was the first to notice the loss.
+//! A caller gets an error when a changed session is lost with its connection, no matter which task noticed the loss first.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -156,7 +156,8 @@ where
 }
 
 /// What the builder takes as an async hook: an async closure over a resource, or one made by [`with`]
-/// or [`informed`]. There is no need to implement it yourself.
+/// or [`informed`]. Unlike [`AsyncHook`], it may also receive an
+/// [`Info`](crate::Info). There is no need to implement it yourself.
 pub trait InformedHook<'a, R: 'a, A>: Send + Sync + 'static {
     #[doc(hidden)]
     fn call_with(
@@ -197,7 +198,7 @@ where
     }
 }
 
-/// An async hook that is told the age and the uses of a resource:
+/// An async hook that also receives the age and the uses of a resource:
 /// `informed(async |resource: &mut R, info: Info<'_>| …)`.
 ///
 /// # Examples
@@ -222,7 +223,7 @@ pub fn informed<F>(hook: F) -> Informed<F> {
     Informed { hook }
 }
 
-/// A hook that is told what the pool knows of a resource, made by [`informed`].
+/// A hook that also receives an [`Info`](crate::Info), made by [`informed`].
 #[derive(Debug)]
 pub struct Informed<F> {
     hook: F,

@@ -56,7 +56,7 @@ impl<'a> Info<'a> {
     /// Returns how many leases of the resource there were. A release hook finds the present one
     /// counted; an acquire hook does not.
     pub fn uses(self) -> u64 {
-        // Relaxed: whoever is given this owns the slot, and only its owner writes.
+        // Relaxed: the caller owns the slot, and only its owner writes.
         self.usage.leases.load(Ordering::Relaxed) - self.born.leases_before
     }
 

@@ -1,5 +1,5 @@
 /*
- * What callbacks are told of a resource, and what a pool does with resources on demand.
+ * What callbacks can ask about a resource, and what a pool does with resources on demand.
  */
 
 #include "worker.h"

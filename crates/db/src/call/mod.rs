@@ -377,7 +377,7 @@ impl<'a> Call<'a> {
         Ok(None)
     }
 
-    /// A connection that is gone is bound no more, though whoever gave it back may not have
+    /// A connection that is gone is bound no more, though the task that released it may not have
     /// come round to saying so.
     fn forget(&self, bound: &Arc<Bound>) {
         if let Some(frame) = self.seen.frame() {

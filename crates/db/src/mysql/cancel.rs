@@ -18,7 +18,7 @@ pub(super) struct Kill {
     killing: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// So long killing may take. The layer has a limit of its own for whoever waits for it.
+/// The longest time that killing may take. Callers that wait for it have the layer's own limit.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// So long is waited before a server that has too many connections is tried again.

@@ -9,7 +9,7 @@
 //! | `config`, `session` | the DSN and the options; what every session is told |
 //! | `connect` | the template; which server, and the login |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `settle`, `cancel`, `wire` | the guard of calls under way: what is done after a dropped one, and how the server is told |
+//! | `settle`, `cancel`, `wire` | the guard of calls under way: what happens after a dropped call, and how the server learns of it |
 //! | `execute`, `statement`, `stream` | running statements; those that are kept; rows batch by batch |
 //! | `transaction`, `reset` | as they say |
 //! | `param`, `decimal`, `types` | values on their way there and back |

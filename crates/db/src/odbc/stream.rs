@@ -50,7 +50,7 @@ impl Session {
     }
 }
 
-/// The first result's rows, to whoever takes them.
+/// Sends the rows of the first result to their receiver.
 fn send(
     statement: &mut Stmt,
     cancel: Cancel<'_>,

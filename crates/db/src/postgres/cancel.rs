@@ -19,7 +19,7 @@ type Step<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 pub(super) struct Canceller {
     peer: Peer,
     key: CancelKey,
-    /// It belongs to the connection: whoever settles next goes on with it.
+    /// It belongs to the connection: the next call that settles continues it.
     request: Option<Cancel>,
     /// A request was sent, and may still hit what is sent next.
     may_hit_next: bool,

@@ -68,7 +68,7 @@ async fn hosted_coroutine_that_waits_for_its_place_is_told() -> Result<()> {
         let hosted = Coroutine::new();
         let mut call = Box::pin(hosted.enter(|| insert(&shop, 1)));
         let driven = poll_fn(|cx| hosted.enter(|| call.as_mut().poll(cx)));
-        let error = soon("it is told", driven).await.unwrap_err();
+        let error = soon("the error", driven).await.unwrap_err();
         assert_eq!(error.kind(), Kind::SelfDeadlock, "{error}");
         insert(&shop, 2).await
     })
@@ -298,7 +298,7 @@ async fn a_waiter_below_an_outside_transaction_is_below_the_one_around_that_too(
         });
         inner.await
     });
-    let error = soon("it is told at once", done).await.unwrap_err();
+    let error = soon("the error at once", done).await.unwrap_err();
     assert_eq!(error.kind(), Kind::SelfDeadlock);
     Ok(())
 }

@@ -291,7 +291,7 @@ impl Strategy for FailureRate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Free,
-    /// As the probe with this number; whoever holds it must settle it.
+    /// As the probe with this number; its holder must settle it.
     Probe(u64),
     Refused,
 }

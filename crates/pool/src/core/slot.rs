@@ -11,7 +11,7 @@
 //!
 //! All others happen under the lock. Everything rare (somebody waits, the pool
 //! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
-//! in the word, [`MUST_LOCK`]: it makes all three fail, so that whoever wanted to
+//! in the word, [`MUST_LOCK`]: it makes all three fail, so that the caller that wanted to
 //! make one comes by the lock and looks at the full state there.
 //! Because the flag and the state share one word, there is no window between
 //! "look" and "park": either the flag lands first and the holder's `give`

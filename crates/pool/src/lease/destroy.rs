@@ -20,7 +20,7 @@ pub(crate) struct Destroying<M: Manager> {
     resource: Option<M::Resource>,
     /// The place that the resource had; it counts until the end.
     place: Option<usize>,
-    /// Who it was and why it goes. Nobody is told of a resource that was never in the pool.
+    /// Which resource it is and why it goes. A resource that was never in the pool causes no event.
     known_as: Option<(ResourceId, DestroyReason)>,
     error: Option<Arc<str>>,
 }

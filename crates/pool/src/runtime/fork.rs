@@ -2,7 +2,7 @@
 //!
 //! The built-in thread is not among them, so the child starts another one when it needs it. A pool
 //! that the child inherits is closed there: its resources are the parent's connections, files and locks, and
-//! whoever holds the others or maintains the pool does not exist. The child neither returns nor
+//! the tasks that hold the others or maintain the pool do not exist. The child neither returns nor
 //! destroys any of them: acquires fail with [`AcquireError::Forked`](crate::AcquireError::Forked), and leases are forgotten.
 //!
 //! The thread that forks holds every pool's lock meanwhile, so that the child finds none that is taken for
@@ -46,7 +46,7 @@ mod unix {
     /// Makes sure that a fork comes by here.
     pub(crate) fn watch() {
         static WATCHED: AtomicBool = AtomicBool::new(false);
-        // Relaxed: it is called once; whoever else comes here need not wait for it.
+        // Relaxed: one caller registers; the others need not wait for it.
         if !WATCHED.swap(true, Ordering::Relaxed) {
             // SAFETY: the three functions live as long as the process. If there is no memory
             // for them, a fork does what it does without them.

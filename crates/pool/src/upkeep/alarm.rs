@@ -62,7 +62,7 @@ impl<M: Manager> Core<M> {
             {
                 return Some(next);
             }
-            // The maintenance task is late or gone. Whoever needs something earlier rings, and sets the alarm.
+            // The maintenance task is late or gone. A change that is due earlier wakes it and sets the alarm.
             let due = locked.state.waiters_due(now);
             if let Some(next) = &mut locked.state.maintenance {
                 *next = due;

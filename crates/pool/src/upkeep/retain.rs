@@ -2,7 +2,7 @@
 //!
 //! [`Pool::retain`] makes every resource *unjudged*. One that is idle, or comes back, is set aside by
 //! the turn that has it in hand ([`Locked::pass_on`](crate::core::state::Locked)), judged after the lock, and then
-//! given to whoever is next, or destroyed. While any is unjudged the pool is watched (I4): every return
+//! given to the next waiter, or destroyed. While any is unjudged the pool is watched (I4): every return
 //! comes by the lock.
 
 use std::sync::Arc;

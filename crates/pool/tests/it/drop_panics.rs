@@ -212,7 +212,7 @@ fn h3_refusal_by_a_hook_survives_the_error_of_destroy() {
     bombs.are_gone();
 }
 
-/// A manager whose hooks fail with bombs, where it is told to.
+/// A manager whose hooks fail with bombs where a test asks for it.
 struct Failing {
     bombs: Bombs,
     at: &'static str,

@@ -1,4 +1,4 @@
-//! Futures that were woken and are not polled: whoever is polled gets on.
+//! Futures that were woken and are not polled do not stop those that are.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -90,7 +90,7 @@ fn a_waker_may_look_at_the_pool_when_it_is_cloned_used_or_dropped() {
     });
 }
 
-/// Only waiters with a deadline used to be told that the maintenance task was gone; the one
+/// Only waiters with a deadline used to learn that the maintenance task was gone; the one
 /// who waits for the back-off needs it as well.
 #[test]
 fn a_waiter_in_the_back_off_outlives_the_executor_of_the_keeper() {

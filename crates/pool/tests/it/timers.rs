@@ -1,4 +1,4 @@
-//! Deadlines and back-off pass wherever an acquire is polled, whoever drives Tokio.
+//! Deadlines and back-off pass wherever an acquire is polled, even if nobody drives Tokio.
 #![cfg(feature = "tokio")]
 
 use std::sync::Arc;

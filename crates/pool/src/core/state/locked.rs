@@ -117,7 +117,7 @@ impl<F> Deferred<F> {
     }
 }
 
-/// What the maintenance task is to be told.
+/// What the maintenance task has to do next.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum MaintenanceCall {
     #[default]

@@ -1,6 +1,6 @@
 //! The pool's state machine: everything that is decided under the lock.
 //!
-//! Whoever takes the lock takes a [`Locked`], in which the state changes. It is
+//! The holder of the lock has a [`Locked`], through which the state changes. It is
 //! synchronous and knows only one `now`; it runs no user code, wakes nobody and
 //! drops no resource: what is to be done after unlocking is noted in an
 //! [`Deferred`]. What a turn can do stands in three files: `queue` (those who
@@ -56,7 +56,7 @@ use crate::upkeep::replace::Replacing;
 pub(crate) struct Meta {
     pub(crate) id: ResourceId,
     pub(crate) expires: Option<Instant>,
-    /// It had expired when the maintenance task looked last: so whoever hands it over need not read the clock.
+    /// It had expired when the maintenance task looked last: so the hand-off need not read the clock.
     pub(crate) is_expired: bool,
     /// Must go at the next opportunity.
     pub(crate) retiring: Option<DestroyReason>,
@@ -245,7 +245,7 @@ impl<F> State<F> {
     }
 
     /// Drops the entry of the waiter that has collected this slot, if there is one.
-    /// For a slot in hand: whoever it was reserved for has had it.
+    /// For a slot in hand: the waiter that it was reserved for has collected it.
     pub(crate) fn forget_collected<T>(&mut self, slot: &Slot<T>) {
         let meta = &mut self.metas[slot.index()];
         meta.forget_collected(slot, &mut self.waiters, &mut self.wake_to_poll);

@@ -309,7 +309,7 @@ impl<T, F> Locked<'_, T, F> {
     }
 
     /// When a creation that begins now has taken too long. The maintenance task sees to it; if there
-    /// is none, whoever waits starts it.
+    /// is none, a waiter starts it.
     fn creation_ends(&mut self) -> Option<Instant> {
         let limit = self.state.create_timeout?;
         let ends = self.clock.now().checked_add(limit)?;

@@ -481,7 +481,7 @@ impl<T, F> Locked<'_, T, F> {
                 let over = now.checked_add(left);
                 next = [next, over].into_iter().flatten().min();
             } else if self.state.waiters.waiting() == 0 {
-                // It stays while nobody else wants it: whoever comes looks again.
+                // It stays while nobody else wants it: the next arrival looks again.
                 self.state.overdue = true;
             } else if let Some((slot, fresh)) = self.take_back(key) {
                 self.suspend(key, Lost::Late);
