@@ -51,6 +51,24 @@ fn h1_hung_creation_does_not_starve() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+/// A waiter for which the orphaned creation counts is served when that second is over, and not at the
+/// deadline of the acquire that is gone.
+#[test]
+fn h1_waiter_behind_an_orphaned_creation_waits_one_second() {
+    let manual = Manual::new();
+    let (_, builder) = hanging(&manual, 1);
+    let pool = builder.max(10).build().unwrap();
+    let mut gone = hand(pool.acquire_within(millis(5000)));
+    gone.waits();
+    manual.advance_millis(100);
+    drop(gone);
+    let mut waiter = hand(pool.acquire_within(millis(5000)));
+    waiter.waits();
+    manual.advance_millis(1050);
+    assert!(waiter.is_woken());
+    drop(waiter.done().unwrap());
+}
+
 /// The same while the first acquire, which gave up, is not dropped: it is polled no more.
 #[test]
 fn h1_abandoned_acquire_with_a_hung_creation_starves_nobody() {

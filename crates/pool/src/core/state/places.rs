@@ -247,15 +247,20 @@ impl<T, F> Locked<'_, T, F> {
             self.state.claims.age(self.clock.now());
         }
         self.offer_places();
-        if self.state.claims.count() > 0 && self.state.first_without_creation().is_some() {
+        if self.state.claims.count() == 0 || self.state.waiters.waiting() == 0 {
+            return;
+        }
+        // When there may be more to give than now: an orphaned creation stops counting, also for the waiter
+        // that it counts for; an offer is over.
+        let mut due = self.state.claims.due();
+        if self.state.first_without_creation().is_some() {
             self.revoke_offers();
-            // When there may be more to give than now.
             let patience = self.state.wake_to_poll.patience();
             let offer_over = self.state.claims.next_offer_over(patience);
-            let due = [self.state.claims.due(), offer_over];
-            if let Some(due) = due.into_iter().flatten().min() {
-                self.call_maintenance(due);
-            }
+            due = [due, offer_over].into_iter().flatten().min();
+        }
+        if let Some(due) = due {
+            self.call_maintenance(due);
         }
     }
 
