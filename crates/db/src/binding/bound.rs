@@ -9,7 +9,8 @@ use cenote_pool::OwnedLease;
 
 use super::level::{AfterCommit, Level};
 use super::limits::watch;
-use super::state::{Deferred, LostSession, PinKind, Seat, State};
+use super::release::PinKind;
+use super::state::{Deferred, LostSession, Seat, State};
 use super::turn::{Position, doomed};
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};

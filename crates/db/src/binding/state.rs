@@ -49,15 +49,6 @@ pub(super) enum LostSession {
     Told,
 }
 
-/// Things that pin a connection and are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PinKind {
-    /// A live statement.
-    Statement,
-    /// A pin or a connection that somebody holds on purpose.
-    Explicit,
-}
-
 /// What has to happen after the lock is released: the lease is dropped, which gives it
 /// back, and waiters are woken.
 #[derive(Default)]
@@ -96,21 +87,6 @@ impl State {
             ended_at: None,
             waiting: Vec::new(),
         }
-    }
-
-    pub(super) fn count(&mut self, kind: PinKind) -> &mut usize {
-        match kind {
-            PinKind::Statement => &mut self.statements,
-            PinKind::Explicit => &mut self.explicit,
-        }
-    }
-
-    pub(super) fn is_pinned(&self) -> bool {
-        !self.levels.is_empty() || self.statements > 0 || self.explicit > 0 || self.session
-    }
-
-    pub(super) fn pin_session(&mut self) {
-        self.session |= self.owner.is_some();
     }
 
     /// The connection goes: if its session was changed, that is lost.
@@ -184,26 +160,6 @@ impl State {
 
     pub(super) fn depth_of(&self, serial: u64) -> Option<usize> {
         self.levels.iter().position(|level| level.serial == serial)
-    }
-
-    /// If nothing pins it, takes the lease out of its seat.
-    pub(super) fn release_if_free(&mut self) -> Deferred {
-        let mut after = Deferred::default();
-        // A connection that is gone is nobody's, whatever pinned it: only a transaction that
-        // was lost with it stays, until it is ended.
-        if !self.is_gone() && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
-            return after;
-        }
-        if self.lost_session == LostSession::Untold && self.owner.is_some() {
-            return after;
-        }
-        self.session = false;
-        if let Seat::Here(lease) = std::mem::replace(&mut self.seat, Seat::Gone) {
-            after.lease = Some(lease);
-        }
-        self.undo.clear();
-        after.unbind = self.owner.take().and_then(|owner| owner.upgrade());
-        after
     }
 
     /// Forgets the levels from this depth on; what they did is to be undone.

@@ -1,9 +1,9 @@
 //! One call: where it was made, where it has to run, and its way there and back.
 
 pub(crate) mod op;
+mod repeat;
 pub(crate) mod route;
 mod run;
-mod send;
 
 use std::panic::Location;
 use std::sync::Arc;

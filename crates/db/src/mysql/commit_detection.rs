@@ -12,8 +12,8 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as ClientError};
 
 use super::connection::{MysqlConnection, status_of};
+use super::dropped_call::ask;
 use super::error;
-use super::settle::ask;
 use super::wire::caught;
 use crate::Result;
 use crate::driver::Status;

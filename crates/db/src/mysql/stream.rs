@@ -16,10 +16,10 @@ use mysql_async::{BinaryProtocol, Error as ClientError, Params, QueryResult, Tex
 use super::commit_detection;
 use super::connection::{MysqlConnection, status_of};
 use super::decimal;
+use super::dropped_call::ask;
 use super::error;
 use super::execute::is_stale;
 use super::param;
-use super::settle::ask;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{Wire, caught};
