@@ -28,10 +28,10 @@
 
 mod arrival;
 mod changes;
+mod join;
 mod locked;
-mod patience;
 mod places;
-mod queue;
+mod revoke;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::arrival::{Arrival, Looked, Offered, Patience};
 pub(crate) use self::locked::{Clock, Deferred, Locked, MaintenanceCall};
-use self::patience::WakeToPoll;
+use self::revoke::WakeToPoll;
 use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::core::backoff::Backoff;
