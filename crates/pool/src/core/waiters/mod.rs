@@ -1,51 +1,50 @@
-//! The queue: who waits, in the order of arrival, and what each was given.
+//! The table of waiters: who waits, and what each was given. `order.rs` is the queue itself.
 //!
-//! Entries live in one growing table and are linked by index, so a waiter costs
-//! one entry and no allocation of its own, leaving from the middle is O(1) and
-//! keeps the order, and none of it needs unsafe code. An acquire holds a
-//! [`WaiterKey`]; keys are never confused, because every acquire has a serial
-//! number of its own, which it keeps if it has to queue again.
+//! Entries live in one growing table and are linked by index. So a waiter costs one entry and no
+//! allocation, leaves from the middle of the queue in O(1), and needs no unsafe code. An acquire
+//! holds a [`WaiterKey`]. Its serial number makes it unique; an acquire that queues again keeps its
+//! serial number.
 //!
-//! A waiter that was given a resource need not take the lock to collect it: what
-//! it was given also stands in a word of its own ([`Grants`]) that it can read at
-//! any time. The word only *tells*; whose the resource is, the slot's word decides
-//! (`Slot::collect`). The entry of one that collected without the lock stays until
-//! somebody has its slot in hand under the lock again: at most one for each slot.
+//! A waiter collects a resource without the lock: its grant is also written to a word of its own
+//! ([`Grants`]), which it can read at any time. The word is only a hint; the slot's word decides who
+//! owns the resource (`Slot::collect`). The entry of a waiter that collected without the lock stays
+//! until somebody has its slot in hand under the lock. So there is at most one such entry per slot.
 //!
 //! # Invariants
 //!
-//! W1. Linked entries are exactly those that were given nothing yet, except for
-//!     revoked ones: these lost what they were given because they were not polled,
-//!     and are linked again, in the order of arrival, when they are.
-//! W2. An entry owns at most one resource (`Outcome::Resource`, unless it was
-//!     collected) and one place; whoever removes the entry passes both on.
-//! W3. The word of an entry that has no resource, or whose resource was
-//!     collected, is zero.
+//! W1. The linked entries are exactly those that were given nothing yet, except for revoked ones.
+//!     These are linked again, in the order of arrival, when they are polled.
+//! W2. An entry owns at most one resource (`Outcome::Resource`, until it is collected) and one slot
+//!     to create in. Whoever removes the entry passes both on.
+//! W3. The word of an entry that has no resource, or whose resource was collected, is zero.
+
+mod order;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
+use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::core::grants::{Grant, Grants};
 
-/// Names one waiter, for as long as it waits.
+/// Identifies one waiter, for as long as it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaiterKey {
     index: u32,
     serial: u32,
 }
 
-/// Where in the queue.
+/// A position in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Position {
-    /// It has just arrived.
+    /// Behind everybody.
     Back,
-    /// It was here before everybody in the queue.
+    /// Before everybody.
     Front,
-    /// It was in the queue before: where it would be if it had stayed.
+    /// Where the order of arrival puts it, for a waiter that was in the queue before.
     Arrival,
 }
 
@@ -54,57 +53,81 @@ impl WaiterKey {
         self.index
     }
 
-    /// Whether it came later. Serial numbers wrap, but two waiters are never half a turn
-    /// apart.
+    /// Returns whether this waiter arrived later than another. Serial numbers wrap, but two waiters
+    /// are never half of all numbers apart.
     pub(crate) fn is_after(self, other: WaiterKey) -> bool {
         self.serial != other.serial && self.serial.wrapping_sub(other.serial) < u32::MAX / 2
     }
 
-    /// Its number in the order of arrival.
+    /// Returns its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
+    }
+}
+
+/// When an acquire began to wait: by the coarse clock where that is enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Began {
+    NotYet,
+    Roughly(u64),
+    Precisely(Instant),
+}
+
+impl Began {
+    /// Returns how long ago that was.
+    pub(crate) fn elapsed(self, now: impl FnOnce() -> Instant, coarse_now: u64) -> Duration {
+        match self {
+            Began::NotYet => Duration::ZERO,
+            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
+            Began::Precisely(began) => now().saturating_duration_since(began),
+        }
     }
 }
 
 /// What has become of a waiter.
 #[derive(Debug)]
 pub(crate) enum Outcome<F> {
-    /// Still waiting.
+    /// It still waits.
     Waiting,
-    /// A resource is reserved for it; `fresh` ones skip the acquire hook.
+    /// A resource is reserved for it. A `fresh` one skips the acquire hook.
     Resource { slot: u32, fresh: bool },
-    /// The creation it started has failed.
+    /// The creation that it started has failed.
     Failed(Box<F>),
     /// The pool was closed.
     Closed,
     /// The breaker opened.
     Unavailable,
-    /// Its deadline passed, and whether a creation of its own was under way.
+    /// Its deadline passed; `creating` if a creation of its own was under way.
     TimedOut { creating: bool },
 }
 
 #[derive(Debug)]
 pub(crate) struct Waiter<F> {
     serial: u32,
-    /// Not a free entry.
+    /// The entry is in use.
     live: bool,
     linked: bool,
     prev: u32,
     next: u32,
-    /// Has a creation of its own under way, in its place.
-    job: bool,
-    /// Is served by its own creation only, never from the queue.
-    pub(crate) only_own_job: bool,
-    /// Has its resource and runs the acquire hook; only its deadline counts.
+    /// It has begun a creation in `creation_slot`.
+    creating: bool,
+    /// Only its own creation can serve it, never the queue.
+    pub(crate) only_own_creation: bool,
+    /// It has its resource and runs the acquire hook. Only its deadline counts.
     pub(crate) checking: bool,
-    /// Whether it lost what it was given, and was not polled since.
-    pub(crate) lost: Lost,
+    /// Whether its reservation or its offer was revoked since its last poll.
+    pub(crate) revoked: Revoked,
     pub(crate) outcome: Outcome<F>,
-    /// A place it may create in, or creates in; `NIL` if there is none.
-    place: u32,
+    /// The slot that it may create in, or creates in; `NIL` if there is none.
+    creation_slot: u32,
     pub(crate) waker: Option<Waker>,
-    /// It has been seen to wait, and counted.
+    /// It is counted as one that waited.
     pub(crate) counted: bool,
+    /// A slow-acquire warning was given for it.
+    pub(crate) warned: bool,
+    pub(crate) began: Began,
+    /// The line that called acquire.
+    pub(crate) caller: &'static Location<'static>,
     pub(crate) deadline: Option<Instant>,
     /// When it was given a resource, by the coarse clock.
     pub(crate) granted: u64,
@@ -112,22 +135,23 @@ pub(crate) struct Waiter<F> {
     pub(crate) probe: Option<NonZeroU64>,
 }
 
-/// Whether a waiter lost what it was given: then it gets nothing until it is polled.
+/// Whether a waiter lost its reservation or its offer. Such a waiter gets nothing until it is polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lost {
-    Nothing,
+pub(crate) enum Revoked {
+    No,
     /// It was not polled in time.
     Late,
-    /// There was another reason.
+    /// It was in time, but an older waiter needed it, or the pool became smaller.
     InTime,
 }
 
-/// One that is to wait.
+/// What an entry is made of.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
+    pub(crate) caller: &'static Location<'static>,
+    pub(crate) began: Began,
     pub(crate) deadline: Option<Instant>,
-    /// The number it had before, if it had one: that is its place in the order of
-    /// arrival.
+    /// Its number in the order of arrival, if it was in the queue before.
     pub(crate) serial: Option<u32>,
     pub(crate) waker: Option<Waker>,
     pub(crate) counted: bool,
@@ -135,7 +159,7 @@ pub(crate) struct Newcomer {
 }
 
 impl<F> Waiter<F> {
-    /// A free entry, and the next one that is free.
+    /// Makes a free entry, linked to the next free one.
     fn free(next: u32) -> Self {
         Waiter {
             serial: 0,
@@ -143,63 +167,66 @@ impl<F> Waiter<F> {
             linked: false,
             prev: NIL,
             next,
-            job: false,
-            only_own_job: false,
+            creating: false,
+            only_own_creation: false,
             checking: false,
-            lost: Lost::Nothing,
+            revoked: Revoked::No,
             outcome: Outcome::Waiting,
-            place: NIL,
+            creation_slot: NIL,
             waker: None,
             counted: false,
+            warned: false,
+            began: Began::NotYet,
+            caller: Location::caller(),
             deadline: None,
             granted: 0,
             probe: None,
         }
     }
 
-    /// Whether something is being created for it, or it may create.
+    /// Returns whether it creates a resource, or may.
     #[inline]
     fn has_creation(&self) -> bool {
-        self.place != NIL
+        self.creation_slot != NIL
     }
 
-    /// Whether it is in the queue and has a deadline that is later than this.
+    /// Returns whether it is in the queue with a deadline later than `until`.
     pub(crate) fn may_wait_until(&self, until: Option<Instant>) -> bool {
         self.linked && self.deadline.is_some_and(|deadline| Some(deadline) > until)
     }
 
-    /// Whether it is in the queue and creates nothing.
+    /// Returns whether it is in the queue without a creation of its own.
     pub(crate) fn lacks_everything(&self) -> bool {
         self.linked && !self.has_creation()
     }
 
-    /// Whether a creation of its own is under way.
+    /// Returns whether a creation of its own is under way.
     pub(crate) fn creates(&self) -> bool {
-        self.job
+        self.creating
     }
 }
 
 const NIL: u32 = u32::MAX;
 
-/// What changes with everyone who comes and goes stands first, beside the lock:
-/// the fewer lines of cache go from thread to thread, the shorter is every turn.
+/// The fields that change with every join and hand-off come first, beside the lock: the fewer cache
+/// lines move between threads, the shorter the lock is held.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Waiters<F> {
     head: u32,
     tail: u32,
     serial: u32,
-    /// The first of the free entries, which are linked by `next`.
+    /// The first free entry; free entries are linked by `next`.
     free: u32,
     linked: usize,
-    /// Of the linked ones: those with a creation of their own, or the right to one.
+    /// Of the linked ones: those that create a resource, or may.
     creating: usize,
-    /// Entries that are not free.
+    /// Entries in use.
     live: usize,
     entries: Vec<Waiter<F>>,
     grants: Arc<Grants>,
-    /// Deadlines, earliest first. Those of waiters that left go stale and are
-    /// dropped when they come up, or when they outnumber the live ones.
+    /// Deadlines, earliest first. Those of waiters that have left are dropped when they come up, or
+    /// when they outnumber the others.
     deadlines: BinaryHeap<Reverse<(Instant, u32, u32)>>,
 }
 
@@ -219,23 +246,28 @@ impl<F> Waiters<F> {
         }
     }
 
-    /// The words that tell waiters what they have.
+    /// Returns the words in which waiters find their grants.
     pub(crate) fn grants(&self) -> Arc<Grants> {
         Arc::clone(&self.grants)
     }
 
-    /// How many are in the queue.
+    /// Returns the number of waiters in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.linked
     }
 
-    /// How many in the queue wait for others alone: nothing is being created by them.
+    /// Returns how many in the queue create a resource, or may.
+    pub(crate) fn with_creation(&self) -> usize {
+        self.creating
+    }
+
+    /// Returns how many in the queue can only wait for others.
     #[inline]
     pub(crate) fn without_creation(&self) -> usize {
         self.linked - self.creating
     }
 
-    /// Adds a waiter that is not in the queue yet.
+    /// Adds an entry that is not in the queue yet.
     #[inline]
     pub(crate) fn insert(&mut self, newcomer: Newcomer) -> WaiterKey {
         let deadline = newcomer.deadline;
@@ -247,12 +279,15 @@ impl<F> Waiters<F> {
             self.grow();
         }
         let index = self.free;
-        // It is as `Waiter::free` or `vacate` has left it.
+        // The entry is as `Waiter::free` or `vacate` has left it.
         let entry = self.raw_mut(index);
         let next_free = entry.next;
         entry.serial = serial;
         entry.live = true;
         entry.counted = newcomer.counted;
+        entry.warned = false;
+        entry.began = newcomer.began;
+        entry.caller = newcomer.caller;
         entry.deadline = deadline;
         entry.probe = newcomer.probe;
         debug_assert!(entry.waker.is_none(), "a free entry is empty");
@@ -274,20 +309,19 @@ impl<F> Waiters<F> {
         let index = u32::try_from(self.entries.len())
             .ok()
             .filter(|&index| index != NIL)
-            .expect("fewer than four thousand million waiters");
-        // An eighth at a time: a crowd's table is large, and half of it empty would
-        // be half of it wasted.
+            .expect("fewer than 2^32 waiters");
+        // By an eighth: doubling a large table would waste half of it.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(self.entries.len() / 8 + 8);
         }
         self.entries.push(Waiter::free(self.free));
-        // Words are never given back, see `shrink`.
+        // Words are never freed, see `shrink`.
         self.grants.grow_to(self.entries.len());
         self.free = index;
     }
 
-    /// Gives memory back after a burst: the free entries at the end of the table, if they are at
-    /// least half of it. The words stay: waiters read them without the lock.
+    /// Frees memory after a burst: the free entries at the end of the table, if they are at least
+    /// half of it. The words stay, because waiters read them without the lock.
     pub(crate) fn shrink(&mut self) {
         const KEPT: usize = 1024;
         if self.entries.len() < 4 * self.live + KEPT {
@@ -309,38 +343,38 @@ impl<F> Waiters<F> {
         }
     }
 
-    /// Takes a waiter out, from wherever it stands, and gives back what has become
-    /// of it: that is not to be dropped here, nor is its waker, which has been taken.
+    /// Removes a waiter, wherever it stands, and returns what has become of it. The caller drops
+    /// that outside the lock, and has taken the waker for the same reason.
     pub(crate) fn remove(&mut self, key: WaiterKey) -> Outcome<F> {
         let Some(entry) = self.get_mut(key) else {
             return Outcome::Waiting;
         };
-        debug_assert!(entry.waker.is_none(), "a waker is somebody else's code");
+        debug_assert!(entry.waker.is_none(), "a waker is user code");
         let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
         if let Outcome::Resource { .. } = outcome {
-            self.grants.write(key.index, 0);
+            self.clear_grant(key);
         }
         self.unlink(key.index);
         self.vacate(key.index);
         outcome
     }
 
-    /// Takes a waiter out that has collected its resource without the lock; says when
-    /// it was given that, by the coarse clock.
+    /// Removes a waiter that has collected its resource. Returns when it was given the resource, by
+    /// the coarse clock.
     #[inline(always)]
     pub(crate) fn forget(&mut self, key: WaiterKey) -> Option<u64> {
         let entry = self.get_mut(key)?;
         debug_assert!(entry.waker.is_none() && !entry.linked);
         let outcome = std::mem::replace(&mut entry.outcome, Outcome::Waiting);
         debug_assert!(matches!(outcome, Outcome::Resource { .. }));
-        // A resource that it has got: there is nothing to drop.
+        // A collected resource: there is nothing to drop.
         std::mem::forget(outcome);
         let granted = entry.granted;
         self.vacate(key.index);
         Some(granted)
     }
 
-    /// The entry may be used again. There is nothing in it that needs to be dropped.
+    /// Makes an entry free. Nothing in it needs to be dropped.
     #[inline(always)]
     fn vacate(&mut self, index: u32) {
         let next = std::mem::replace(&mut self.free, index);
@@ -348,9 +382,9 @@ impl<F> Waiters<F> {
         entry.live = false;
         entry.next = next;
         debug_assert!(!entry.has_creation(), "W2");
-        entry.only_own_job = false;
+        entry.only_own_creation = false;
         entry.checking = false;
-        entry.lost = Lost::Nothing;
+        entry.revoked = Revoked::No;
         self.live -= 1;
         if self.deadlines.len() > 2 * self.live + 64 {
             let mut deadlines = std::mem::take(&mut self.deadlines);
@@ -370,27 +404,14 @@ impl<F> Waiters<F> {
         (entry.live && entry.serial == key.serial).then_some(entry)
     }
 
-    /// Whether the head of the queue has nothing that it would have to give back
-    /// for a resource, or to carry over to it.
+    /// Returns whether a waiter was admitted as a probe of the breaker.
     #[inline]
-    pub(crate) fn head_needs_only_a_resource(&self) -> bool {
-        let head = self.entries.get(self.head as usize);
-        head.is_some_and(|head| !head.has_creation() && head.probe.is_none())
+    pub(crate) fn is_probe(&self, key: WaiterKey) -> bool {
+        self.entries[key.index as usize].probe.is_some()
     }
 
-    /// Takes the head out of the queue and gives it a resource; its waker comes back.
-    #[inline]
-    pub(crate) fn grant_to_head(
-        &mut self,
-        grant: Grant,
-        granted: u64,
-    ) -> Option<(WaiterKey, Option<Waker>)> {
-        let key = self.pop()?;
-        Some((key, self.grant(key, grant, false, granted)))
-    }
-
-    /// Gives a waiter that is not in the queue a resource and tells it so; its waker
-    /// comes back. `granted` is the time by the coarse clock.
+    /// Gives a resource to a waiter that is no longer in the queue. Returns its waker. `granted` is
+    /// the time by the coarse clock.
     #[inline(always)]
     pub(crate) fn grant(
         &mut self,
@@ -404,7 +425,7 @@ impl<F> Waiters<F> {
         let slot = grant.slot;
         let before = std::mem::replace(&mut entry.outcome, Outcome::Resource { slot, fresh });
         debug_assert!(matches!(before, Outcome::Waiting));
-        // Nothing had become of it: there is nothing to drop.
+        // It was waiting: there is nothing to drop.
         std::mem::forget(before);
         debug_assert!(!entry.has_creation(), "W2");
         entry.granted = granted;
@@ -413,181 +434,91 @@ impl<F> Waiters<F> {
         waker
     }
 
-    /// A waiter has lost what was reserved for it.
+    /// Takes a waiter's grant away; it waits again.
     pub(crate) fn retract(&mut self, key: WaiterKey) {
         if let Some(entry) = self.get_mut(key) {
             entry.outcome = Outcome::Waiting;
-            self.grants.write(key.index, 0);
+            self.clear_grant(key);
         }
     }
 
-    /// Queues a waiter.
-    #[inline]
-    pub(crate) fn link(&mut self, key: WaiterKey, at: Position) {
-        let before = match at {
-            Position::Back => NIL,
-            Position::Front => self.head,
-            Position::Arrival => self.first_younger_than(key),
-        };
-        let after = match before {
-            NIL => self.tail,
-            // Nobody stands before the head.
-            before if before == self.head => NIL,
-            before => self.raw_mut(before).prev,
-        };
-        let Some(entry) = self.get_mut(key) else {
-            return;
-        };
-        debug_assert!(!entry.linked, "a waiter stands in the queue once");
-        debug_assert!(matches!(entry.outcome, Outcome::Waiting), "W1");
-        debug_assert_eq!(entry.lost, Lost::Nothing, "W1");
-        entry.linked = true;
-        (entry.prev, entry.next) = (after, before);
-        let creates = entry.has_creation();
-        match after {
-            NIL => self.head = key.index,
-            after => self.raw_mut(after).next = key.index,
-        }
-        match before {
-            NIL => self.tail = key.index,
-            before => self.raw_mut(before).prev = key.index,
-        }
-        self.linked += 1;
-        self.creating += usize::from(creates);
+    /// Clears the word of a waiter's grant (W3).
+    pub(crate) fn clear_grant(&self, key: WaiterKey) {
+        self.grants.write(key.index, 0);
     }
 
-    /// Of those with a reservation that they have not collected, the one that
-    /// arrived last, and later than `than` if that is given.
-    pub(crate) fn youngest_reserved(&self, than: Option<WaiterKey>) -> Option<WaiterKey> {
-        self.keys()
-            .into_iter()
-            .filter(|&key| {
-                self.get(key)
-                    .is_some_and(|waiter| matches!(waiter.outcome, Outcome::Resource { .. }))
-            })
-            .filter(|key| than.is_none_or(|than| key.is_after(than)))
-            .reduce(|a, b| if b.is_after(a) { b } else { a })
-    }
-
-    /// The first in the queue that arrived later. One that comes back to the
-    /// queue came before nearly everybody in it, so this looks at few.
-    fn first_younger_than(&self, key: WaiterKey) -> u32 {
-        let mut index = self.head;
-        while let Some(entry) = self.entries.get(index as usize) {
-            // Serial numbers wrap, but two waiters are never half a turn apart.
-            if entry.serial.wrapping_sub(key.serial) < u32::MAX / 2 {
-                break;
-            }
-            index = entry.next;
-        }
-        index
-    }
-
-    /// Takes the head out of the queue; it stays a waiter and is given something.
-    #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<WaiterKey> {
-        let key = self.key_at(self.head)?;
-        self.unlink(key.index);
-        Some(key)
-    }
-
-    /// Takes a waiter out of the queue, wherever it stands, but keeps it.
-    pub(crate) fn unlink_key(&mut self, key: WaiterKey) {
-        if self.get(key).is_some() {
-            self.unlink(key.index);
-        }
-    }
-
-    /// Gives a waiter a place to create in.
-    pub(crate) fn give_place(&mut self, key: WaiterKey, place: u32) {
+    /// Offers a waiter a slot to create in.
+    pub(crate) fn offer_slot(&mut self, key: WaiterKey, slot: u32) {
         if let Some(entry) = self.get_mut(key) {
             debug_assert!(!entry.has_creation(), "W2");
-            entry.place = place;
+            entry.creation_slot = slot;
             let linked = entry.linked;
             self.creating += usize::from(linked);
         }
     }
 
-    /// The place that a waiter may create in and has not begun to.
-    pub(crate) fn unused_place(&self, key: WaiterKey) -> Option<usize> {
+    /// Returns the slot that a waiter may create in, if it has not begun.
+    pub(crate) fn offered_slot(&self, key: WaiterKey) -> Option<usize> {
         let entry = self.get(key)?;
-        (entry.has_creation() && !entry.job).then_some(entry.place as usize)
+        (entry.has_creation() && !entry.creating).then_some(entry.creation_slot as usize)
     }
 
-    /// A waiter begins to create in its place.
-    pub(crate) fn begin_job(&mut self, key: WaiterKey) -> Option<usize> {
-        let place = self.unused_place(key)?;
-        self.get_mut(key)?.job = true;
-        Some(place)
+    /// Notes that a waiter begins to create in the slot that it was offered, and returns the slot.
+    pub(crate) fn begin_creation(&mut self, key: WaiterKey) -> Option<usize> {
+        let slot = self.offered_slot(key)?;
+        self.get_mut(key)?.creating = true;
+        Some(slot)
     }
 
-    /// Takes the place back that a waiter has not begun to create in.
-    pub(crate) fn take_place(&mut self, key: WaiterKey) -> Option<usize> {
-        let place = self.unused_place(key)?;
-        self.clear_place(key);
-        Some(place)
+    /// Takes back the slot that a waiter was offered and has not begun to create in.
+    pub(crate) fn take_offer(&mut self, key: WaiterKey) -> Option<usize> {
+        let slot = self.offered_slot(key)?;
+        self.clear_creation(key);
+        Some(slot)
     }
 
-    /// Parts a waiter from the creation that it has begun.
-    pub(crate) fn take_job(&mut self, key: WaiterKey) -> Option<usize> {
-        let entry = self.get(key).filter(|entry| entry.job)?;
-        let place = entry.place as usize;
-        self.clear_place(key);
-        Some(place)
+    /// Parts a waiter from the creation that it has begun. Returns the creation's slot.
+    pub(crate) fn take_creation(&mut self, key: WaiterKey) -> Option<usize> {
+        let entry = self.get(key).filter(|entry| entry.creating)?;
+        let slot = entry.creation_slot as usize;
+        self.clear_creation(key);
+        Some(slot)
     }
 
-    /// The creation in this place has ended. `true` if it was this waiter's, which waits
-    /// for it.
-    pub(crate) fn job_ended(&mut self, starter: WaiterKey, place: usize) -> bool {
+    /// Ends the creation in this slot. Returns whether its starter still waits for it.
+    pub(crate) fn creation_ended(&mut self, starter: WaiterKey, slot: usize) -> bool {
         let is_own = self
             .get(starter)
-            .is_some_and(|entry| entry.job && entry.place as usize == place);
+            .is_some_and(|entry| entry.creating && entry.creation_slot as usize == slot);
         if is_own {
-            self.clear_place(starter);
+            self.clear_creation(starter);
         }
         is_own
     }
 
-    fn clear_place(&mut self, key: WaiterKey) {
+    fn clear_creation(&mut self, key: WaiterKey) {
         if let Some(entry) = self.get_mut(key) {
-            entry.place = NIL;
-            entry.job = false;
+            entry.creation_slot = NIL;
+            entry.creating = false;
             let linked = entry.linked;
             self.creating -= usize::from(linked);
         }
     }
 
-    /// The first in the queue for which nothing is being created: it has neither a creation
-    /// nor a place of its own, and the `orphans` are for those before it.
-    ///
-    /// Those before it have one each, so this looks at no more entries than
-    /// there are places.
-    pub(crate) fn first_without_creation(&self, mut orphans: usize) -> Option<WaiterKey> {
-        if self.without_creation() <= orphans {
-            return None;
-        }
-        let mut index = self.head;
-        while index != NIL {
-            let entry = self.entries.get(index as usize)?;
-            if !entry.has_creation() {
-                if orphans == 0 {
-                    return self.key_at(index);
-                }
-                orphans -= 1;
-            }
-            index = entry.next;
-        }
-        None
-    }
-
-    /// All waiters, queued or not, in no particular order.
+    /// Returns all waiters, queued or not, in no particular order.
     pub(crate) fn keys(&self) -> Vec<WaiterKey> {
         (0..u32::try_from(self.entries.len()).unwrap_or(NIL))
             .filter_map(|index| self.key_at(index))
             .collect()
     }
 
-    /// When the earliest deadline passes.
+    /// Returns the entries that still wait, in no particular order.
+    pub(crate) fn still_waiting_mut(&mut self) -> impl Iterator<Item = &mut Waiter<F>> {
+        let entries = self.entries.iter_mut();
+        entries.filter(|entry| entry.live && matches!(entry.outcome, Outcome::Waiting))
+    }
+
+    /// Returns the earliest deadline.
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         while let Some(&Reverse((deadline, index, serial))) = self.deadlines.peek() {
             if self.is_live(index, serial) {
@@ -598,7 +529,7 @@ impl<F> Waiters<F> {
         None
     }
 
-    /// The next waiter whose deadline has passed.
+    /// Returns the next waiter whose deadline has passed, and drops that deadline.
     pub(crate) fn pop_expired(&mut self, now: Instant) -> Option<WaiterKey> {
         if self.next_deadline()? > now {
             return None;
@@ -617,30 +548,6 @@ impl<F> Waiters<F> {
             index,
             serial: entry.serial,
         })
-    }
-
-    #[inline(always)]
-    fn unlink(&mut self, index: u32) {
-        let entry = self.raw_mut(index);
-        if !std::mem::replace(&mut entry.linked, false) {
-            return;
-        }
-        let (prev, next, creates) = (entry.prev, entry.next, entry.has_creation());
-        // The head's `prev` may be anything: the queue moves on without touching
-        // the entry that becomes its head.
-        let first = self.head == index;
-        if first {
-            self.head = next;
-        } else {
-            self.raw_mut(prev).next = next;
-        }
-        match next {
-            NIL => self.tail = if first { NIL } else { prev },
-            next if !first => self.raw_mut(next).prev = prev,
-            _ => {}
-        }
-        self.linked -= 1;
-        self.creating -= usize::from(creates);
     }
 
     fn raw_mut(&mut self, index: u32) -> &mut Waiter<F> {
