@@ -1,12 +1,10 @@
 //! What a scan costs: no allocation, unless the text has to be rewritten.
 
-mod allocations_support;
-
 use std::hint::black_box;
 
 use cenote::sql::{Dialect, scan};
 
-use self::allocations_support::allocations;
+use crate::counting::allocations;
 
 /// How often a scan of this text allocates.
 fn scan_allocations(dialect: &Dialect, sql: &str) -> usize {

@@ -1,15 +1,10 @@
 //! What reading rows costs: no allocation.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
-
-mod allocations_support;
-#[allow(dead_code, reason = "shared with the other tests")]
-mod values_support;
 
 use cenote::driver::BatchBuilder;
 use cenote::sql::Placeholders;
 use cenote::{IntoParams, Row, Value, from_row};
 
-use self::allocations_support::allocations;
+use crate::counting::allocations;
 
 const ROWS: usize = 1000;
 
@@ -17,7 +12,7 @@ fn thousand_rows() -> cenote::driver::Batch {
     let rows: Vec<Vec<Value<'_>>> = (0..1000_i64)
         .map(|n| vec![n.into(), format!("name {n}").into()])
         .collect();
-    values_support::batch(&["id", "name"], &rows)
+    crate::values_support::batch(&["id", "name"], &rows)
 }
 
 #[test]

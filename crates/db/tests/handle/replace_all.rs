@@ -1,5 +1,4 @@
 //! Replacing all connections: the new one first, and never at the price of a working one.
-#![allow(clippy::unwrap_used)] // A test may.
 
 use std::time::Duration;
 
@@ -156,7 +155,6 @@ fn h28_no_call_waits_while_connects_hang() {
     assert_eq!((db.status().total, db.status().idle), (1, 1));
 }
 
-#[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_private_database_in_memory_is_not_emptied() -> Result<()> {
     let db = Db::builder("sqlite::memory:").unpooled().open().await?;

@@ -1,5 +1,8 @@
 //! The handle as its users meet it.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // A test may.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests spawn tasks as programs do"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,5 @@
 //! What the handle does for its connections unasked: credentials anew for each, and a look at the
 //! idle ones.
-#![allow(clippy::unwrap_used)] // A test may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

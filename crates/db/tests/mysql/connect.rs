@@ -1,14 +1,9 @@
 //! Who may come in, which way, and what is said to the others.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use cenote::{Db, Kind, Result};
 
-use self::servers::own::OwnServer;
-use self::servers::{
+use crate::servers::own::OwnServer;
+use crate::servers::{
     dsn, dsn_with, free_port, port, refused, refused_by, tls_file, told, unix_dsn,
 };
 

@@ -1,18 +1,13 @@
 //! The guard of calls under way: whatever is dropped, nobody gets another's answer, and nothing of it
 //! goes on running on the server.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Request, Status};
 use cenote::{Db, Error, Kind};
 use cenote_testkit::poll::{Hand, drop_after, yield_now};
 
-use self::servers::client::{Client, value};
-use self::servers::own::OwnServer;
-use self::servers::{
+use crate::servers::client::{Client, value};
+use crate::servers::own::OwnServer;
+use crate::servers::{
     assert_whole, dsn, is_gone, is_running, own_tables, quiet, session_id, soon, threads_where,
 };
 
@@ -108,7 +103,7 @@ async fn a_dropped_query_is_killed_on_the_server_and_its_place_is_free() {
     for way in [
         dsn() + ";sslmode=disable",
         dsn() + ";sslmode=require",
-        servers::unix_dsn(),
+        crate::servers::unix_dsn(),
     ] {
         let admin = Db::open(&way).await.unwrap();
         let db = Db::builder(&way).max(1).open().await.unwrap();
@@ -273,7 +268,7 @@ async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
     let victim = session_id(&db).await;
     let caller = db.clone();
     let task = cenote::spawn(async move { caller.query("SELECT SLEEP(3600)", ()).await });
-    while let Ok(other) = servers::client::connect(&server.dsn(), 0).await {
+    while let Ok(other) = crate::servers::client::connect(&server.dsn(), 0).await {
         others.push(other);
     }
     assert!(others.len() >= 9, "{}", others.len());

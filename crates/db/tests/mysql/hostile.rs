@@ -1,19 +1,14 @@
 //! Attacks on the driver of MySQL and MariaDB: texts that hide what they do to the session, statements that
 //! must not run twice, numbers that must stay exact, and a server that is not the one it was.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
 use cenote::{DateTime, Db, Executed, Kind, PooledConnection, ResetPolicy, Result};
 
 use cenote_testkit::poll::Hand;
 
-use self::servers::client::Client;
-use self::servers::own::OwnServer;
-use self::servers::own_tables;
+use crate::servers::client::Client;
+use crate::servers::own::OwnServer;
+use crate::servers::own_tables;
 
 /// Makes a function of the application's own that leaves a variable behind.
 async fn make_leaky(db: &Db, name: &str) {
@@ -209,7 +204,7 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
         .await
         .unwrap();
     let (text, kept) = ("SELECT at FROM t", "SELECT at FROM t WHERE ? = 1");
-    let one = [servers::client::value(1)];
+    let one = [crate::servers::client::value(1)];
     for _ in 0..2 {
         assert_eq!(client.value(text, &[]).await, Value::Timestamp(noon));
         assert_eq!(client.value(kept, &one).await, Value::Timestamp(noon));
@@ -506,7 +501,7 @@ async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await.unwrap();
     assert_eq!(mode, "STRICT_ALL_TABLES");
 
-    let db = Db::builder(&servers::dsn()).on_connect(async |conn: &mut PooledConnection| {
+    let db = Db::builder(&crate::servers::dsn()).on_connect(async |conn: &mut PooledConnection| {
         conn.exec("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")
             .await
     });

@@ -1,16 +1,11 @@
 //! What stays with a session of MariaDB and how it is brought back; what the server says of a
 //! transaction; statements that are kept.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Begin, CommitOutcome, Request, Reset, Savepoint, Status, Value};
 use cenote::{Isolation, Kind};
 
-use self::servers::client::{Client, own_database, value, with_option};
-use self::servers::dsn;
+use crate::servers::client::{Client, own_database, value, with_option};
+use crate::servers::dsn;
 
 #[tokio::test]
 async fn a_reset_takes_everything_back_and_tells_the_session_what_the_dsn_says() {
@@ -342,7 +337,7 @@ async fn a_kept_statement_never_outlives_the_database_or_the_mode_it_was_prepare
     client.must("CREATE TABLE t (n TINYINT)").await;
     client.must("INSERT INTO t VALUES (1)").await;
     let first: String = client.get("SELECT DATABASE()").await;
-    let other = servers::unique("cenote_other");
+    let other = crate::servers::unique("cenote_other");
     client
         .script(&format!(
             "CREATE DATABASE {other}; CREATE TABLE {other}.t (n TINYINT); \

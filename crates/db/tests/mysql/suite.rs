@@ -1,18 +1,14 @@
 //! The driver of MySQL and MariaDB keeps every promise that the suite asks of a driver: by TCP, by TLS
 //! and by a unix socket. What it cannot do is said with `Lack`.
-#![cfg(feature = "mysql")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use cenote::mysql::Mysql;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
-use self::servers::client::own_database;
-use self::servers::{dsn, unix_dsn};
+use crate::servers::client::own_database;
+use crate::servers::{dsn, unix_dsn};
 
 /// What users are told of it.
-const TABLE: &str = include_str!("../docs/drivers.md");
+const TABLE: &str = include_str!("../../docs/drivers.md");
 
 async fn subject(dsn: &str) -> Subject {
     let dsn = own_database(dsn).await;

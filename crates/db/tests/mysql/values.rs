@@ -1,9 +1,4 @@
 //! Values of MariaDB's types: the same by both of its protocols, in text and in binary.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +6,8 @@ use cenote::driver::Value;
 use cenote::mysql::RawValue;
 use cenote::{Date, DateTime, Kind, Time};
 
-use self::servers::client::{Client, value, with_option};
-use self::servers::dsn;
+use crate::servers::client::{Client, value, with_option};
+use crate::servers::dsn;
 
 /// What a literal comes back as, by both protocols.
 async fn both(client: &mut Client, sql: &str) -> Value<'static> {

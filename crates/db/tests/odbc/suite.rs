@@ -1,16 +1,13 @@
 //! The ODBC driver keeps every promise that the suite asks of a driver: with SQLite's ODBC driver,
 //! PostgreSQL's and MariaDB's.
-#![cfg(feature = "odbc")]
-
-mod odbc_support;
 
 use cenote::odbc::Odbc;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
-use self::odbc_support::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
+use crate::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
 /// What users are told of it.
-const TABLE: &str = include_str!("../docs/drivers.md");
+const TABLE: &str = include_str!("../../docs/drivers.md");
 
 mod sqlite {
     use super::*;

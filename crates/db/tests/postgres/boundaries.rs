@@ -1,22 +1,17 @@
 //! Nothing runs outside of its transaction, and no changed session is exchanged for another in silence.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::future::Future;
 use std::time::Duration;
 
 use cenote::{Db, Error, Kind, Result, TransactionOptions};
 
-use self::servers::{dsn, is_running, kill, session_id, until};
+use crate::servers::{dsn, is_running, kill, session_id, until};
 
 async fn open(max: usize) -> (Db, Db) {
-    let dsn = servers::client::own_schema(&dsn()).await;
+    let dsn = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&dsn).max(max).open().await.unwrap();
     db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
-    (db, Db::open(&servers::dsn()).await.unwrap())
+    (db, Db::open(&crate::servers::dsn()).await.unwrap())
 }
 
 async fn count(db: &Db) -> i64 {

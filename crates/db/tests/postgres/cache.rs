@@ -1,13 +1,9 @@
 //! The prepared statements that a connection to PostgreSQL keeps.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Begin, Request, Status};
 
-use self::servers::client::{Client, own_schema, value};
-use self::servers::dsn;
+use crate::servers::client::{Client, own_schema, value};
+use crate::servers::dsn;
 
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 

@@ -1,15 +1,11 @@
 //! Calls to PostgreSQL that are dropped half-way: what still runs is cancelled, what is soon over
 //! is waited for, and nothing of it reaches the next call.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Begin, Request, Savepoint, Status};
 use cenote_testkit::poll::{Hand, drop_after, yield_now};
 
-use self::servers::client::{Client, value};
-use self::servers::{dsn, unix_dsn};
+use crate::servers::client::{Client, value};
+use crate::servers::{dsn, unix_dsn};
 
 const ENDLESS: &str = "SELECT pg_catalog.pg_sleep(3600)";
 

@@ -2,17 +2,12 @@
 //!
 //! Every kind of statement in PostgreSQL's grammar goes through every method, and after each a fresh
 //! number is asked for, in the same place and on the same connection.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use cenote::{Db, Error, Kind, Result};
 
-use self::servers::{own_tables, soon};
+use crate::servers::{own_tables, soon};
 
 /// The kinds of statements that the grammar's `stmt` has, most of them right the first time and wrong
 /// the next. What is about the whole server is wrong at once.

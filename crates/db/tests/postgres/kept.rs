@@ -2,11 +2,6 @@
 //!
 //! PostgreSQL resolves literals and names when it parses. All handles here have one connection, so that
 //! every call meets the statements that the calls before it have left there.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use bytes::BytesMut;
 use cenote::driver::{Param, Request, Value};
@@ -15,8 +10,8 @@ use cenote::postgres::postgres_types::{self, IsNull, Kind as TypeKind, ToSql, Ty
 use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::poll::drop_after;
 
-use self::servers::client::{Client, own_schema, value};
-use self::servers::{dsn, own_tables};
+use crate::servers::client::{Client, own_schema, value};
+use crate::servers::{dsn, own_tables};
 
 /// A setting, another value for it, and a text that it gives another meaning.
 const SETTINGS: &[(&str, &str, &str)] = &[
@@ -56,7 +51,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
 
 async fn handle() -> Db {
     let db = own_tables(|builder| builder.max(1)).await;
-    let other = servers::unique("other");
+    let other = crate::servers::unique("other");
     for sql in [
         "CREATE TABLE t (name text)".to_owned(),
         "INSERT INTO t VALUES ('own')".to_owned(),
@@ -448,7 +443,7 @@ async fn h0b_a_type_that_was_altered_is_looked_up_again() {
         let ones = [Param::Native(param(Ones))];
         for round in 0..3 {
             let before = client.rows(sql, &ones).await[0].get::<i64>(0).unwrap();
-            let column = servers::unique("more");
+            let column = crate::servers::unique("more");
             other
                 .must(&format!("ALTER TYPE ones ADD ATTRIBUTE {column} int"))
                 .await;

@@ -1,9 +1,4 @@
 //! A connection that the server has closed while it rested is not the caller's problem.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,15 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::{Db, Error, Kind, Result};
 
-use self::servers::scripted::{Client, Scripted, message};
-use self::servers::{SESSION_ID, dsn, kill, session_id, until};
+use crate::servers::scripted::{Client, Scripted, message};
+use crate::servers::{SESSION_ID, dsn, kill, session_id, until};
 
 /// A handle with a table `t (n int)` of its own, and one that ends its sessions.
 async fn open(max: usize) -> (Db, Db) {
-    let dsn = servers::client::own_schema(&dsn()).await;
+    let dsn = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&dsn).max(max).open().await.unwrap();
     db.exec("CREATE TABLE t (n int)", ()).await.unwrap();
-    (db, Db::open(&servers::dsn()).await.unwrap())
+    (db, Db::open(&crate::servers::dsn()).await.unwrap())
 }
 
 async fn count(db: &Db) -> i64 {

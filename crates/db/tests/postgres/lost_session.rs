@@ -1,14 +1,9 @@
 //! A caller gets an error when a changed session is lost with its connection, no matter which task noticed the loss first.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::{Db, Error, Kind, Result, TransactionOptions};
 
-use self::servers::scripted::{Client, Scripted, message};
-use self::servers::{dsn, kill, session_id};
+use crate::servers::scripted::{Client, Scripted, message};
+use crate::servers::{dsn, kill, session_id};
 
 async fn user(db: &Db) -> Result<String> {
     db.query_as_one("SELECT current_user::text", ()).await

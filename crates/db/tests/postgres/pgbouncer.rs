@@ -1,18 +1,12 @@
 //! Through PgBouncer in transaction mode: every transaction may be on another connection to the
 //! server, and nothing of a session can be relied on.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
-
 use std::time::Duration;
 
 use cenote::{Builder, Connection, Db, Error, Kind};
 use tokio::task::JoinSet;
 
-use self::servers::{assert_whole, dsn, quiet, refused, soon, told, unique};
+use crate::servers::{assert_whole, dsn, quiet, refused, soon, told, unique};
 
 fn pgbouncer() -> String {
     told("CENOTE_TEST_POSTGRES_PGBOUNCER")
@@ -168,14 +162,14 @@ async fn a_dropped_call_is_cancelled_through_it() {
         caller.query(&sql, ()).await?;
         Ok::<(), Error>(())
     });
-    servers::until("it runs", async || {
+    crate::servers::until("it runs", async || {
         let running: i64 = admin.query_as_one(count, (&*mark,)).await.unwrap();
         running == 1
     })
     .await;
     task.abort();
     quiet(&db).await;
-    servers::until("it runs no more", async || {
+    crate::servers::until("it runs no more", async || {
         let running: i64 = admin.query_as_one(count, (&*mark,)).await.unwrap();
         running == 0
     })

@@ -2,15 +2,11 @@
 //!
 //! The list is taken from the server's manual: DISCARD, SET, LOAD, "Prepared statements", "Cursors", "Advisory locks",
 //! "Large objects", "Replication progress tracking", "Backup control", "dblink", `setseed`, sequence functions.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::{Db, ResetPolicy, Result};
 
-use self::servers::client::{Client, own_schema};
-use self::servers::dsn;
+use crate::servers::client::{Client, own_schema};
+use crate::servers::dsn;
 
 /// What a session can hold.
 struct Held {
@@ -222,9 +218,9 @@ const SEQUENCE: &str = "SELECT nextval('s')";
 /// An empty database of its own, since extensions and origins are not a schema's.
 async fn house() -> String {
     let mut admin = Client::new().await;
-    let name = servers::unique("cenote_reset");
+    let name = crate::servers::unique("cenote_reset");
     admin.must(&format!("CREATE DATABASE {name}")).await;
-    let dsn = servers::client::with_option(&dsn(), "dbname", &name);
+    let dsn = crate::servers::client::with_option(&dsn(), "dbname", &name);
     let mut client = Client::open(&dsn).await;
     for sql in [
         "CREATE EXTENSION dblink",

@@ -1,24 +1,20 @@
 //! What stays with a session of PostgreSQL, how it is noticed, and how it is brought back.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::time::Duration;
 
 use cenote::driver::{Begin, Reset, Value};
 use cenote::{Db, Error, Kind};
 
-use self::servers::client::{Client, value};
-use self::servers::dsn;
-use self::servers::own::OwnServer;
-use self::servers::scripted::{Scripted, message};
+use crate::servers::client::{Client, value};
+use crate::servers::dsn;
+use crate::servers::own::OwnServer;
+use crate::servers::scripted::{Scripted, message};
 
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 
 #[tokio::test]
 async fn a_reset_takes_everything_back_in_one_round_trip_and_keeps_our_statements() {
-    let dsn = servers::client::own_schema(&dsn()).await;
+    let dsn = crate::servers::client::own_schema(&dsn()).await;
     let dsn = format!("{dsn};application_name=origin");
     let mut client = Client::open(&dsn).await;
     let schema = client.get::<String>("SELECT current_schema()::text").await;
@@ -264,7 +260,7 @@ async fn a_session_in_which_backslashes_mean_something_is_not_used() {
     refused(off.await.unwrap_err());
     usual.exec("SELECT 1", ()).await.unwrap();
     // A function that has it off for itself is nobody else's business.
-    let schema = servers::client::own_schema(&dsn()).await;
+    let schema = crate::servers::client::own_schema(&dsn()).await;
     let mut client = Client::open(&schema).await;
     client
         .must(
@@ -305,7 +301,7 @@ async fn h16_other_client_encodings_are_refused_at_connect() {
         is_refused_encoding(&db.exec("SELECT 1", ()).await.unwrap_err());
     }
     // What the role, the database or `options` say is overruled by what the client asks for.
-    let name = servers::unique("cenote_encoding");
+    let name = crate::servers::unique("cenote_encoding");
     let mut admin = Client::new().await;
     for sql in [
         format!("CREATE DATABASE {name}"),
@@ -314,7 +310,7 @@ async fn h16_other_client_encodings_are_refused_at_connect() {
     ] {
         admin.must(&sql).await;
     }
-    let other = servers::client::with_option(&dsn(), "dbname", &name);
+    let other = crate::servers::client::with_option(&dsn(), "dbname", &name);
     let db = Db::open(&other).await.unwrap();
     let encoding: String = db.query_as_one("SHOW client_encoding", ()).await.unwrap();
     assert_eq!(encoding, "UTF8");
@@ -366,7 +362,7 @@ async fn h16_nothing_runs_after_the_encoding_has_changed() {
 
 #[tokio::test]
 async fn h16_an_answer_in_another_encoding_is_an_error() {
-    let schema = servers::client::own_schema(&dsn()).await;
+    let schema = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&schema).max(1).open().await.unwrap();
     db.exec(
         "CREATE FUNCTION quietly() RETURNS text LANGUAGE sql AS \
@@ -432,7 +428,7 @@ async fn h16_a_default_that_was_changed_meanwhile_is_refused() {
 
 #[tokio::test]
 async fn h19_a_routine_with_an_atomic_body_ends_no_transaction() {
-    let schema = servers::client::own_schema(&dsn()).await;
+    let schema = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&schema).max(1).open().await.unwrap();
     db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
     let routine = "CREATE FUNCTION twice(a int) RETURNS int BEGIN ATOMIC \
@@ -490,7 +486,7 @@ async fn h20_a_table_in_the_temporary_schema_is_nobody_elses() {
 /// They cost neither a pinned connection nor a reset.
 #[tokio::test]
 async fn h22_statements_that_change_no_session_pin_nothing() {
-    let schema = servers::client::own_schema(&dsn()).await;
+    let schema = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&schema).max(1).open().await.unwrap();
     db.exec("CREATE TABLE t (a int)", ()).await.unwrap();
     db.exec("CREATE MATERIALIZED VIEW v AS SELECT 1", ())

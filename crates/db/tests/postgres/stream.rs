@@ -1,16 +1,12 @@
 //! Row streams of PostgreSQL: bounded, in and outside of transactions, and what their early end
 //! does.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::future::poll_fn;
 
 use cenote::Result;
 use cenote::driver::{Batch, CommitOutcome, Request, Status};
 
-use self::servers::client::{Client, value};
+use crate::servers::client::{Client, value};
 
 const MANY: &str = "SELECT generate_series(1, 5000000) AS n, repeat('x', 100)";
 
@@ -124,7 +120,7 @@ async fn a_stream_that_writes_is_brought_to_its_end_and_not_undone() {
 /// The text of a query does not tell that a function of the application's own writes.
 #[tokio::test]
 async fn h21_what_a_streamed_function_writes_is_not_undone() {
-    let dsn = servers::client::own_schema(&servers::dsn()).await;
+    let dsn = crate::servers::client::own_schema(&crate::servers::dsn()).await;
     let db = cenote::Db::builder(&dsn).max(1).open().await.unwrap();
     db.exec("CREATE TABLE t (n int8)", ()).await.unwrap();
     db.exec(
@@ -152,7 +148,7 @@ async fn h21_what_a_streamed_function_writes_is_not_undone() {
 
 #[tokio::test]
 async fn h21_a_rest_that_takes_too_long_costs_the_connection() {
-    let dsn = servers::client::own_schema(&servers::dsn()).await;
+    let dsn = crate::servers::client::own_schema(&crate::servers::dsn()).await;
     let limit = std::time::Duration::from_millis(50);
     let builder = cenote::Db::builder(&dsn).max(1).cleanup_timeout(limit);
     let db = builder.open().await.unwrap();
@@ -163,7 +159,7 @@ async fn h21_a_rest_that_takes_too_long_costs_the_connection() {
     )
     .await
     .unwrap();
-    let pid = async || db.query_as_one::<i32>(servers::SESSION_ID, ()).await;
+    let pid = async || db.query_as_one::<i32>(crate::servers::SESSION_ID, ()).await;
     let before = pid().await.unwrap();
     let sql = "SELECT slow(n), repeat('x', 1000) FROM generate_series(1, 20000) AS n";
     let mut rows = db.stream(sql, ()).await.unwrap();
@@ -216,7 +212,7 @@ const VOLATILE: [&str; 21] = [
 
 #[tokio::test]
 async fn h21_known_functions_are_the_servers_own_and_change_nothing() {
-    let db = cenote::Db::open(&servers::dsn()).await.unwrap();
+    let db = cenote::Db::open(&crate::servers::dsn()).await.unwrap();
     let volatile: Vec<(String, bool)> = db
         .query_as(
             "SELECT proname::text, bool_or(provolatile = 'v') FROM pg_proc \

@@ -1,18 +1,14 @@
 //! The PostgreSQL driver keeps every promise that the suite asks of a driver: by TCP and by a unix
 //! socket.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::postgres::Postgres;
 use cenote_testkit::suite::{Subject, check_table};
 
-use self::servers::client::own_schema;
-use self::servers::{dsn, unix_dsn};
+use crate::servers::client::own_schema;
+use crate::servers::{dsn, unix_dsn};
 
 /// What users are told of it.
-const TABLE: &str = include_str!("../docs/drivers.md");
+const TABLE: &str = include_str!("../../docs/drivers.md");
 
 const ENDLESS: &str = "SELECT pg_catalog.pg_sleep(3600)";
 

@@ -1,18 +1,13 @@
 //! What the answers of PostgreSQL say about a transaction and the session around it.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::Db;
 
-use self::servers::dsn;
+use crate::servers::dsn;
 
 /// A handle with one connection and a function that changes the session, which the server reports
 /// when the transaction has ended.
 async fn open_with_setter() -> Db {
-    let dsn = servers::client::own_schema(&dsn()).await;
+    let dsn = crate::servers::client::own_schema(&dsn()).await;
     let db = Db::builder(&dsn).max(1).open().await.unwrap();
     db.exec(
         "CREATE FUNCTION sneak(name text, value text) RETURNS text LANGUAGE plpgsql AS \

@@ -1,9 +1,5 @@
 //! What PostgreSQL's types are in rows and as parameters: the same the first time, when everything
 //! goes as text, as every other time.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::driver::{Param, Value};
 use cenote::postgres::postgres_types::private::BytesMut;
@@ -11,7 +7,7 @@ use cenote::postgres::postgres_types::{IsNull, Kind as TypeKind, Type};
 use cenote::postgres::{ToSql, param, postgres_types};
 use cenote::{Date, DateTime, Kind, Time};
 
-use self::servers::client::{Client, value};
+use crate::servers::client::{Client, value};
 
 fn text(text: &str) -> Value<'static> {
     Value::Text(text.to_owned().into())
@@ -376,19 +372,19 @@ async fn native_parameters_are_whatever_postgres_types_can_write() {
 #[tokio::test]
 async fn types_are_looked_up_once_and_for_all_connections_of_a_handle() {
     use cenote::driver::{Driver, Dsn, Options};
-    let dsn = servers::client::own_schema(&servers::dsn()).await;
+    let dsn = crate::servers::client::own_schema(&crate::servers::dsn()).await;
     let dsn = Dsn::parse(&dsn).unwrap();
     let template = cenote::postgres::Postgres::new()
         .template(&dsn, &Options::new())
         .unwrap();
     let mut first = Client {
-        connection: servers::client::connect_to(&*template, &dsn, 0)
+        connection: crate::servers::client::connect_to(&*template, &dsn, 0)
             .await
             .unwrap(),
     };
     first.must("CREATE TYPE mood AS ENUM ('sad', 'ok')").await;
     let mut second = Client {
-        connection: servers::client::connect_to(&*template, &dsn, 0)
+        connection: crate::servers::client::connect_to(&*template, &dsn, 0)
             .await
             .unwrap(),
     };
@@ -460,7 +456,7 @@ async fn an_array_is_a_sequence_to_serde() {
         tags: Vec<String>,
         amounts: Vec<Option<i32>>,
     }
-    let db = cenote::Db::open(&servers::dsn()).await.unwrap();
+    let db = cenote::Db::open(&crate::servers::dsn()).await.unwrap();
     let sql = "SELECT 7 AS id, ARRAY['new', 'it''s \"big\"'] AS tags, ARRAY[1, NULL] AS amounts";
     for _ in 0..2 {
         let orders: Vec<Order> = db.query_as(sql, ()).await.unwrap();

@@ -1,16 +1,12 @@
 //! How PostgreSQL is spoken to: how many round trips a call takes, and what is too large, too
 //! much or of another kind than a call can handle.
-#![cfg(feature = "postgres")]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use cenote::Kind;
 use cenote::driver::{Begin, Param, Request, Status};
 use cenote::postgres::param;
 
-use self::servers::client::{Client, value};
-use self::servers::dsn;
+use crate::servers::client::{Client, value};
+use crate::servers::dsn;
 
 const ADD: &str = "SELECT $1::int + 1";
 
@@ -242,7 +238,7 @@ async fn a_warning_is_counted_and_a_notice_is_not() {
 /// `$1` in a definition belongs to what is defined.
 #[tokio::test]
 async fn h0c_definitions_with_parameters_of_their_own_run() {
-    let db = servers::own_tables(|builder| builder.max(1)).await;
+    let db = crate::servers::own_tables(|builder| builder.max(1)).await;
     let definitions = [
         "PREPARE add(int) AS SELECT $1 + 1",
         "CREATE FUNCTION returns(int) RETURNS int LANGUAGE sql RETURN $1 + 1",
@@ -273,7 +269,7 @@ async fn h0c_definitions_with_parameters_of_their_own_run() {
 
 #[tokio::test]
 async fn h0c_messages_do_not_speak_of_another_placeholder() {
-    let db = servers::own_tables(|builder| builder.max(1)).await;
+    let db = crate::servers::own_tables(|builder| builder.max(1)).await;
     for (sql, given) in [
         ("SELECT $1::int", 0),
         ("SELECT $1::int", 2),
@@ -290,7 +286,7 @@ async fn h0c_messages_do_not_speak_of_another_placeholder() {
 
 #[tokio::test]
 async fn h0d_positions_count_in_the_text_as_it_was_written() {
-    let db = servers::own_tables(|builder| builder.max(1)).await;
+    let db = crate::servers::own_tables(|builder| builder.max(1)).await;
     for sql in [
         "SELECT ?::int, ?::int, wrong",
         "SELECT 'ö→', '{}'::jsonb ?? 'x', wrong, ?::int + ?::int",

@@ -1,10 +1,8 @@
 //! What a text may do to the session and to the transaction, as far as the text tells.
 
-#[allow(dead_code, unreachable_pub, reason = "shared with the other tests")]
-mod sql_support;
-
 use cenote::sql::{Dialect, Statements, TransactionVerb};
-use sql_support::{ALL, class, leaves_the_session_alone, only_changes_the_session, touches};
+
+use crate::support::{ALL, class, leaves_the_session_alone, only_changes_the_session, touches};
 
 #[test]
 fn plain_statements_leave_every_session_alone() {

@@ -1,10 +1,8 @@
 //! The statements and functions that change a session, database by database.
 
-#[allow(dead_code, unreachable_pub, reason = "shared with the other tests")]
-mod sql_support;
-
 use cenote::sql::{Dialect, SessionEffect, SessionFunction};
-use sql_support::{class, leaves_the_session_alone, only_changes_the_session, touches};
+
+use crate::support::{class, leaves_the_session_alone, only_changes_the_session, touches};
 
 #[test]
 fn postgres_session_statements_are_known() {

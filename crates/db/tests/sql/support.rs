@@ -3,7 +3,7 @@
 use cenote::sql::{Class, Dialect, scan};
 
 /// All dialects.
-pub const ALL: [&Dialect; 4] = [
+pub(crate) const ALL: [&Dialect; 4] = [
     &Dialect::SQLITE,
     &Dialect::POSTGRES,
     &Dialect::MYSQL,
@@ -11,7 +11,7 @@ pub const ALL: [&Dialect; 4] = [
 ];
 
 /// The class of a text that has to be fine.
-pub fn class(dialect: &Dialect, sql: &str) -> Class {
+pub(crate) fn class(dialect: &Dialect, sql: &str) -> Class {
     match scan(dialect, sql) {
         Ok(scanned) => scanned.class,
         Err(error) => panic!("{}: {sql}: {error}", dialect.name),
@@ -19,7 +19,7 @@ pub fn class(dialect: &Dialect, sql: &str) -> Class {
 }
 
 /// They leave the session alone.
-pub fn leaves_the_session_alone(dialect: &Dialect, texts: &[&str]) {
+pub(crate) fn leaves_the_session_alone(dialect: &Dialect, texts: &[&str]) {
     for sql in texts {
         let class = class(dialect, sql);
         assert!(!class.touches_session, "{}: {sql}", dialect.name);
@@ -28,7 +28,7 @@ pub fn leaves_the_session_alone(dialect: &Dialect, texts: &[&str]) {
 }
 
 /// It touches the session, and may do more than that.
-pub fn touches(dialect: &Dialect, texts: &[&str]) {
+pub(crate) fn touches(dialect: &Dialect, texts: &[&str]) {
     for sql in texts {
         let class = class(dialect, sql);
         assert!(class.touches_session, "{}: {sql}", dialect.name);
@@ -38,7 +38,7 @@ pub fn touches(dialect: &Dialect, texts: &[&str]) {
 }
 
 /// It makes no sense unless the session is kept.
-pub fn only_changes_the_session(dialect: &Dialect, texts: &[&str]) {
+pub(crate) fn only_changes_the_session(dialect: &Dialect, texts: &[&str]) {
     for sql in texts {
         let class = class(dialect, sql);
         assert!(class.touches_session, "{}: {sql}", dialect.name);

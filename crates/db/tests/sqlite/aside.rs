@@ -1,12 +1,9 @@
 //! What SQLite puts aside for a statement that runs in place, and what is known of its tables.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use cenote::driver::{Connection, Value};
-use sqlite_support::place::Place;
-use sqlite_support::*;
+
+use crate::support::place::Place;
+use crate::support::*;
 
 const IN_PLACE: &str = "&in_place=on";
 

@@ -1,13 +1,10 @@
 //! A SQLite transaction that writes waits for its turn as a task and begins inline, without a hop to the
 //! connection's thread.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use cenote::Result;
 use cenote::driver::{Begin, BoxFuture, Connection, Status};
-use sqlite_support::*;
+
+use crate::support::*;
 
 struct Place(TempDb);
 

@@ -3,13 +3,10 @@
 //! After each of them the connection is settled, and then it must be as if nothing had been left
 //! over: the next statement sees neither rows nor errors nor the interrupt of the dropped one, and
 //! the status is the truth.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use cenote::driver::{Begin, Connection, Param, Request, Status, Value};
-use sqlite_support::*;
+
+use crate::support::*;
 
 /// What a connection must be able to do after it has been settled.
 async fn assert_sane(db: &mut Box<dyn Connection>, status: Status) {

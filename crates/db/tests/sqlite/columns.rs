@@ -1,9 +1,6 @@
 //! What the SQLite driver tells of columns.
-#![cfg(feature = "sqlite")]
 
-mod sqlite_support;
-
-use sqlite_support::*;
+use crate::support::*;
 
 #[tokio::test]
 async fn a_column_has_the_type_it_was_declared_with() {

@@ -1,11 +1,9 @@
 //! The SQLite driver behind the contract of a connection.
-#![cfg(feature = "sqlite")]
-
-mod sqlite_support;
 
 use cenote::driver::{Begin, Param, Request, Reset, Status};
 use cenote::{Date, DateTime, Kind, Time, Value, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 #[tokio::test]
 async fn a_statement_gives_its_rows_with_their_columns() {

@@ -1,13 +1,11 @@
 //! Functions, aggregates and collations of the application.
-#![cfg(feature = "sqlite")]
-
-mod sqlite_support;
 
 use std::sync::Arc;
 
 use cenote::sqlite::{Arguments, Sqlite};
 use cenote::{Error, Kind, Result, Value};
-use sqlite_support::*;
+
+use crate::support::*;
 
 fn driver() -> Sqlite {
     Sqlite::new()

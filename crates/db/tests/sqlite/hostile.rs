@@ -1,9 +1,5 @@
 //! What an adversary tried against short runs in place and the write queue: nobody is kept waiting
 //! who need not wait, and nothing that was given up has an effect.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -11,8 +7,9 @@ use std::time::Duration;
 use cenote::Violation;
 use cenote::driver::{Begin, Param, Request, Status, Value};
 use cenote::sqlite::Sqlite;
-use sqlite_support::place::*;
-use sqlite_support::*;
+
+use crate::support::place::*;
+use crate::support::*;
 
 #[tokio::test]
 async fn a_transaction_on_a_file_that_can_only_be_read_waits_for_no_writer() {

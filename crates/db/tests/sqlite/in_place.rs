@@ -1,8 +1,4 @@
 //! Short statements of SQLite run on the task that calls, and nothing else does.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +8,8 @@ use std::thread::ThreadId;
 use cenote::driver::{Begin, Connection, Param, Request, Status, Value};
 use cenote::sqlite::Sqlite;
 use cenote::{Kind, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 /// So many runs on the thread come first.
 const PROOF: usize = 2;

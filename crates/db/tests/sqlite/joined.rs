@@ -1,9 +1,5 @@
 //! Writes that are committed together come to what they would have come to one after the other,
 //! whoever else writes, whatever is dropped, and whatever the tables and settings are.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use std::future::Future;
 use std::task::Poll;
@@ -11,8 +7,9 @@ use std::time::Duration;
 
 use cenote::driver::{Connection, Outcome, Value};
 use cenote::{Result, Violation};
-use sqlite_support::place::*;
-use sqlite_support::*;
+
+use crate::support::place::*;
+use crate::support::*;
 
 const FAMILY: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER UNIQUE);
                       CREATE TABLE child (of INTEGER REFERENCES t (n));

@@ -5,9 +5,6 @@
 //! every commit on its standard output until it is killed. So the kill strikes a real process with
 //! real connections, at whatever it is doing just then.
 
-#![cfg(all(unix, feature = "sqlite"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -102,7 +99,12 @@ async fn opened(file: &Path, journal_mode: &str, synchronous: &str) {
 /// that it told of.
 fn killed_after(commits: u64, test: &str, file: &Path, round: i64) -> Vec<i64> {
     let mut bank = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            &format!("kill::{test}"),
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(FILE, file)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())

@@ -1,12 +1,10 @@
 //! What the DSN and the options of the SQLite driver mean, on every connection.
-#![cfg(feature = "sqlite")]
-
-mod sqlite_support;
 
 use cenote::driver::{Credentials, Driver, Dsn, Options};
 use cenote::sqlite::Sqlite;
 use cenote::{FromValue, Kind, Value, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 #[test]
 fn it_is_called_sqlite() {

@@ -1,8 +1,5 @@
 //! Who only reads does not wait for those who write, nor for those who wait to.
 
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};

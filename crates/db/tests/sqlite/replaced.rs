@@ -1,6 +1,4 @@
 //! A SQLite file that is deleted or replaced while a handle is open: the handle serves one database, never two.
-#![cfg(all(feature = "sqlite", unix))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

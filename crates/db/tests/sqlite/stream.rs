@@ -1,8 +1,4 @@
 //! Row streams of the SQLite driver.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cenote::driver::{Connection, Request, Status, Value};
 use cenote::sqlite::Sqlite;
 use cenote::{Kind, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 const NUMBERS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 10000)
                        SELECT i FROM n";

@@ -1,12 +1,11 @@
 //! The SQLite driver keeps every promise that the suite asks of a driver: with a database in a file,
 //! and with one that connections share in memory.
-#![cfg(feature = "sqlite")]
 
 use cenote::sqlite::Sqlite;
 use cenote_testkit::suite::{Lack, Subject, check_table};
 
 /// What users are told of it.
-const TABLE: &str = include_str!("../docs/drivers.md");
+const TABLE: &str = include_str!("../../docs/drivers.md");
 
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
                        SELECT max(i) FROM n";

@@ -1,11 +1,9 @@
 //! Transactions, savepoints and locks of the SQLite driver.
-#![cfg(feature = "sqlite")]
-
-mod sqlite_support;
 
 use cenote::driver::{Begin, CommitOutcome, Isolation, Request, Savepoint, Status};
 use cenote::{Kind, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 #[tokio::test]
 async fn a_transaction_is_there_from_begin_to_commit() {
@@ -269,7 +267,7 @@ async fn one_waits_for_the_others_lock_in_a_shared_cache_too() {
         assert_pending(&mut waiting);
         first.commit().await.unwrap();
         let outcome = waiting.await.unwrap();
-        assert_eq!(sqlite_support::first::<i64>(outcome.rows.unwrap()), 1);
+        assert_eq!(crate::support::first::<i64>(outcome.rows.unwrap()), 1);
     }
 }
 

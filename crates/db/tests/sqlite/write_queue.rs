@@ -1,9 +1,5 @@
 //! Writers of one process queue for SQLite's lock, in the order in which they came, and those that
 //! nothing depends on are committed together.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod sqlite_support;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +8,8 @@ use std::task::{Context, Waker};
 
 use cenote::driver::{Begin, Connection, Outcome, Param, Request, Status, Template, Value};
 use cenote::{Db, Kind, Result, Violation};
-use sqlite_support::*;
+
+use crate::support::*;
 
 /// A file that nobody gives up waiting for.
 struct Place(TempDb, OnceLock<Arc<dyn Template>>);

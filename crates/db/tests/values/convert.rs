@@ -1,5 +1,4 @@
 //! What can be a value, and what a value can be taken as.
-#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 use std::borrow::Cow;
 

@@ -1,8 +1,4 @@
 //! Values of other crates, each behind the feature of its name.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
-
-#[allow(dead_code, reason = "shared with the other tests")]
-mod values_support;
 
 use cenote::{FromValue, Value};
 
@@ -22,7 +18,7 @@ mod chrono {
     use proptest::prelude::*;
 
     use super::refused;
-    use super::values_support::row;
+    use crate::values_support::row;
 
     type InUtc = chrono::DateTime<Utc>;
     type Offset = chrono::DateTime<FixedOffset>;

@@ -1,14 +1,9 @@
 //! JSON in the cells of a row as serde types.
-#![cfg(feature = "json")]
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
-
-#[allow(dead_code, reason = "shared with the other tests")]
-mod values_support;
 
 use cenote::{DateTime, Json, Kind, Value, from_row};
 use serde::Deserialize;
 
-use self::values_support::*;
+use crate::values_support::*;
 
 #[derive(Debug, Deserialize, PartialEq)]
 struct Settings {

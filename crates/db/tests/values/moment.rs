@@ -1,5 +1,4 @@
 //! Days, times and moments in writing.
-#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 use cenote::{Date, DateTime, Time};
 use proptest::prelude::*;

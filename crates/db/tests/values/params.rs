@@ -1,5 +1,4 @@
 //! Parameters, and how they meet the placeholders.
-#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 #![allow(
     clippy::needless_borrows_for_generic_args,
     reason = "what is lent and what is given away are different parameters"

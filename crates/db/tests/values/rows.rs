@@ -1,8 +1,4 @@
 //! Rows: how drivers write them and programs read them.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
-
-#[allow(dead_code, reason = "shared with the other tests")]
-mod values_support;
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +7,7 @@ use cenote::driver::{Batch, BatchBuilder, Column, Columns};
 use cenote::{Date, Kind, Row, Value};
 use proptest::prelude::*;
 
-use self::values_support::*;
+use crate::values_support::*;
 
 fn ada() -> Row {
     row(&[
@@ -76,7 +72,7 @@ fn another_type_is_an_error_that_names_the_column_and_both_types() {
         refusal(row.get::<&str>("email"), Kind::Type),
         "column `email`: found NULL, wanted &str; an Option takes NULL"
     );
-    let large = values_support::row(&[("n", 300.into())]);
+    let large = crate::values_support::row(&[("n", 300.into())]);
     assert_eq!(
         refusal(large.get::<u8>("n"), Kind::Type),
         "column `n`: 300 is out of range for u8"

@@ -1,8 +1,4 @@
 //! Rows as serde types.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
-
-#[allow(dead_code, reason = "shared with the other tests")]
-mod values_support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,7 +10,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-use self::values_support::*;
+use crate::values_support::*;
 
 #[derive(Debug, Deserialize, PartialEq)]
 struct User {
@@ -122,7 +118,7 @@ fn a_field_takes_the_exact_name_before_one_in_another_case() {
 fn of_columns_with_the_same_name_the_first_counts() {
     let row = row(&[("id", 1.into()), ("name", "ada".into()), ("id", 2.into())]);
     assert_eq!(from_row::<User>(&row).unwrap().id, 1);
-    let map: HashMap<String, Option<String>> = from_row(&values_support::row(&[
+    let map: HashMap<String, Option<String>> = from_row(&crate::values_support::row(&[
         ("a", "x".into()),
         ("a", Value::Null),
     ]))
@@ -146,7 +142,7 @@ fn flatten_takes_columns_into_another_struct() {
     ]);
     let post: Post = from_row(&row).unwrap();
     assert_eq!((post.title.as_str(), post.user.id), ("notes", 7));
-    let short = values_support::row(&[("title", "notes".into()), ("id", 7.into())]);
+    let short = crate::values_support::row(&[("title", "notes".into()), ("id", 7.into())]);
     assert_eq!(
         refusal(from_row::<Post>(&short), Kind::Column),
         "the row has no column `name`; it has `title`, `id`"

@@ -7,7 +7,7 @@ use cenote::pool::Runtime;
 use cenote::{Kind, Result};
 use cenote_testkit::poll::{drop_after, yield_now};
 
-use crate::fake::{ALL_MANNERS, World};
+use super::fake::{ALL_MANNERS, World};
 
 /// A transaction in another task, which is stopped before its last statement.
 fn held_transaction(world: &World) -> Arc<Mutex<Option<Result<()>>>> {

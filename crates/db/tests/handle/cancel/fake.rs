@@ -10,7 +10,7 @@ use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::poll::{Hand, drop_after};
 use cenote_testkit::{DroppedCalls, Fake, ManualRuntime};
 
-use crate::deeds::{DEEDS, Deed, Stage, wrong_rows};
+use super::deeds::{DEEDS, Deed, Stage, wrong_rows};
 
 /// What the driver is like.
 #[derive(Clone, Copy, Debug)]

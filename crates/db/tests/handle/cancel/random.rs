@@ -11,7 +11,7 @@ use std::time::Duration;
 use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::poll::{Hand, drop_after, poll_once};
 
-use crate::fake::{ALL_MANNERS, Manners, World};
+use super::fake::{ALL_MANNERS, Manners, World};
 
 const SEEDS: u64 = 300;
 const INSERT: &str = "INSERT INTO t VALUES (?)";

@@ -6,7 +6,7 @@ use cenote::{Db, Result};
 use cenote_testkit::poll::drop_after;
 use tempfile::TempDir;
 
-use crate::deeds::{DEEDS, Deed, Stage, wrong_rows};
+use super::deeds::{DEEDS, Deed, Stage, wrong_rows};
 
 /// No deed needs more polls than this.
 const MOST_POLLS: usize = 200;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use crate::support::{
+use super::support::{
     Place, WHO, block_on_plain_thread, connection_id, count, insert, numbers, quiet, shop, soon,
     watched_shop,
 };

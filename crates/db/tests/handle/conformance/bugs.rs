@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote::{Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     Fault, Step, connection_id, insert, numbers, poll_once, quiet, soon, until, watched_shop,
 };
 
@@ -119,13 +119,13 @@ async fn a_failed_connect_is_one_error_with_its_reason() -> Result<()> {
 #[tokio::test]
 async fn health_checks_ping_idle_connections_and_replace_dead_ones() -> Result<()> {
     use std::time::Duration;
-    let place = crate::support::Place::new();
-    let clock = crate::support::Clock::new();
-    let (driver, wire) = crate::support::Probe::new(cenote::sqlite::Sqlite::new());
+    let place = super::support::Place::new();
+    let clock = super::support::Clock::new();
+    let (driver, wire) = super::support::Probe::new(cenote::sqlite::Sqlite::new());
     let interval = Duration::from_secs(30);
     let builder = place.builder_with(driver).runtime(clock.clone());
     let builder = builder.min(2).max(3).healthcheck_interval(interval);
-    let shop = crate::support::Shop::open(place, builder).await;
+    let shop = super::support::Shop::open(place, builder).await;
     let id = connection_id(&shop).await?;
     wire.take_log();
     let pings = || {

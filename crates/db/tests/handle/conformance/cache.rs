@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cenote::{Error, Result, named};
 use tokio::sync::Barrier;
 
-use crate::support::{Shop, Wire, insert, quiet, shop_with, watched_shop};
+use super::support::{Shop, Wire, insert, quiet, shop_with, watched_shop};
 
 async fn cached(max: usize, size: usize) -> (Shop, Arc<Wire>) {
     watched_shop(|builder| builder.max(max).statement_cache(size)).await

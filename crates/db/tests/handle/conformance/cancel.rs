@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use cenote::{Error, Result};
 
-use crate::support::{Shop, count, insert, poll_once, quiet, shop, soon};
+use super::support::{Shop, count, insert, poll_once, quiet, shop, soon};
 
 /// Polls a call so many times; `None` if that was not enough, and it is dropped.
 async fn polled<T>(times: usize, call: impl Future<Output = Result<T>>) -> Option<T> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cenote::{Db, Error, Result};
 use tokio::task::JoinHandle;
 
-use crate::support::{
+use super::support::{
     ENDLESS, GATED, Gate, Place, Probe, Shop, Wire, bare_spawn, insert, poll_once, quiet, soon,
     watched_shop,
 };
@@ -236,7 +236,7 @@ async fn when_all_connections_are_cut_every_task_ends_and_no_place_is_lost() {
 /// F-031, B-022, B-043: more tasks than connections, and a database that is never there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_nothing_can_be_reached_every_waiter_fails_in_turn() {
-    use crate::support::{Fault, Step};
+    use super::support::{Fault, Step};
     let (shop, wire) = chaos(2, 1).await;
     for _ in 0..200 {
         wire.next(Step::Connect, Fault::LostBefore);
@@ -319,10 +319,10 @@ async fn one_query_gives_its_five_rows_over_any_wire() {
 async fn a_write_whose_connection_is_cut_fails_once_and_cleanly() -> Result<()> {
     let (shop, wire) = chaos(1, 0).await;
     insert(&shop, 9).await?;
-    let (reached, go_on) = wire.hold(crate::support::Step::Run);
+    let (reached, go_on) = wire.hold(super::support::Step::Run);
     let task = reads(&shop);
     soon("it is under way", reached.notified()).await;
-    let lost = || wire.next(crate::support::Step::Run, crate::support::Fault::LostAfter);
+    let lost = || wire.next(super::support::Step::Run, super::support::Fault::LostAfter);
     lost();
     go_on.notify_one();
     // The one that was held goes through, the next one is lost. It may have run.
@@ -373,7 +373,7 @@ async fn a_query_may_be_cancelled_at_any_moment() -> Result<()> {
 /// F-045: also one that would never have ended.
 #[tokio::test]
 async fn a_task_that_is_cancelled_in_an_endless_query_ends() -> Result<()> {
-    let (shop, gate) = crate::support::gated_shop(|builder| builder.max(2)).await;
+    let (shop, gate) = super::support::gated_shop(|builder| builder.max(2)).await;
     fill(&shop).await;
     for _ in 0..5 {
         let db = shop.db.clone();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cenote::{Db, Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     Shop, begins_to_wait, connection_id, insert, numbers, replaced, shop, soon, timed_shop, until,
     watched_shop,
 };

@@ -2,7 +2,7 @@
 
 use cenote::{Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     Fault, Step, WHO, connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop,
 };
 

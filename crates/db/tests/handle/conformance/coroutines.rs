@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use cenote::{Coroutine, Error, Kind, Result};
 use tokio::sync::oneshot;
 
-use crate::support::{
+use super::support::{
     Shop, block_on_plain_thread, connection_id, count, insert, numbers, poll_once, quiet, run_in,
     shop, until,
 };

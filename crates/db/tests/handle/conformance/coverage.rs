@@ -7,7 +7,7 @@ const SUITE: Suite = Suite {
         "## 2.", "## 5.", "### 6.2", "### 6.3", "### 6.4", "## 7.", "## 8.",
     ],
     prefixes: &["D-core-", "D-lite-", "F-", "B-", "C-"],
-    folders: &["conformance"],
+    folders: &["handle/conformance"],
     table: "README.md",
     more_than: 150,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cenote::{Coroutine, Error, Kind, Result, TransactionOptions};
 use tokio::sync::Barrier;
 
-use crate::support::{
+use super::support::{
     begins_to_wait, count, insert, numbers, quiet, shop, shop_with, soon, timed_shop,
 };
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use cenote::{Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     ENDLESS, GATED, Step, begins_to_wait, connection_id, count, gated_shop, insert, numbers,
     poll_once, quiet, shop, soon, watched_shop,
 };

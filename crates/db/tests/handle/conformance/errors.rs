@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote::{Builder, Db, DbConfig, Error, Kind, Result, TransactionOptions, Violation, named};
 use tokio::sync::Barrier;
 
-use crate::support::{Place, connection_id, insert, shop, shop_with};
+use super::support::{Place, connection_id, insert, shop, shop_with};
 
 const NOWHERE: &str = "INSERT INTO nowhere VALUES (1)";
 

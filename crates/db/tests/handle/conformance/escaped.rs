@@ -9,11 +9,11 @@ use std::pin::pin;
 
 use cenote::{Db, Error, Kind, Result};
 
-use crate::support::{Place, bare_spawn, count, insert, numbers, shop};
+use super::support::{Place, bare_spawn, count, insert, numbers, shop};
 
 /// A database that lives as long as the program, as futures need it that are spawned.
 async fn eternal() -> (&'static Db, Place) {
-    let crate::support::Shop { db, place } = shop(3).await;
+    let super::support::Shop { db, place } = shop(3).await;
     (Box::leak(Box::new(db)), place)
 }
 
@@ -164,7 +164,7 @@ async fn no_sort_of_call_can_escape() -> Result<()> {
 async fn an_escaped_call_is_told_by_its_first_poll() {
     let shop = shop(3).await;
     let mut made = pin!(cenote::scope(async { shop.exec("SELECT 1", ()) }).await);
-    let polled = crate::support::poll_once(made.as_mut()).await;
+    let polled = super::support::poll_once(made.as_mut()).await;
     assert!(polled.is_ready(), "it needs no connection to say so");
     assert_eq!(shop.status().total, 0);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote::{Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     Clock, Fault, Place, Probe, Shop, Step, connection_id, insert, numbers, quiet, shop,
     watched_shop,
 };

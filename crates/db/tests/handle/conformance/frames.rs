@@ -7,7 +7,7 @@ use std::time::Duration;
 use cenote::{Error, Kind, Result, TransactionOptions};
 use tokio::sync::{Barrier, oneshot};
 
-use crate::support::{
+use super::support::{
     bare_spawn, begins_to_wait, connection_id, count, insert, numbers, poll_once, shop, soon,
     timed_shop,
 };

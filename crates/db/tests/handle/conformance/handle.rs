@@ -8,7 +8,7 @@ use cenote::pool::Pool;
 use cenote::{ConnectionManager, Db, Error, Kind, PooledConnection, Result};
 use tokio::sync::Barrier;
 
-use crate::support::{
+use super::support::{
     Fault, Place, Probe, Step, count, insert, numbers, poll_once, quiet, shop, shop_with, soon,
     timed_shop, until, watched_shop,
 };
@@ -452,7 +452,7 @@ async fn the_health_check_keeps_nothing_alive() -> Result<()> {
 #[tokio::test]
 async fn a_coroutine_may_end_with_an_open_transaction_while_the_handle_is_dropped() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
-    let crate::support::Shop { db, place } = shop;
+    let super::support::Shop { db, place } = shop;
     let scope = cenote::scope({
         let db = db.clone();
         async move {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cenote::driver::Request;
 use cenote::{Kind, PooledConnection, Result};
 
-use crate::support::{insert, numbers, poll_once, quiet, shop, shop_with};
+use super::support::{insert, numbers, poll_once, quiet, shop, shop_with};
 
 /// What a coroutine did on such a connection ran in the hook's transaction: it was acknowledged,
 /// and rolled back when the coroutine ended.

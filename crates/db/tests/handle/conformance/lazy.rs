@@ -7,7 +7,7 @@ use std::time::Duration;
 use cenote::{Db, Error, Kind, Result, TransactionOptions};
 use cenote_testkit::poll::drop_after;
 
-use crate::support::{Fault, Step, insert, numbers, quiet, shop, timed_shop, until, watched_shop};
+use super::support::{Fault, Step, insert, numbers, quiet, shop, timed_shop, until, watched_shop};
 
 fn lazily() -> TransactionOptions {
     TransactionOptions::new().begin_lazily()

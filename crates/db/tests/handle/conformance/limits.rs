@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cenote::{Builder, Error, Kind, Result};
 
-use crate::support::{
+use super::support::{
     Clock, ENDLESS, GATED, Gate, Place, Probe, Shop, Step, begins_to_wait, connection_id, count,
     insert, numbers, quiet, soon,
 };

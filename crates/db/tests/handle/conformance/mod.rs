@@ -4,8 +4,6 @@
 //! stand in its doc comment, and `coverage` checks that none is forgotten. What cannot be tested
 //! here is in `tests/README.md`.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod bindings;
 mod bugs;
 mod cache;
@@ -15,8 +13,6 @@ mod closing;
 mod connections;
 mod coroutines;
 mod coverage;
-#[path = "../coverage_support/mod.rs"]
-mod coverage_support;
 mod deadlocks;
 mod doomed;
 mod errors;

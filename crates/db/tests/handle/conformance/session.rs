@@ -3,7 +3,7 @@
 
 use cenote::{Db, Error, Kind, ResetPolicy, Result};
 
-use crate::support::{connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop};
+use super::support::{connection_id, count, insert, numbers, quiet, shop, shop_with, watched_shop};
 
 const CACHE_SIZE: &str = "SELECT * FROM pragma_cache_size";
 
@@ -389,7 +389,7 @@ async fn h15_replace_gives_every_user_another_connection() -> Result<()> {
 
 #[tokio::test]
 async fn a_reset_that_fails_destroys_the_connection_and_frees_its_place() -> Result<()> {
-    use crate::support::{Fault, Step};
+    use super::support::{Fault, Step};
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     wire.next(Step::Reset, Fault::LostBefore);
     cenote::scope(async { shop.exec("PRAGMA cache_size = 7", ()).await }).await?;
@@ -401,7 +401,7 @@ async fn a_reset_that_fails_destroys_the_connection_and_frees_its_place() -> Res
 
 #[tokio::test]
 async fn a_rollback_that_fails_at_the_end_of_a_coroutine_destroys_the_connection() -> Result<()> {
-    use crate::support::{Fault, Step};
+    use super::support::{Fault, Step};
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     wire.next(Step::Rollback, Fault::LostBefore);
     cenote::scope(async {

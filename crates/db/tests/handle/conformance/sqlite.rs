@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use crate::support::{
+use super::support::{
     Place, Shop, connection_id, count, insert, numbered, numbers, quiet, replaced, shop, shop_with,
     soon, watched_shop,
 };

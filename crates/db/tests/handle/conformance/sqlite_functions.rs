@@ -6,7 +6,7 @@ use cenote::sqlite::Sqlite;
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
-use crate::support::{Place, Probe, Shop, quiet, replaced, until};
+use super::support::{Place, Probe, Shop, quiet, replaced, until};
 
 fn with_functions() -> Sqlite {
     Sqlite::new()

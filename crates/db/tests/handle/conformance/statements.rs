@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cenote::{Error, Kind, Result, named};
 
-use crate::support::{
+use super::support::{
     WHO, begins_to_wait, connection_id, count, insert, numbers, poll_once, quiet, shop, soon,
     timed_shop, until, watched_shop,
 };
@@ -185,7 +185,7 @@ async fn a_statement_carried_out_of_a_transaction_without_a_coroutine_is_its_own
 #[tokio::test]
 async fn a_statement_may_outlive_its_handle() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
-    let crate::support::Shop { db, place } = shop;
+    let super::support::Shop { db, place } = shop;
     let statement =
         cenote::scope(async { db.prepare("INSERT INTO t (n) VALUES (?)").await }).await?;
     let other = db.prepare("SELECT 1").await?;

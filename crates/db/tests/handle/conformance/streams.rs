@@ -6,7 +6,7 @@ use std::task::Poll;
 use cenote::{Error, Kind, Result};
 use futures_core::Stream;
 
-use crate::support::{
+use super::support::{
     ENDLESS, WHO, connection_id, count, gated_shop, insert, numbers, poll_once, quiet, shop, soon,
     watched_shop,
 };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use cenote::driver::DatabaseError;
 use cenote::{Error, Isolation, Kind, Result, TransactionOptions, Violation};
 
-use crate::support::{
+use super::support::{
     Fault, Step, connection_id, count, insert, numbers, poll_once, quiet, shop, soon, watched_shop,
 };
 
@@ -466,7 +466,7 @@ async fn only_the_outermost_transaction_is_retried() -> Result<()> {
 
 #[tokio::test]
 async fn a_pause_before_a_retry_holds_no_connection() -> Result<()> {
-    let (shop, clock) = crate::support::timed_shop(|builder| builder.max(1)).await;
+    let (shop, clock) = super::support::timed_shop(|builder| builder.max(1)).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
     let mut retried = pin!(db.retry_transaction(retries(1), async move || {

@@ -2,7 +2,7 @@
 
 use cenote::Kind;
 
-use crate::support::{FOUR, ONE, THREE, TWO, World, kind};
+use super::support::{FOUR, ONE, THREE, TWO, World, kind};
 
 /// Only plain statements asked: all the rest went on on a connection that was pinned.
 #[test]

@@ -8,7 +8,7 @@ use cenote::Result;
 use cenote_testkit::Fake;
 use cenote_testkit::poll::{Hand, poll_once};
 
-use crate::support::{ONE, World, no};
+use super::support::{ONE, World, no};
 
 /// A callback that panics when it is dropped, as anything may that it holds.
 struct Bomb;

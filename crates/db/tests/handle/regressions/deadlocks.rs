@@ -3,7 +3,7 @@
 use cenote::{Db, Kind, Result};
 use cenote_testkit::poll::Hand;
 
-use crate::support::{ONE, TWO, World, ended, kind, started, stuck};
+use super::support::{ONE, TWO, World, ended, kind, started, stuck};
 
 /// A guard shares its frame with the code beside it, which was taken for code inside the
 /// transaction: it failed though the transaction was about to end.

@@ -10,7 +10,7 @@ use cenote::Coroutine;
 use cenote_testkit::DroppedCalls;
 use cenote_testkit::poll::{Hand, yield_now};
 
-use crate::support::{ONE, TWO, World, comes_to_an_end, ended, started, stuck};
+use super::support::{ONE, TWO, World, comes_to_an_end, ended, started, stuck};
 
 /// The root frame did not know the closure's: the coroutine ended with a connection in use, and
 /// the closure went on outside and committed.

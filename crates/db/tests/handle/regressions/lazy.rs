@@ -3,7 +3,7 @@
 use cenote::{Kind, Result};
 use cenote_testkit::DroppedCalls;
 
-use crate::support::{ONE, TWO, World, dropped, kind};
+use super::support::{ONE, TWO, World, dropped, kind};
 
 /// The BEGIN was noted when it had been answered: dropped before, it stayed open on the server,
 /// and what came later was rolled back with it though it had been answered.

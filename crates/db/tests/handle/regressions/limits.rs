@@ -5,7 +5,7 @@ use std::time::Duration;
 use cenote::Kind;
 use cenote_testkit::poll::yield_now;
 
-use crate::support::{ONE, TWO, World, ended, kind, started};
+use super::support::{ONE, TWO, World, ended, kind, started};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote::{Kind, Result};
 
-use crate::support::{ONE, TWO, World, kind, no};
+use super::support::{ONE, TWO, World, kind, no};
 
 /// Such a handle never looked a transaction up, its own included: every statement was committed by
 /// itself, and the transaction was empty.

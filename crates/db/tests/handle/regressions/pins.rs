@@ -5,7 +5,7 @@ use std::time::Duration;
 use cenote::Result;
 use cenote_testkit::DroppedCalls;
 
-use crate::support::{ONE, TWO, World, dropped};
+use super::support::{ONE, TWO, World, dropped};
 
 /// It ended with the closure, whoever held it.
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote::{Kind, Result};
 
-use crate::support::{ONE, THREE, TWO, World, dropped, ended, kind, started};
+use super::support::{ONE, THREE, TWO, World, dropped, ended, kind, started};
 
 /// The status after the text was that of an open transaction, and so the closure went on in
 /// another one than it had begun.

@@ -7,7 +7,7 @@ use cenote::{Db, Error, Kind, Result};
 use cenote_testkit::DroppedCalls;
 use cenote_testkit::poll::drop_after;
 
-use crate::support::{FOUR, ONE, THREE, TWO, World, dropped, kind, started};
+use super::support::{FOUR, ONE, THREE, TWO, World, dropped, kind, started};
 
 /// The outer savepoint was undone first, and with it the inner one, whose undoing then
 /// failed and cost the whole transaction.

@@ -3,7 +3,7 @@
 use cenote::{Db, Result};
 use cenote_testkit::DroppedCalls;
 
-use crate::support::{ONE, World, dropped, ended, started};
+use super::support::{ONE, World, dropped, ended, started};
 
 /// It was noted with the answer only: the state of a dropped call went to the next user.
 #[test]

@@ -9,7 +9,7 @@ use cenote_testkit::Fake;
 use cenote_testkit::poll::{Hand, yield_now};
 use tokio::sync::oneshot;
 
-use crate::support::{ONE, TWO, World, dropped, ended, kind, no, started};
+use super::support::{ONE, TWO, World, dropped, ended, kind, no, started};
 
 /// Its calls were made from the frame of the other task, which is outside: they waited until the
 /// transaction had ended.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote::Kind;
 
-use crate::support::{ONE, World, kind};
+use super::support::{ONE, World, kind};
 
 /// A stream had a connection of its own: the transaction that it began there was rolled back
 /// without a word, and what followed was in none.

@@ -8,7 +8,7 @@ use cenote::{Kind, Result};
 use cenote_testkit::DroppedCalls;
 use cenote_testkit::poll::yield_now;
 
-use crate::support::{ONE, TWO, World, dropped, kind};
+use super::support::{ONE, TWO, World, dropped, kind};
 
 /// The undoing was not noted as being under way: the next statement was sent into the unanswered
 /// ROLLBACK.

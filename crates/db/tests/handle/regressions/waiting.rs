@@ -9,7 +9,7 @@ use cenote::{Db, Kind, Result};
 use cenote_testkit::poll::Hand;
 use tokio::sync::Notify;
 
-use crate::support::{ONE, TWO, World, comes_to_an_end, ended, kind, no, started};
+use super::support::{ONE, TWO, World, comes_to_an_end, ended, kind, no, started};
 
 /// It looked for its transaction only before it waited; after the rollback it found none, and
 /// was committed by itself.

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Result};
 
+use super::shop_with;
 use crate::servers::soon;
-use crate::shop_with;
 
 /// How many statements of this session the server has prepared, or closed. Not by SHOW, which counts as
 /// touching the session: then nothing is kept any more.

@@ -5,8 +5,8 @@ use crate::coverage_support::Suite;
 const SUITE: Suite = Suite {
     sections: &["## 2.", "## 4.", "### 6.2", "### 6.3"],
     prefixes: &["D-core-", "D-my-", "F-"],
-    folders: &["mysql_conformance", "server_conformance"],
-    table: "mysql_conformance/README.md",
+    folders: &["mysql/conformance", "server_conformance"],
+    table: "mysql/conformance/README.md",
     more_than: 110,
 };
 

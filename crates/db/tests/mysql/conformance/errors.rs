@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cenote::{Db, Error, Kind, Result, Violation};
 use tokio::sync::Barrier;
 
+use super::{insert, shop};
 use crate::servers::{free_port, session_id, soon};
-use crate::{insert, shop};
 
 /// D-core-016, D-core-017a, D-core-017b, D-core-029a, D-core-029c
 #[tokio::test]

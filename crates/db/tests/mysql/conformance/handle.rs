@@ -6,8 +6,8 @@ use std::time::Duration;
 use cenote::{Db, Error, Kind, Result};
 use tokio::sync::Barrier;
 
+use super::{counts, insert, numbers, shop, shop_with};
 use crate::servers::{dsn, is_gone, quiet, session_id, soon, threads_where, until};
-use crate::{counts, insert, numbers, shop, shop_with};
 
 /// D-core-001, D-my-024a, D-my-024b
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Kind, Result};
 
+use super::{counts, insert, numbers, shop};
 use crate::servers::{assert_whole, dsn, is_gone, is_running, kill, quiet, session_id, soon};
-use crate::{counts, insert, numbers, shop};
 
 /// D-my-009, D-my-015
 #[tokio::test]

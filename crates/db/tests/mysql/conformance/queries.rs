@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Result, named};
 
+use super::{insert, numbers, shop};
 use crate::servers::{dsn, soon};
-use crate::{insert, numbers, shop};
 
 /// D-my-001
 #[tokio::test]

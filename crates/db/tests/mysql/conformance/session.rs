@@ -3,8 +3,8 @@
 
 use cenote::{Db, Error, Kind, Result};
 
+use super::{insert, numbers, shop};
 use crate::servers::{quiet, session_id, soon};
-use crate::{insert, numbers, shop};
 
 /// Runs these in a task of their own, one after the other.
 async fn in_a_task(db: &Db, statements: &[&'static str]) -> Result<i64> {

@@ -2,8 +2,8 @@
 
 use cenote::Result;
 
+use super::{insert, numbers, shop};
 use crate::servers::soon;
-use crate::{insert, numbers, shop};
 
 /// D-my-004
 #[tokio::test]

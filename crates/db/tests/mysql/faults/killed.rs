@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use cenote::{Db, Error, Kind};
 
+use super::shared::bytes::nothing_is_lost_in_silence;
+use super::shared::killed::{Ahead, admin, is_cut_off};
 use crate::servers::own::OwnServer;
 use crate::servers::{
     assert_whole, dsn, dsn_with, is_gone, is_running, own_tables, own_tables_at, quiet, session_id,
     soon,
 };
-use crate::shared::bytes::nothing_is_lost_in_silence;
-use crate::shared::killed::{Ahead, admin, is_cut_off};
 
 #[tokio::test]
 async fn one_that_is_killed_in_a_stream_fails_it_as_a_lost_connection() {

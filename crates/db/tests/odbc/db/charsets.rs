@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Kind};
 
-use super::sources::mariadb_dsn;
 use super::{mariadb, postgres};
+use crate::sources::mariadb_dsn;
 
 #[track_caller]
 fn assert_refused<T>(done: Result<T, Error>, why: &str) {

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Isolation, Kind, Result, TransactionOptions};
 
-use super::sources::{own_schema, postgres_dsn};
 use super::{mariadb, postgres, quiet, sources};
+use crate::sources::{own_schema, postgres_dsn};
 
 #[tokio::test]
 async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_behind() {

@@ -2,8 +2,8 @@
 
 use cenote::Db;
 
-use super::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn};
 use super::{mariadb, postgres};
+use crate::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn};
 
 /// PostgreSQL, its dialect named or not.
 async fn postgres_as(dialect: &str) -> Db {

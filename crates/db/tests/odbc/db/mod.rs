@@ -1,19 +1,14 @@
 //! What `Db` makes of ODBC sources: values, scripts, streams; and what it does where ODBC leaves it in doubt.
 
-#![cfg(feature = "odbc")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod charsets;
 mod doubt;
 mod kept;
-#[path = "../odbc_support/mod.rs"]
-mod sources;
 mod statements;
 
 use cenote::{Builder, Db};
 use tempfile::TempDir;
 
-use self::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
+use crate::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
 /// A database of its own, and what has to live as long.
 pub(crate) struct Source {

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Kind};
 
-use super::sources::{mariadb_dsn, postgres_dsn};
 use super::{postgres, sources, sqlite};
+use crate::sources::{mariadb_dsn, postgres_dsn};
 
 #[tokio::test]
 async fn text_of_any_language_is_the_same_in_the_sql_and_in_parameters() {

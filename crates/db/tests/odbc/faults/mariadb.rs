@@ -149,7 +149,7 @@ fn h17_a_transaction_in_two_sessions_has_no_known_outcome() {
     let done = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "mariadb::h17_in_a_process_that_reconnects",
+            "faults::mariadb::h17_in_a_process_that_reconnects",
             "--ignored",
             "--nocapture",
         ])

@@ -94,7 +94,10 @@ async fn a_data_source_is_found_by_its_name() {
     std::fs::write(&ini, text).unwrap();
     let itself = std::env::current_exe().unwrap();
     let done = Command::new(itself)
-        .args(["--exact", "unreachable::a_data_source_is_found_by_its_name"])
+        .args([
+            "--exact",
+            "faults::unreachable::a_data_source_is_found_by_its_name",
+        ])
         .env("ODBCINI", &ini)
         .env(CHILD, "shop")
         .output()

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Result};
 
+use super::{insert, shop_with};
 use crate::servers::soon;
-use crate::{insert, shop_with};
 
 /// How many statements this connection keeps on the server whose text has this in it.
 async fn kept(db: &Db, text: &str) -> Result<i64> {

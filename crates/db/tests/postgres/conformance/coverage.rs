@@ -5,8 +5,8 @@ use crate::coverage_support::Suite;
 const SUITE: Suite = Suite {
     sections: &["## 3.", "### 6.2", "### 6.3"],
     prefixes: &["D-pg-", "F-"],
-    folders: &["postgres_conformance", "server_conformance"],
-    table: "postgres_conformance/README.md",
+    folders: &["postgres/conformance", "server_conformance"],
+    table: "postgres/conformance/README.md",
     more_than: 70,
 };
 

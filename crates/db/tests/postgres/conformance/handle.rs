@@ -7,9 +7,9 @@ use cenote::{Db, Kind, Result};
 use cenote_testkit::proxy::Weather;
 use tokio::sync::Barrier;
 
+use super::{counts, insert, numbers, shop};
 use crate::servers::network::{dsn_through, network};
 use crate::servers::{dsn, is_gone, quiet, session_id, soon, until};
-use crate::{counts, insert, numbers, shop};
 
 /// D-pg-016, D-pg-026a, D-pg-026b, D-pg-s007
 #[tokio::test]

@@ -4,18 +4,11 @@
 //! stand in its doc comment, and `coverage` checks that none is forgotten. What holds on every server
 //! is in `server_conformance`; what is left out is in `README.md`.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod cache;
 mod coverage;
-#[path = "../coverage_support/mod.rs"]
-mod coverage_support;
 mod handle;
 mod queries;
-#[path = "../postgres_servers/mod.rs"]
-mod servers;
-#[path = "../server_conformance/mod.rs"]
+#[path = "../../server_conformance/mod.rs"]
 mod shared;
 mod statements;
 mod transactions;

@@ -2,8 +2,8 @@
 
 use cenote::{Db, Error, Result, named};
 
+use super::{insert, numbers, shop};
 use crate::servers::{dsn, session_id, soon, unique, until};
-use crate::{insert, numbers, shop};
 
 /// D-pg-002a, D-pg-s001
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use cenote::{Error, Result};
 
+use super::{numbers, shop};
 use crate::servers::soon;
-use crate::{numbers, shop};
 
 /// D-pg-018a
 #[tokio::test]

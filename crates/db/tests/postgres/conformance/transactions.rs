@@ -3,8 +3,8 @@
 use cenote::{Error, Result};
 use tokio::sync::Barrier;
 
+use super::{insert, numbers, shop};
 use crate::servers::soon;
-use crate::{insert, numbers, shop};
 
 /// D-pg-018c
 #[tokio::test]

@@ -14,7 +14,11 @@ use crate::servers::{port, refused, soon, tls_file};
 /// that the machine has.
 fn run_again(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("around::{test}"), "--nocapture"]);
+    command.args([
+        "--exact",
+        &format!("connect::around::{test}"),
+        "--nocapture",
+    ]);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PG")) {
         command.env_remove(name);
     }

@@ -1,12 +1,7 @@
 //! Getting in: passwords, TLS, several servers, and what libpq's users expect to be looked at.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod around;
 mod hosts;
 mod logins;
 mod man_in_the_middle;
-#[path = "../postgres_servers/mod.rs"]
-mod servers;
 mod tls;

@@ -2,10 +2,10 @@
 
 use cenote::{Db, Error, Kind};
 
+use super::shared::killed::{admin, is_cut_off};
 use crate::servers::{
     assert_whole, dsn, is_gone, is_running, kill, own_tables, quiet, session_id, soon,
 };
-use crate::shared::killed::{admin, is_cut_off};
 
 #[tokio::test]
 async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
