@@ -64,8 +64,7 @@ part_matrix() {
     step "each driver alone" check_drivers_alone
     # With --workspace the features are those of `core`, so that nothing is built again.
     step "SQLite without running in place" env CENOTE_SQLITE_IN_PLACE=off \
-        cargo test --workspace --all-features --test conformance --test regressions --test cancel \
-        --test sqlite_suite --test sqlite_cancel --test sqlite_transactions
+        cargo test --workspace --all-features --test handle --test sqlite
     step "oldest Rust" check_oldest_rust
 }
 

@@ -148,17 +148,22 @@ async fn a_large_batch_that_is_dropped_while_it_is_sent_leaves_nothing_half_said
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (name text)").await;
     let sets: Vec<_> = (0..200).map(|_| vec![value("x".repeat(100_000))]).collect();
+    let mut dropped = 0;
     for polls in 1..6 {
         let batch = client
             .connection
             .run_batch("INSERT INTO t VALUES ($1)", &sets);
-        assert!(drop_after(polls, batch).await.is_none());
-        client.connection.settle().await.unwrap();
+        // On a busy machine the server may empty the socket as fast as one poll fills it.
+        if drop_after(polls, batch).await.is_none() {
+            client.connection.settle().await.unwrap();
+            dropped += 1;
+        }
         assert_eq!(client.connection.status(), Status::Idle);
         let count = client.get::<i64>("SELECT count(*) FROM t").await;
         assert!((0..=200).contains(&count));
         client.must("DELETE FROM t").await;
     }
+    assert!(dropped > 0, "no batch was dropped while it was sent");
 }
 
 #[tokio::test]

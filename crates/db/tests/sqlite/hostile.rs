@@ -171,7 +171,7 @@ async fn who_joins_waits_no_longer_for_another_program_than_it_was_told_to() {
 async fn a_function_in_a_stream_is_not_held_against_the_next_statement() {
     let driver = Sqlite::new().function("f", 0, false, |_| Ok(1));
     let place = Place::with(TABLE).await;
-    let mut db = open_with(&driver, &place.file.dsn()).await;
+    let mut db = open_with(&driver, &format!("{}?in_place=on", place.file.dsn())).await;
     sqlite(&mut db).time_nothing();
     db.start_stream(Request::new("SELECT f()", &[]))
         .await
@@ -431,7 +431,7 @@ async fn reads_that_are_now_short_and_now_long_always_give_the_right_answer() {
 #[test]
 fn short_reads_need_no_runtime() {
     let place = block_on(Place::with(TABLE));
-    let mut db = block_on(place.open(""));
+    let mut db = block_on(place.open("&in_place=on"));
     block_on(async {
         for _ in 0..5000 {
             exec(&mut db, "SELECT max(n) FROM t").await;
