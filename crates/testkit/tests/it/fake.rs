@@ -1,7 +1,4 @@
 //! What the fake database promises to tests, seen through the contract of drivers.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod fake_support;
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -13,7 +10,8 @@ use cenote::driver::{
 use cenote::{Kind, Violation};
 use cenote_testkit::poll::{Hand, cancel_after, now};
 use cenote_testkit::{Break, DroppedCalls, Fake, FakeConnection};
-use fake_support::{connect, run, try_connect};
+
+use crate::fake_support::{connect, run, try_connect};
 
 fn values(on: &mut Box<dyn Connection>, sql: &str) -> Vec<i64> {
     let rows = run(on, sql).unwrap().rows.unwrap();

@@ -1,15 +1,13 @@
 //! How the fake watches over the contract of drivers: what becomes of dropped calls, and what it does not
 //! let pass.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod fake_support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cenote::driver::{Begin, ConnectSettings, Credentials, Driver, Dsn, Options, Request, Status};
 use cenote_testkit::poll::{Hand, cancel_after, now, poll_once};
 use cenote_testkit::{DroppedCalls, Fake};
-use fake_support::{connect, run};
+
+use crate::fake_support::{connect, run};
 
 #[test]
 fn a_dropped_call_was_executed_or_not_as_the_test_says() {

@@ -1,5 +1,4 @@
 //! The proxy does to real bytes what it says, and nothing else.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

@@ -1,7 +1,4 @@
 //! A request is a coroutine, from its call to the end of its body.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +9,9 @@ use cenote_tower::CoroutineLayer;
 use http::Response;
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
-use support::*;
 use tower::{Layer, Service, service_fn};
+
+use crate::support::*;
 
 type Answer<B> = Result<Response<B>, Infallible>;
 

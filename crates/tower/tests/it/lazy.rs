@@ -1,7 +1,4 @@
 //! The transaction of a request begins with its first statement.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +9,10 @@ use cenote::{Error, Kind};
 use cenote_tower::{CoroutineLayer, TransactionLayer, commit_2xx_and_3xx};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use support::*;
 use tokio::sync::Notify;
 use tower::{Layer, service_fn};
+
+use crate::support::*;
 
 type Plain = Full<Bytes>;
 

@@ -1,7 +1,4 @@
 //! A request is a transaction, which ends before the head of its response is sent.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,8 +10,9 @@ use cenote_testkit::poll::drop_after;
 use cenote_tower::{CoroutineLayer, TransactionLayer, Verdict, commit_2xx_and_3xx};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use support::*;
 use tower::{Layer, service_fn};
+
+use crate::support::*;
 
 type Plain = Full<Bytes>;
 

@@ -1,6 +1,4 @@
 //! What the tests of the layers have in common: a database, and bodies that do as they are told.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(dead_code, reason = "every test file uses another part of it")]
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
