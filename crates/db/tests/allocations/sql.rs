@@ -31,7 +31,7 @@ fn a_text_that_is_sent_as_it_is_costs_no_allocation() {
 }
 
 #[test]
-fn a_text_that_is_rewritten_costs_one_allocation_and_its_names_another() {
+fn rewritten_text_costs_one_allocation_and_its_names_another() {
     assert_eq!(scan_allocations(&Dialect::POSTGRES, "SELECT ?, ?, ?"), 1);
     assert_eq!(scan_allocations(&Dialect::POSTGRES, "SELECT :a, :b, :a"), 2);
     assert_eq!(scan_allocations(&Dialect::MYSQL, "SELECT :a, :b, :a"), 2);

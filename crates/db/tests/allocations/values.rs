@@ -16,7 +16,7 @@ fn thousand_rows() -> cenote::driver::Batch {
 }
 
 #[test]
-fn reading_a_thousand_rows_by_position_and_by_name_allocates_nothing() {
+fn reading_rows_by_position_or_name_allocates_nothing() {
     let rows: Vec<Row> = thousand_rows().into_rows().collect();
     let (mut sum, mut length) = (0, 0);
     let count = allocations(|| {

@@ -31,7 +31,7 @@ fn check(rows: &[Row]) {
 }
 
 #[test]
-fn the_driver_is_what_stands_before_the_first_colon_in_small_letters() {
+fn driver_is_the_lowercase_text_before_the_first_colon() {
     let rows = [
         ("sqlite::memory:", "sqlite", ":memory:"),
         ("SQLite:a.db", "sqlite", "a.db"),
@@ -46,7 +46,7 @@ fn the_driver_is_what_stands_before_the_first_colon_in_small_letters() {
 }
 
 #[test]
-fn a_text_without_the_name_of_a_driver_is_an_error_that_shows_a_right_one_and_not_the_text() {
+fn dsn_without_a_driver_is_an_error_that_shows_a_valid_one() {
     let texts = [
         "",
         "hunter2",
@@ -91,7 +91,7 @@ fn pairs_are_read_as_pdo_writes_them() {
 }
 
 #[test]
-fn pairs_of_pgsql_are_read_as_libpq_does_and_a_semicolon_is_a_blank() {
+fn pgsql_pairs_are_read_as_by_libpq_and_semicolons_are_blanks() {
     check(&[
         (
             "pgsql:host=localhost;port=5432;dbname=shop",
@@ -338,7 +338,7 @@ fn names_of_options_are_the_same_in_capitals_and_small_letters() {
 }
 
 #[test]
-fn a_malformed_dsn_is_an_error_that_names_the_driver_the_part_and_a_right_one() {
+fn malformed_dsn_is_an_error_naming_driver_part_and_a_valid_one() {
     let rows = [
         // Percent signs.
         ("postgres://u%2@h/", "the user"),

@@ -98,7 +98,7 @@ fn an_unknown_option_is_an_error_that_names_it_and_the_driver() {
 }
 
 #[test]
-fn a_slip_of_the_finger_is_answered_with_the_name_that_was_meant() {
+fn misspelt_option_is_answered_with_the_likely_name() {
     let rows = [
         ("busy_timout", Some("busy_timeout")),
         ("bsuy_timeout", Some("busy_timeout")),
@@ -149,7 +149,7 @@ fn the_name_of_an_unknown_option_cannot_break_the_line() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_an_error_that_names_option_driver_and_value() {
+fn unreadable_value_is_an_error_naming_option_driver_and_value() {
     let second = Duration::from_secs(1);
     let messages = [
         refused!("mysql:x=red", take_parsed::<u16>("x")),
@@ -170,7 +170,7 @@ fn a_value_that_cannot_be_read_is_an_error_that_names_option_driver_and_value() 
 }
 
 #[test]
-fn an_error_quotes_only_the_beginning_of_a_long_value_and_stays_in_one_line() {
+fn error_quotes_the_start_of_a_long_value_in_one_line() {
     let dsn = parse("own:x=1");
     let mut options = Options::new();
     options.set("x", "a\nb".repeat(1000));
@@ -222,7 +222,7 @@ fn booleans_have_eight_words() {
 }
 
 #[test]
-fn durations_have_units_and_a_number_alone_counts_what_the_driver_says() {
+fn durations_have_units_and_a_bare_number_uses_the_drivers_unit() {
     let millis = Duration::from_millis;
     for (text, wanted) in [
         ("250ms", millis(250)),

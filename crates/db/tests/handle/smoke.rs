@@ -120,7 +120,7 @@ async fn savepoints_nest_and_roll_back_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_transaction_left_open_outside_of_coroutines_is_rolled_back_and_said() {
+async fn transaction_left_open_outside_coroutines_is_an_error() {
     let (db, _folder) = shop().await;
     let error = db.exec("BEGIN", ()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::LeftTransaction);

@@ -51,7 +51,7 @@ async fn a_provider_that_fails_is_the_error_of_the_call() {
 }
 
 #[test]
-fn an_idle_connection_that_does_not_answer_is_replaced_and_the_minimum_kept() {
+fn idle_connection_that_does_not_answer_is_replaced_up_to_min() {
     let runtime = ManualRuntime::new();
     let fake = Fake::new();
     let builder = fake.builder().min(1).max(2);

@@ -55,7 +55,7 @@ async fn credentials_of_the_builder_come_before_those_of_the_dsn() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_an_unknown_user_and_an_unknown_database_are_told_with_their_codes() {
+async fn wrong_password_user_or_database_is_reported_with_its_code() {
     for (name, value, code, word) in [
         ("password", "wrong-secret", 1045, "denied"),
         ("user", "stranger", 1045, "denied"),
@@ -136,7 +136,7 @@ async fn tls_is_preferred_and_can_be_asked_for_or_done_without() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_taken_where_it_is_preferred_and_refused_where_it_is_asked_for() {
+async fn server_without_tls_is_used_if_preferred_but_not_if_required() {
     let server = OwnServer::start(&[]).await;
     let dsn = |mode: &str| format!("{}={mode}", server.dsn().replace("=disable", ""));
     assert_eq!(cipher(&dsn("prefer")).await.unwrap(), "");
@@ -205,7 +205,7 @@ async fn a_compressed_connection_carries_the_same() {
 }
 
 #[tokio::test]
-async fn options_that_make_no_sense_are_refused_before_anything_is_opened() {
+async fn senseless_options_are_refused_before_anything_is_opened() {
     for (options, word) in [
         ("sslmode=perhaps", "verify-full"),
         ("charset=latin1", "utf8mb4"),
@@ -225,7 +225,7 @@ async fn options_that_make_no_sense_are_refused_before_anything_is_opened() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_quotes_otherwise_is_refused_until_the_dsn_says_so() {
+async fn server_that_reads_quotes_differently_needs_a_matching_dsn() {
     let mode = "STRICT_TRANS_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES";
     let server = OwnServer::start(&[&format!("sql-mode={mode}")]).await;
     let error = refused(&server.dsn()).await;

@@ -14,7 +14,7 @@ use crate::servers::{
 /// What the guard is there for. Should this ever fail, the client library has learned to look after
 /// itself.
 #[tokio::test]
-async fn without_the_guard_the_next_query_gets_the_rows_of_the_dropped_one() {
+async fn without_the_guard_the_next_query_gets_the_dropped_ones_rows() {
     let mut client = Client::new().await;
     let mut run = Hand::new(client.connection.run(Request::new("SELECT 'old'", &[])));
     assert!(run.poll().is_pending(), "it has been sent, and no more");
@@ -28,7 +28,7 @@ async fn without_the_guard_the_next_query_gets_the_rows_of_the_dropped_one() {
 }
 
 #[tokio::test]
-async fn with_the_guard_a_connection_with_a_dropped_call_answers_nobody_until_it_is_gone() {
+async fn guarded_connection_with_a_dropped_call_answers_nobody_else() {
     let mut client = Client::new().await;
     let mut run = Hand::new(client.connection.run(Request::new("SELECT 'old'", &[])));
     assert!(run.poll().is_pending());
@@ -66,7 +66,7 @@ async fn dropped_at_every_poll<T>(db: &Db, mut call: impl AsyncFnMut() -> Result
 }
 
 #[tokio::test]
-async fn whatever_is_dropped_at_whatever_poll_the_next_answer_is_the_next_tasks_own() {
+async fn after_a_drop_at_any_poll_the_next_task_gets_its_own_answer() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let many = "SELECT seq, REPEAT('x', 1000) FROM seq_1_to_500";
@@ -99,7 +99,7 @@ async fn whatever_is_dropped_at_whatever_poll_the_next_answer_is_the_next_tasks_
 }
 
 #[tokio::test]
-async fn a_dropped_query_is_killed_on_the_server_and_its_place_is_free() {
+async fn dropped_query_is_killed_on_the_server_and_frees_its_place() {
     for way in [
         dsn() + ";sslmode=disable",
         dsn() + ";sslmode=require",
@@ -120,7 +120,7 @@ async fn a_dropped_query_is_killed_on_the_server_and_its_place_is_free() {
 }
 
 #[tokio::test]
-async fn a_transaction_whose_call_was_dropped_is_gone_with_its_locks_before_its_place_is_free() {
+async fn transaction_with_a_dropped_call_frees_locks_before_its_place() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (id INT PRIMARY KEY)", ())
         .await
@@ -211,7 +211,7 @@ async fn h21_what_a_streamed_function_writes_is_not_undone() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_short_stream_is_read_and_its_connection_stays() {
+async fn rest_of_a_short_stream_is_read_and_its_connection_stays() {
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     let before = session_id(&db).await;
     let mut rows = db
@@ -224,7 +224,7 @@ async fn what_is_left_of_a_short_stream_is_read_and_its_connection_stays() {
 }
 
 #[tokio::test]
-async fn in_a_transaction_a_stream_that_is_dropped_is_read_to_its_end_and_hurts_nobody() {
+async fn stream_dropped_in_a_transaction_is_read_to_its_end() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.transaction(async || {
@@ -243,7 +243,7 @@ async fn in_a_transaction_a_stream_that_is_dropped_is_read_to_its_end_and_hurts_
 }
 
 #[tokio::test]
-async fn a_connection_that_is_dropped_with_its_call_is_killed_all_the_same() {
+async fn connection_dropped_with_its_call_is_killed_on_the_server() {
     let admin = Db::open(&dsn()).await.unwrap();
     let mut client = Client::new().await;
     let victim = i64::from(client.id());
@@ -260,7 +260,7 @@ async fn a_connection_that_is_dropped_with_its_call_is_killed_all_the_same() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
+async fn dropped_call_is_killed_even_if_the_server_has_no_place_left() {
     let server = OwnServer::start(&["max-connections=10"]).await;
     let db = Db::builder(&server.dsn()).max(2).open().await.unwrap();
     // Everybody who may, and the one who may when nobody else may.
@@ -283,7 +283,7 @@ async fn what_was_dropped_is_killed_also_when_the_server_has_no_place_left() {
 }
 
 #[tokio::test]
-async fn many_tasks_that_are_dropped_anywhere_never_see_each_others_rows() {
+async fn many_tasks_dropped_anywhere_never_see_each_others_rows() {
     let db = own_tables(|builder| builder.max(4)).await;
     let mut tasks = Vec::new();
     for n in 0..60_i64 {

@@ -20,7 +20,7 @@ async fn make_leaky(db: &Db, name: &str) {
 /// The one connection goes back between any two of these texts: whatever the first has left in the session,
 /// the second must not find.
 #[tokio::test]
-async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written() {
+async fn application_function_is_recognised_in_every_spelling() {
     let db = own_tables(|builder| builder.max(1)).await;
     let schema: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
     let names = [
@@ -68,7 +68,7 @@ async fn a_function_of_the_application_is_seen_in_a_text_however_it_is_written()
 }
 
 #[tokio::test]
-async fn a_procedure_that_fails_as_a_stale_statement_does_is_not_run_again() {
+async fn procedure_that_fails_like_a_stale_statement_is_not_run_again() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE paid (n INT)", ()).await.unwrap();
     // The server knows no such statement, and says so with the number of one that was forgotten: 1243.
@@ -163,7 +163,7 @@ async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
 
 /// Numbers of connections begin anew with every start of a server.
 #[tokio::test]
-async fn a_call_that_is_dropped_over_a_restart_kills_nobody_who_has_its_number_now() {
+async fn dropped_call_kills_no_new_owner_of_its_id_after_a_restart() {
     let mut server = OwnServer::start(&[]).await;
     let mut client = Client::open(&server.dsn()).await;
     // A start is told from the next to a second or two: servers that fall over faster have other troubles.
@@ -225,7 +225,7 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
 
 /// That a name is unknown may come from deep inside, when the session is another one already.
 #[tokio::test]
-async fn a_procedure_that_fails_over_an_unknown_table_leaves_nothing_in_the_session() {
+async fn procedure_failing_on_an_unknown_table_leaves_no_session() {
     let db = own_tables(|builder| builder.max(1)).await;
     let lock: String = db.query_as_one("SELECT DATABASE()", ()).await.unwrap();
     let work = format!("SET @leak = 1; DO GET_LOCK('{lock}', 0); SELECT * FROM nowhere;");
@@ -274,7 +274,7 @@ async fn a_commit_that_opens_another_transaction_is_noticed() {
 
 /// Where nothing commits by itself, the next statement opens another transaction.
 #[tokio::test]
-async fn a_create_in_a_script_that_commits_is_noticed_without_autocommit_too() {
+async fn committing_create_in_a_script_is_noticed_without_autocommit() {
     let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.set_default("autocommit", 0).await.unwrap();
@@ -366,7 +366,7 @@ async fn failed_with_what_followed(db: &Db, what: &str, done: Result<Executed>) 
 }
 
 #[tokio::test]
-async fn a_text_that_touches_the_session_leaves_its_transaction_and_savepoints_as_they_are() {
+async fn session_change_keeps_its_transaction_and_savepoints() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.transaction(async || {
@@ -414,7 +414,7 @@ async fn savepoints_in_a_transaction_of_texts_are_left_as_they_are() {
 
 /// A transaction of the layer's on the same connection before it changes nothing about that.
 #[tokio::test]
-async fn savepoints_in_a_transaction_that_a_prepared_statement_opened_are_left_as_they_are() {
+async fn prepared_begin_keeps_the_savepoints_of_its_transaction() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     db.set_default("autocommit", 0).await.unwrap();
@@ -437,7 +437,7 @@ async fn savepoints_in_a_transaction_that_a_prepared_statement_opened_are_left_a
 }
 
 #[tokio::test]
-async fn a_savepoint_of_a_procedure_ends_with_it_and_the_transaction_goes_on() {
+async fn savepoint_of_a_procedure_ends_with_the_procedure() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let sql = "CREATE PROCEDURE careful () BEGIN SAVEPOINT its; INSERT INTO t VALUES (2); \
@@ -509,7 +509,7 @@ async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
 }
 
 #[tokio::test]
-async fn what_a_trigger_does_to_the_session_goes_with_a_reset_after_every_use() {
+async fn session_change_by_a_trigger_ends_with_a_permanent_reset() {
     let db = own_tables(|builder| builder.max(1).reset(ResetPolicy::Always)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
     let sql = "CREATE TRIGGER leaky AFTER INSERT ON t FOR EACH ROW SET @leak = new.n";

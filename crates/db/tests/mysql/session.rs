@@ -8,7 +8,7 @@ use crate::servers::client::{Client, own_database, value, with_option};
 use crate::servers::dsn;
 
 #[tokio::test]
-async fn a_reset_takes_everything_back_and_tells_the_session_what_the_dsn_says() {
+async fn reset_restores_the_session_that_the_dsn_describes() {
     let dsn = own_database(&dsn()).await;
     let dsn = with_option(&dsn, "set.innodb_lock_wait_timeout", "7");
     let dsn = with_option(&dsn, "collation", "utf8mb4_bin");
@@ -95,7 +95,7 @@ async fn a_setting_is_made_for_the_session_and_is_no_sql() {
 }
 
 #[tokio::test]
-async fn the_status_is_the_servers_word_however_a_transaction_came_and_went() {
+async fn status_follows_the_server_through_every_kind_of_transaction() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (n INT)").await;
     let (idle, open) = (Status::Idle, Status::InTransaction);
@@ -181,7 +181,7 @@ async fn after_an_error_the_server_is_asked() {
 }
 
 #[tokio::test]
-async fn a_begin_in_a_transaction_is_refused_because_the_server_would_commit() {
+async fn begin_in_a_transaction_is_refused_since_it_would_commit() {
     let mut client = Client::new().await;
     client.begin().await;
     let again = client.connection.begin_with(&Begin::default(), None).await;
@@ -190,7 +190,7 @@ async fn a_begin_in_a_transaction_is_refused_because_the_server_would_commit() {
 }
 
 #[tokio::test]
-async fn an_isolation_level_is_for_one_transaction_and_the_session_keeps_its_own() {
+async fn isolation_level_is_for_one_transaction_and_not_the_session() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (n INT)").await;
     let default: String = client.get("SELECT @@tx_isolation").await;
@@ -255,7 +255,7 @@ async fn counters(client: &mut Client) -> (i64, i64) {
 }
 
 #[tokio::test]
-async fn a_statement_is_prepared_once_and_the_one_unused_for_longest_goes_first() {
+async fn statements_are_prepared_once_and_evicted_by_last_use() {
     let mut client = Client::with_cache(&dsn(), 2).await;
     for _ in 0..5 {
         client.run("SELECT ? + 1", &[value(1)]).await.unwrap();
@@ -297,7 +297,7 @@ async fn a_statement_that_is_not_kept_leaves_nothing_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_streamed_statement_that_is_not_kept_leaves_nothing_on_the_server_either() {
+async fn uncached_streamed_statement_leaves_nothing_on_the_server() {
     let mut client = Client::with_cache(&dsn(), 0).await;
     for (sql, params, is_fine) in [
         ("SELECT seq FROM seq_1_to_1000 WHERE seq > ?", 1, true),
@@ -332,7 +332,7 @@ async fn a_streamed_statement_that_is_not_kept_leaves_nothing_on_the_server_eith
 }
 
 #[tokio::test]
-async fn a_kept_statement_never_outlives_the_database_or_the_mode_it_was_prepared_in() {
+async fn kept_statement_never_outlives_its_database_or_sql_mode() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (n TINYINT)").await;
     client.must("INSERT INTO t VALUES (1)").await;
@@ -365,7 +365,7 @@ async fn a_kept_statement_never_outlives_the_database_or_the_mode_it_was_prepare
 }
 
 #[tokio::test]
-async fn a_statement_without_parameters_is_not_prepared_unless_asked_for() {
+async fn statement_without_parameters_is_prepared_only_on_request() {
     let mut client = Client::new().await;
     for _ in 0..3 {
         client.must("SELECT 1").await;
@@ -399,7 +399,7 @@ async fn a_table_that_changes_under_a_kept_statement_is_seen_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_of_this_machine_is_refused_unless_its_folder_was_named() {
+async fn local_file_is_refused_unless_its_folder_was_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.csv");
     std::fs::write(&path, "1\n2\n3\n").unwrap();
@@ -440,7 +440,7 @@ async fn a_file_of_this_machine_is_refused_unless_its_folder_was_named() {
 
 /// glibc's allocator keeps pieces of up to 1032 bytes at hand for each thread.
 #[tokio::test]
-async fn a_kept_statement_is_run_by_a_future_that_allocators_have_at_hand() {
+async fn kept_statement_runs_in_a_future_of_a_common_allocation_size() {
     let mut client = Client::new().await;
     client.run("SELECT ? + 1", &[value(1)]).await.unwrap();
     assert_eq!(client.own().kept_statements(), 1);

@@ -201,7 +201,7 @@ async fn a_timestamp_is_a_moment_whatever_the_clock_of_the_server() {
 }
 
 #[tokio::test]
-async fn with_a_clock_of_its_own_a_session_has_local_times_and_takes_no_moments() {
+async fn session_with_its_own_clock_has_local_times_and_no_timestamps() {
     let mut client = Client::open(&with_option(&dsn(), "time_zone", "+02:00")).await;
     let got = both(&mut client, "SELECT FROM_UNIXTIME(0)").await;
     assert_eq!(got, Value::DateTime(moment("1970-01-01T02:00:00")));
@@ -228,7 +228,7 @@ async fn a_raw_value_of_the_client_library_goes_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_looks_like_a_named_parameter_in_a_string_stays_what_it_is() {
+async fn apparent_named_parameter_in_a_string_stays_unchanged() {
     let mut client = Client::new().await;
     for sql in [
         "SELECT CONCAT('a:b', 1-'2', ':c') WHERE 1 = ?",
@@ -330,7 +330,7 @@ async fn warnings_are_written_to_the_log_where_somebody_reads_it() {
 }
 
 #[tokio::test]
-async fn affected_rows_are_those_that_changed_or_with_found_rows_those_that_were_found() {
+async fn affected_rows_are_changed_ones_or_found_ones_with_found_rows() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (n INT)").await;
     client.must("INSERT INTO t VALUES (1), (1)").await;
@@ -396,7 +396,7 @@ async fn rows_that_an_insert_returns_are_given_with_their_number() {
 }
 
 #[tokio::test]
-async fn more_than_the_server_takes_at_once_is_an_error_and_no_lost_connection() {
+async fn more_than_the_server_accepts_is_an_error_but_no_loss() {
     let mut client = Client::new().await;
     let limit: usize = client.get("SELECT @@max_allowed_packet").await;
     let id = client.id();

@@ -47,7 +47,7 @@ async fn a_one_shot_statement_leaves_nothing_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_statement_that_failed_is_kept_if_it_was_prepared_and_not_if_not() {
+async fn failed_statement_is_kept_only_if_it_was_prepared() {
     let mut client = Client::new().await;
     for _ in 0..3 {
         let error = client.run("SELECT 1 / $1::int", &[value(0)]).await;
@@ -84,7 +84,7 @@ async fn a_stale_plan_is_prepared_again_once_and_nobody_notices() {
 }
 
 #[tokio::test]
-async fn a_stale_plan_in_the_first_statement_of_a_transaction_is_prepared_again() {
+async fn stale_plan_in_the_first_statement_is_prepared_again() {
     let dsn = own_schema(&dsn()).await;
     let mut client = Client::open(&dsn).await;
     let mut other = Client::open(&dsn).await;
@@ -106,7 +106,7 @@ async fn a_stale_plan_in_the_first_statement_of_a_transaction_is_prepared_again(
 
 /// The error itself has failed the transaction: what was done in it before would be lost.
 #[tokio::test]
-async fn a_stale_plan_later_in_a_transaction_is_an_error_and_right_the_next_time() {
+async fn stale_plan_later_in_a_transaction_fails_once() {
     let dsn = own_schema(&dsn()).await;
     let mut client = Client::open(&dsn).await;
     let mut other = Client::open(&dsn).await;

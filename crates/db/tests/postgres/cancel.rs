@@ -25,7 +25,7 @@ async fn begin(client: &mut Client, sql: &str) {
 }
 
 #[tokio::test]
-async fn a_dropped_statement_that_has_no_end_is_cancelled_on_the_server() {
+async fn dropped_endless_statement_is_cancelled_on_the_server() {
     for dsn in [dsn(), format!("{};sslmode=disable", dsn()), unix_dsn()] {
         let mut client = Client::open(&dsn).await;
         begin(&mut client, ENDLESS).await;
@@ -36,7 +36,7 @@ async fn a_dropped_statement_that_has_no_end_is_cancelled_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_statement_cancelled_in_a_transaction_leaves_it_failed_and_known() {
+async fn statement_cancelled_in_a_transaction_leaves_it_known_failed() {
     let mut client = Client::new().await;
     client
         .connection
@@ -87,7 +87,7 @@ async fn what_is_soon_over_is_not_cancelled() {
 }
 
 #[tokio::test]
-async fn a_commit_a_savepoint_and_a_prepare_are_waited_for_and_never_cancelled() {
+async fn commit_savepoint_and_prepare_are_awaited_and_never_cancelled() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int)").await;
     client
@@ -120,7 +120,7 @@ async fn a_commit_a_savepoint_and_a_prepare_are_waited_for_and_never_cancelled()
 
 /// Whether the server has the statement of a dropped call nobody knows; it is made sure of.
 #[tokio::test]
-async fn a_statement_whose_first_run_was_dropped_can_be_kept_afterwards() {
+async fn statement_whose_first_run_was_dropped_can_be_kept_afterwards() {
     let mut client = Client::new().await;
     for polls in 0..4 {
         let sql = format!("SELECT {polls} + $1::int");
@@ -144,7 +144,7 @@ async fn a_statement_whose_first_run_was_dropped_can_be_kept_afterwards() {
 }
 
 #[tokio::test]
-async fn a_large_batch_that_is_dropped_while_it_is_sent_leaves_nothing_half_said() {
+async fn large_batch_dropped_while_sending_leaves_nothing_half_sent() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (name text)").await;
     let sets: Vec<_> = (0..200).map(|_| vec![value("x".repeat(100_000))]).collect();

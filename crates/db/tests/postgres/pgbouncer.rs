@@ -27,7 +27,7 @@ async fn table(db: &Db) -> String {
 
 /// C-014
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_cache_many_tasks_share_few_connections_of_the_server() {
+async fn without_a_cache_many_tasks_share_few_server_connections() {
     // PgBouncer has four connections to the server: most of these wait for one there.
     let db = builder().max(16).open().await.unwrap();
     let table = table(&db).await;

@@ -13,7 +13,7 @@ use crate::servers::scripted::{Scripted, message};
 const PREPARED: &str = "SELECT count(*) FROM pg_catalog.pg_prepared_statements";
 
 #[tokio::test]
-async fn a_reset_takes_everything_back_in_one_round_trip_and_keeps_our_statements() {
+async fn reset_takes_one_round_trip_and_keeps_our_statements() {
     let dsn = crate::servers::client::own_schema(&dsn()).await;
     let dsn = format!("{dsn};application_name=origin");
     let mut client = Client::open(&dsn).await;
@@ -61,7 +61,7 @@ async fn a_reset_takes_everything_back_in_one_round_trip_and_keeps_our_statement
 }
 
 #[tokio::test]
-async fn statements_of_the_applications_own_go_with_a_reset_and_ours_with_them() {
+async fn application_statements_end_with_a_reset_and_take_ours_along() {
     let mut client = Client::new().await;
     for sql in ["SELECT 1", "SELECT 2"] {
         client.must(sql).await;
@@ -96,7 +96,7 @@ async fn a_deallocate_all_of_the_application_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_the_server_reports_touches_the_session_and_what_ends_with_the_transaction_does_not() {
+async fn reported_settings_touch_the_session_unless_transaction_local() {
     let mut client = Client::new().await;
     let sql = "CREATE FUNCTION pg_temp.quietly(name text) RETURNS text LANGUAGE sql AS \
                'SELECT pg_catalog.set_config(''application_name'', name, false)'";

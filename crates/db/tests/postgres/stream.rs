@@ -26,7 +26,7 @@ async fn first_row(client: &mut Client) -> i64 {
 }
 
 #[tokio::test]
-async fn a_break_after_a_few_of_millions_of_rows_leaves_the_transaction_to_be_committed() {
+async fn break_after_few_of_many_rows_leaves_the_transaction_open() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int)").await;
     for batches in 0..4 {
@@ -234,7 +234,7 @@ async fn h21_known_functions_are_the_servers_own_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_told_and_the_status_is_known() {
+async fn error_inside_a_stream_is_reported_and_the_status_is_known() {
     let mut client = Client::new().await;
     let sql = "SELECT 1 / (2000 - n) FROM generate_series(1, 5000) AS n";
     for in_transaction in [false, true] {
@@ -293,7 +293,7 @@ async fn a_call_during_a_stream_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_stream_with_parameters_gives_the_same_the_first_time_and_later() {
+async fn stream_with_parameters_gives_the_same_rows_every_time() {
     let mut client = Client::new().await;
     let sql = "SELECT n, n::text, now() IS NOT NULL FROM generate_series(1, $1::int) AS n";
     for _ in 0..3 {
@@ -318,7 +318,7 @@ async fn a_stream_with_parameters_gives_the_same_the_first_time_and_later() {
 }
 
 #[tokio::test]
-async fn a_stream_of_the_applications_own_types_knows_them_before_the_first_row() {
+async fn stream_of_application_types_knows_them_before_the_first_row() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TYPE mood AS ENUM ('sad', 'ok')").await;
     for in_transaction in [false, true, false] {

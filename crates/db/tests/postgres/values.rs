@@ -52,7 +52,7 @@ fn same(one: &Value<'_>, other: &Value<'_>) -> bool {
 }
 
 #[tokio::test]
-async fn every_type_comes_as_the_value_that_it_is_whichever_way_it_comes() {
+async fn every_type_has_the_same_value_in_text_and_binary() {
     let mut client = Client::in_own_schema().await;
     client.script("CREATE TYPE mood AS ENUM ('sad', 'it''s ok'); CREATE DOMAIN small AS int CHECK (VALUE < 100); CREATE TYPE pair AS (a int, b text)").await.unwrap();
     let uuid = *b"\x67\xe5\x50\x44\x10\xb1\x42\x6f\x92\x47\xbb\x68\x0e\x5f\xe0\xc8";
@@ -152,7 +152,7 @@ async fn every_type_comes_as_the_value_that_it_is_whichever_way_it_comes() {
 }
 
 #[tokio::test]
-async fn settings_that_change_how_values_are_written_do_not_change_what_they_are() {
+async fn settings_that_change_how_values_are_written_keep_the_values() {
     let mut client = Client::new().await;
     client.script("SET bytea_output = 'escape'; SET timezone = 'Asia/Kolkata'; SET extra_float_digits = 3; SET intervalstyle = 'iso_8601'").await.unwrap();
     let bytes: Vec<u8> = (0..=255).collect();
@@ -244,7 +244,7 @@ async fn the_servers_own_rules_decide_what_a_parameter_is() {
 }
 
 #[tokio::test]
-async fn a_number_out_of_range_is_refused_by_the_server_and_not_changed() {
+async fn number_out_of_range_is_refused_by_the_server_and_unchanged() {
     let mut client = Client::new().await;
     for _ in 0..2 {
         for (sql, number) in [
@@ -401,8 +401,7 @@ async fn types_are_looked_up_once_and_for_all_connections_of_a_handle() {
 
 /// The first time their types have to be looked up, which nobody notices but by the round trips.
 #[tokio::test]
-async fn arrays_and_domains_of_the_applications_own_types_are_what_they_are_from_the_first_time_on()
-{
+async fn arrays_and_domains_of_application_types_work_the_first_time() {
     let mut client = Client::in_own_schema().await;
     client
         .script(

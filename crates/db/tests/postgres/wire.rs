@@ -11,7 +11,7 @@ use crate::servers::dsn;
 const ADD: &str = "SELECT $1::int + 1";
 
 #[tokio::test]
-async fn the_first_execution_of_a_new_statement_is_one_round_trip_and_so_is_every_other() {
+async fn first_and_later_executions_take_one_round_trip_each() {
     for cache in [16, 0] {
         let mut client = Client::with_cache(&dsn(), cache).await;
         for n in 1..=3 {
@@ -24,7 +24,7 @@ async fn the_first_execution_of_a_new_statement_is_one_round_trip_and_so_is_ever
 }
 
 #[tokio::test]
-async fn a_value_without_a_text_form_takes_one_more_round_trip_the_first_time() {
+async fn value_without_a_text_form_takes_one_more_first_round_trip() {
     let mut client = Client::new().await;
     let sql = "SELECT array_length($1::int[], 1)";
     for trips in [2, 1, 1] {
@@ -131,7 +131,7 @@ async fn a_script_with_parameters_is_refused() {
 }
 
 #[tokio::test]
-async fn a_copy_from_or_to_the_client_is_refused_and_the_connection_goes_on() {
+async fn client_copy_is_refused_and_the_connection_works_on() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int)").await;
     for _ in 0..2 {
@@ -156,7 +156,7 @@ async fn a_copy_from_or_to_the_client_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn the_wrong_number_of_parameters_is_told_in_our_words_the_first_time_too() {
+async fn wrong_parameter_count_is_our_error_even_the_first_time() {
     let mut client = Client::new().await;
     for _ in 0..2 {
         for params in [&[][..], &[value(1), value(2)]] {

@@ -190,7 +190,7 @@ fn a_call_of_a_procedure_touches_the_session() {
 }
 
 #[test]
-fn every_executable_comment_touches_the_session_because_only_some_servers_read_it() {
+fn executable_comment_touches_the_session_since_servers_differ() {
     for dialect in [&Dialect::MYSQL, &Dialect::ODBC] {
         touches(
             dialect,
@@ -206,7 +206,7 @@ fn every_executable_comment_touches_the_session_because_only_some_servers_read_i
 }
 
 #[test]
-fn transaction_control_beside_an_executable_comment_has_no_verb_that_is_sure() {
+fn transaction_control_beside_executable_comments_is_uncertain() {
     for dialect in [&Dialect::MYSQL, &Dialect::ODBC] {
         for sql in [
             "/*!50000 BEGIN */",

@@ -414,7 +414,7 @@ fn mixed_placeholders_are_an_error_that_names_both() {
 }
 
 #[test]
-fn a_mix_with_a_postgres_question_mark_tells_how_the_operator_is_written() {
+fn mix_with_a_postgres_question_mark_explains_the_operator() {
     let error = scan(&Dialect::POSTGRES, "SELECT d ? 'k' WHERE a = $1").unwrap_err();
     assert!(error.message().contains("`??`"), "{error}");
     let error = scan(&Dialect::POSTGRES, "SELECT :a, $1").unwrap_err();
@@ -423,7 +423,7 @@ fn a_mix_with_a_postgres_question_mark_tells_how_the_operator_is_written() {
 
 /// SQLite would take them for placeholders and read NULL for them.
 #[test]
-fn variables_that_sqlite_would_read_as_null_are_an_error_that_names_them() {
+fn variables_that_sqlite_would_read_as_null_are_a_named_error() {
     for name in ["@a", "$a", "$1", ":1", ":1a", "@1", "$$"] {
         let sql = format!("SELECT 'a', {name}");
         let error = scan(&Dialect::SQLITE, &sql).unwrap_err();
@@ -433,7 +433,7 @@ fn variables_that_sqlite_would_read_as_null_are_an_error_that_names_them() {
 }
 
 #[test]
-fn a_name_that_is_used_often_has_one_position_however_many_names_there_are() {
+fn repeated_name_has_one_position_among_any_number_of_names() {
     let names: Vec<String> = (0..2000).map(|n| format!("n{n}")).collect();
     let once: Vec<String> = names.iter().map(|name| format!(":{name}")).collect();
     let sql = format!("SELECT {}, {}", once.join(", "), once.join(", "));

@@ -386,7 +386,7 @@ fn mysql_session_statements_are_known() {
 }
 
 #[test]
-fn a_function_that_is_none_of_mysqls_own_harmless_ones_touches_the_session() {
+fn function_unknown_as_harmless_in_mysql_touches_the_session() {
     touches(
         &Dialect::MYSQL,
         &[

@@ -22,7 +22,7 @@ async fn tell_in_place(db: &mut Box<dyn Connection>) {
 }
 
 #[tokio::test]
-async fn what_is_set_aside_in_place_is_in_memory_and_on_the_thread_where_it_was_told_to_be() {
+async fn inline_temporary_storage_follows_the_configured_choice() {
     let place = place().await;
     for (option, told) in [("", 0), ("&temp_store=file", 1)] {
         let mut db = place.open(&format!("{IN_PLACE}{option}")).await;
@@ -60,7 +60,7 @@ async fn temporary_tables_outlive_what_is_set_aside() {
 }
 
 #[tokio::test]
-async fn a_table_that_has_lost_its_numbers_gives_none_that_another_table_gave() {
+async fn table_without_row_ids_reports_none_of_another_table() {
     let place = place().await;
     let mut db = place.open(IN_PLACE).await;
     let other = rusqlite::Connection::open(place.file.path()).unwrap();
@@ -120,7 +120,7 @@ async fn a_temporary_table_is_not_taken_for_the_one_that_it_hides() {
 }
 
 #[tokio::test]
-async fn a_table_that_was_rolled_back_is_not_taken_for_the_next_of_its_name() {
+async fn rolled_back_table_is_not_taken_for_the_next_of_its_name() {
     let place = place().await;
     let mut db = place.open(IN_PLACE).await;
     exec(&mut db, "CREATE TABLE a (id INTEGER PRIMARY KEY)").await;

@@ -42,7 +42,7 @@ fn begins_at_once(db: &mut Box<dyn Connection>) -> bool {
 }
 
 #[tokio::test]
-async fn a_transaction_that_writes_begins_at_the_first_poll_once_that_is_known_to_be_short() {
+async fn writing_transaction_begins_at_the_first_poll_once_short() {
     let place = Place::new();
     let mut db = place.open().await;
     assert!(begins_at_once(&mut db));
@@ -140,7 +140,7 @@ async fn a_lock_of_another_program_is_waited_for_on_the_thread() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_written_a_transaction_begins_all_the_same() {
+async fn transaction_begins_even_where_nothing_can_be_written() {
     let place = Place::new();
     drop(place.open().await);
     let mut db = open(&format!("{}?in_place=on&mode=ro", place.0.dsn())).await;

@@ -33,7 +33,7 @@ async fn an_endless_statement_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_at_once_and_not_only_when_it_is_settled() {
+async fn dropped_call_is_cancelled_at_once_and_not_only_when_settled() {
     let (driver, gate) = Gate::new();
     let file = TempDb::new();
     let mut db = open_with(&driver, &file.dsn()).await;
@@ -137,7 +137,7 @@ async fn a_write_that_is_dropped_is_done_or_not_done() {
 }
 
 #[tokio::test]
-async fn an_interrupted_write_in_a_transaction_rolls_it_back_and_the_status_tells() {
+async fn interrupted_write_rolls_back_and_the_status_shows_it() {
     let (driver, gate) = Gate::new();
     let mut db = open_with(&driver, "sqlite::memory:").await;
     exec(&mut db, "CREATE TABLE t (a)").await;
@@ -230,7 +230,7 @@ async fn a_batch_that_is_dropped_between_two_sets_is_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_dropped_begin_is_done_or_not_done_and_the_status_tells_which() {
+async fn dropped_begin_is_done_or_not_and_the_status_shows_which() {
     let mut db = memory().await;
     exec(&mut db, "CREATE TABLE t (a)").await;
     for polls in 0..300 {
@@ -249,7 +249,7 @@ async fn a_dropped_begin_is_done_or_not_done_and_the_status_tells_which() {
 }
 
 #[tokio::test]
-async fn a_dropped_commit_is_done_or_not_done_and_the_status_tells_which() {
+async fn dropped_commit_is_done_or_not_and_the_status_shows_which() {
     let mut db = memory().await;
     exec(&mut db, "CREATE TABLE t (a)").await;
     for polls in 0..300 {
@@ -269,7 +269,7 @@ async fn a_dropped_commit_is_done_or_not_done_and_the_status_tells_which() {
 }
 
 #[tokio::test]
-async fn a_dropped_rollback_is_done_or_not_done_and_the_status_tells_which() {
+async fn dropped_rollback_is_done_or_not_and_the_status_shows_which() {
     let mut db = memory().await;
     exec(&mut db, "CREATE TABLE t (a)").await;
     for polls in 0..300 {

@@ -119,7 +119,7 @@ async fn numbered_placeholders_can_be_used_twice() {
 }
 
 #[tokio::test]
-async fn the_wrong_number_of_parameters_is_an_error_before_anything_runs() {
+async fn wrong_parameter_count_is_an_error_before_anything_runs() {
     let mut db = memory().await;
     exec(&mut db, "CREATE TABLE t (a, b)").await;
     for given in [0, 1, 3] {
@@ -133,7 +133,7 @@ async fn the_wrong_number_of_parameters_is_an_error_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn what_was_changed_is_told_only_of_the_statement_that_changed_it() {
+async fn affected_rows_belong_only_to_the_statement_that_changed_them() {
     let mut db = memory().await;
     assert_eq!(
         exec(&mut db, "CREATE TABLE t (id INTEGER PRIMARY KEY, a)")
@@ -310,7 +310,7 @@ async fn a_batch_in_a_transaction_is_part_of_it() {
 }
 
 #[tokio::test]
-async fn a_set_with_the_wrong_number_of_parameters_is_found_before_the_first_runs() {
+async fn set_with_a_wrong_parameter_count_fails_before_any_runs() {
     let mut db = memory().await;
     exec(&mut db, "CREATE TABLE t (a)").await;
     begin(&mut db).await;
@@ -417,7 +417,7 @@ async fn a_session_cannot_be_reset_only_replaced() {
 }
 
 #[tokio::test]
-async fn the_session_of_a_private_database_is_reset_and_the_database_stays() {
+async fn session_of_a_private_database_resets_and_the_database_stays() {
     let file = TempDb::new();
     let options = "cache_size=-77&busy_timeout=0&pragma.case_sensitive_like=1";
     let mut db = open(&format!("sqlite::memory:?{options}")).await;

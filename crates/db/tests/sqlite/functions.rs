@@ -69,7 +69,7 @@ async fn values_go_in_and_come_out_as_neutral_ones() {
 
 /// D-lite-014, D-lite-s004b.
 #[test]
-fn the_same_name_and_number_of_arguments_twice_is_an_error_that_names_both() {
+fn same_function_name_and_arity_twice_is_an_error_naming_both() {
     let twice = driver().function("DOUBLE", 2, false, |_| Ok(0));
     let error = try_template(&twice, "sqlite::memory:").unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
@@ -144,7 +144,7 @@ async fn a_panicking_function_is_an_error_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_panicking_collation_fails_the_statement_and_breaks_the_connection() {
+async fn panicking_collation_fails_its_statement_and_the_connection() {
     let driver = Sqlite::new().collation("touchy", |a, b| {
         assert!(a != "x" && b != "x", "a bug");
         a.cmp(b)

@@ -12,7 +12,7 @@ use crate::support::place::*;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_transaction_on_a_file_that_can_only_be_read_waits_for_no_writer() {
+async fn transaction_on_a_read_only_file_waits_for_no_writer() {
     let place = Place::with(TABLE).await;
     let mut writer = place.open("").await;
     begin(&mut writer).await;
@@ -27,7 +27,7 @@ const MANY: &str = "INSERT INTO t (n) WITH RECURSIVE n(i) AS
                     (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1) SELECT -i - abs(random() / 2) FROM n";
 
 #[tokio::test]
-async fn a_write_that_runs_away_can_be_cancelled_also_when_it_was_joined() {
+async fn runaway_write_can_be_cancelled_even_when_batched() {
     let place = Place::with("CREATE TABLE t (n)").await;
     let mut first = place.open("").await;
     let mut second = place.open("").await;
@@ -78,7 +78,7 @@ async fn a_write_in_place_does_not_keep_the_task_for_good() {
 }
 
 #[tokio::test]
-async fn in_a_shared_cache_a_write_in_place_waits_for_a_reader_as_on_the_thread() {
+async fn in_a_shared_cache_an_inline_write_waits_for_a_reader() {
     let dsn = format!("{}&busy_timeout=1d", shared_memory());
     let template = template(&dsn);
     let mut reader = connect(&template).await;
@@ -100,7 +100,7 @@ async fn in_a_shared_cache_a_write_in_place_waits_for_a_reader_as_on_the_thread(
 }
 
 #[test]
-fn in_a_shared_cache_a_read_in_place_does_not_wait_for_what_another_thread_runs() {
+fn in_a_shared_cache_an_inline_read_waits_for_no_other_thread() {
     let (driver, gate) = Gate::new();
     let template = try_template(&driver, &shared_memory()).unwrap();
     let mut slow = block_on(connect(&template));
@@ -132,7 +132,7 @@ fn in_a_shared_cache_a_read_in_place_does_not_wait_for_what_another_thread_runs(
 }
 
 #[tokio::test]
-async fn who_joins_waits_no_longer_for_another_program_than_it_was_told_to() {
+async fn batched_writer_waits_for_a_program_only_its_own_timeout() {
     let place = Place::with(TABLE).await;
     let mut watching = place.open("").await;
     let (mut before, mut behind) = (place.open("").await, place.open("").await);
@@ -168,7 +168,7 @@ async fn who_joins_waits_no_longer_for_another_program_than_it_was_told_to() {
 }
 
 #[tokio::test]
-async fn a_function_in_a_stream_is_not_held_against_the_next_statement() {
+async fn function_in_a_stream_does_not_count_for_the_next_statement() {
     let driver = Sqlite::new().function("f", 0, false, |_| Ok(1));
     let place = Place::with(TABLE).await;
     let mut db = open_with(&driver, &format!("{}?in_place=on", place.file.dsn())).await;
@@ -184,7 +184,7 @@ async fn a_function_in_a_stream_is_not_held_against_the_next_statement() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_while_it_is_opened_has_a_lane_of_its_own() {
+async fn file_replaced_while_being_opened_has_its_own_write_queue() {
     let place = Place::new();
     let old = rusqlite::Connection::open(place.file.path()).unwrap();
     old.execute_batch("PRAGMA journal_mode = delete; CREATE TABLE t (n); BEGIN EXCLUSIVE")
@@ -241,7 +241,7 @@ async fn a_call_that_nobody_polls_keeps_nobody_from_writing() {
 }
 
 #[tokio::test]
-async fn the_turn_of_a_dropped_call_is_the_next_ones_before_it_is_settled() {
+async fn turn_of_a_dropped_call_passes_on_before_the_call_is_settled() {
     let place = Place::with(TABLE).await;
     let (mut holder, mut other) = (place.open("").await, place.open("").await);
     let mut dropped = place.open("").await;
@@ -281,7 +281,7 @@ async fn closing_a_handle_whose_writers_wait_lets_them_write_and_ends() {
 }
 
 #[test]
-fn a_runtime_that_ends_while_its_writers_wait_leaves_nobody_in_the_lane() {
+fn runtime_that_ends_with_waiting_writers_leaves_an_empty_queue() {
     let place = block_on(Place::with(TABLE));
     let mut holder = block_on(place.open(""));
     block_on(begin(&mut holder));
@@ -311,7 +311,7 @@ fn a_runtime_that_ends_while_its_writers_wait_leaves_nobody_in_the_lane() {
 }
 
 #[tokio::test]
-async fn one_that_another_writes_for_can_be_cancelled_while_that_waits_for_another_program() {
+async fn batched_write_can_be_cancelled_while_the_batch_is_blocked() {
     let place = Place::with(TABLE).await;
     let mut watching = place.open("").await;
     let (mut before, mut behind) = (place.open("").await, place.open("").await);
@@ -396,7 +396,7 @@ async fn a_read_that_is_given_up_in_place_never_costs_its_transaction() {
 }
 
 #[tokio::test]
-async fn reads_that_are_now_short_and_now_long_always_give_the_right_answer() {
+async fn reads_that_alternate_short_and_long_always_answer_correctly() {
     let place = Place::with(TABLE).await;
     let mut db = open(&place.file.dsn()).await;
     let count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT +?1)

@@ -65,7 +65,7 @@ async fn run_often(db: &mut Box<dyn Connection>, sql: &str) {
 }
 
 #[tokio::test]
-async fn the_first_runs_of_a_read_are_on_the_thread_and_the_others_in_place() {
+async fn first_reads_run_on_the_thread_and_later_ones_inline() {
     let place = Place::new();
     let mut db = place.open().await;
     let sql = "SELECT count(*) FROM t WHERE n = 1";
@@ -112,7 +112,7 @@ async fn a_write_by_itself_is_never_in_place() {
 }
 
 #[tokio::test]
-async fn a_write_in_a_transaction_that_holds_the_lock_is_in_place_and_its_commit_is_not() {
+async fn write_under_the_lock_runs_inline_and_its_commit_does_not() {
     let place = Place::new();
     let mut db = place.open().await;
     let insert = "INSERT INTO t (n) VALUES (NULL)";
@@ -206,7 +206,7 @@ async fn what_calls_a_function_of_the_application_stays_on_the_thread() {
 }
 
 #[tokio::test]
-async fn a_function_that_is_called_for_the_first_time_in_place_is_called_on_the_thread() {
+async fn function_first_called_inline_is_called_on_the_thread() {
     let (driver, calls) = noting();
     let place = Place::new();
     let mut db = open_with(&driver, &place.dsn("")).await;
@@ -229,7 +229,7 @@ async fn a_function_that_is_called_for_the_first_time_in_place_is_called_on_the_
 }
 
 #[tokio::test]
-async fn a_collation_that_is_used_for_the_first_time_in_place_is_used_on_the_thread() {
+async fn collation_first_used_inline_is_used_on_the_thread() {
     let (driver, calls) = noting();
     let place = Place::new();
     let mut db = open_with(&driver, &place.dsn("")).await;
@@ -261,7 +261,7 @@ const COUNTING: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 
                         SELECT count(*) FROM n";
 
 #[tokio::test]
-async fn a_read_that_turns_out_long_is_brought_to_its_end_on_the_thread() {
+async fn read_that_turns_out_long_finishes_on_the_thread() {
     let place = Place::new();
     let mut db = place.open_timed().await;
     warm(&mut db, COUNTING, &params([Value::Int(10)])).await;
@@ -280,7 +280,7 @@ async fn a_read_that_turns_out_long_is_brought_to_its_end_on_the_thread() {
 }
 
 #[tokio::test]
-async fn a_read_in_a_transaction_that_turns_out_long_leaves_the_transaction_as_it_is() {
+async fn long_read_in_a_transaction_leaves_the_transaction_unchanged() {
     let place = Place::new();
     let mut db = place.open_timed().await;
     begin(&mut db).await;
@@ -339,7 +339,7 @@ async fn errors_in_place_are_those_of_the_thread() {
 }
 
 #[tokio::test]
-async fn a_rule_that_undoes_the_transaction_does_so_in_place_and_the_status_says_it() {
+async fn rule_that_rolls_back_does_so_inline_and_the_status_shows_it() {
     let place = Place::new();
     let mut db = place.open().await;
     let mut other = place.open().await;
@@ -424,7 +424,7 @@ async fn ten_thousand_reads_in_a_row_let_other_tasks_run() {
 }
 
 #[tokio::test]
-async fn a_dropped_read_leaves_nothing_behind_wherever_it_would_have_run() {
+async fn dropped_read_leaves_nothing_behind_inline_or_on_the_thread() {
     let place = Place::new();
     let mut db = place.open().await;
     for polls in 0..3 {
@@ -447,7 +447,7 @@ async fn a_dropped_read_leaves_nothing_behind_wherever_it_would_have_run() {
 }
 
 #[tokio::test]
-async fn a_read_only_transaction_reads_in_place_and_still_cannot_write() {
+async fn read_only_transaction_reads_inline_and_still_cannot_write() {
     let place = Place::new();
     let mut db = place.open().await;
     let insert = "INSERT INTO t (n) VALUES (NULL)";
@@ -517,7 +517,7 @@ async fn a_write_is_in_place_only_if_it_cannot_go_through_many_rows() {
 }
 
 #[tokio::test]
-async fn a_write_whose_plan_has_changed_with_the_schema_has_to_prove_itself_again() {
+async fn write_whose_plan_changed_with_the_schema_is_measured_again() {
     let place = Place::new();
     let mut db = place.open().await;
     let mut other = place.open().await;

@@ -17,7 +17,7 @@ const FAMILY: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER UNIQUE);
 const CHILD: &str = "INSERT INTO child VALUES (?1)";
 
 #[tokio::test]
-async fn a_handle_that_checks_foreign_keys_has_them_checked_whoever_writes() {
+async fn handle_that_checks_foreign_keys_checks_them_in_every_batch() {
     let place = Place::with(FAMILY).await;
     let mut lax = place.open("&foreign_keys=off").await;
     let mut strict = place.open("").await;
@@ -41,7 +41,7 @@ async fn a_handle_that_can_only_read_never_writes() {
 }
 
 #[tokio::test]
-async fn what_one_handle_writes_never_lands_in_a_temporary_table_of_another() {
+async fn batched_write_never_lands_in_another_handles_temporary_table() {
     let place = Place::with("CREATE TABLE t (n); CREATE TABLE other (n)").await;
     let insert = "INSERT INTO t (n) VALUES (?1)";
     let other = "INSERT INTO other VALUES (?1)";
@@ -75,7 +75,7 @@ async fn a_late_foreign_key_is_found_also_where_like_minds_the_case() {
 }
 
 #[tokio::test]
-async fn keys_that_a_setting_makes_late_are_still_checked_for_each_write() {
+async fn keys_deferred_by_a_setting_are_checked_for_each_write() {
     let place = Place::with(FAMILY).await;
     let mut first = place.open("").await;
     let mut second = place.open("").await;
@@ -125,7 +125,7 @@ async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_dropped_a_success_is_committed_and_a_failure_is_not() {
+async fn after_any_drop_a_success_is_committed_and_a_failure_is_not() {
     for options in ["synchronous=off", "journal_mode=delete&synchronous=off"] {
         let unknown = stress(options).await;
         assert!(unknown > 0, "nothing was dropped in the middle");
@@ -286,7 +286,7 @@ fn told(answer: &Result<Outcome>) -> String {
 }
 
 #[tokio::test]
-async fn writes_that_are_joined_come_to_what_they_would_one_after_the_other() {
+async fn batched_writes_have_the_same_result_as_one_after_another() {
     let (joined, apart) = (Place::with(ZOO).await, Place::with(ZOO).await);
     let mut seed = 4_u64;
     let mut random = |below: usize| {
@@ -338,7 +338,7 @@ async fn one_value(db: &mut Box<dyn Connection>) -> i64 {
 const UPSERT: &str = "INSERT INTO t (n) VALUES (?1) ON CONFLICT (n) DO UPDATE SET n = n";
 
 #[tokio::test]
-async fn an_upsert_that_inserted_tells_its_id_whatever_was_inserted_before() {
+async fn inserting_upsert_returns_its_id_whatever_was_inserted_before() {
     let place = Place::with(TABLE).await;
     let mut db = place.open("").await;
     exec(&mut db, "CREATE TABLE other (n)").await;
@@ -348,7 +348,7 @@ async fn an_upsert_that_inserted_tells_its_id_whatever_was_inserted_before() {
 }
 
 #[tokio::test]
-async fn an_upsert_that_inserted_tells_its_id_also_after_it_was_tried_together() {
+async fn inserting_upsert_returns_its_id_after_a_failed_batch() {
     let place = Place::with(TABLE).await;
     let mut first = place.open("").await;
     let mut second = place.open("").await;
@@ -393,7 +393,7 @@ async fn what_a_handle_has_set_holds_for_what_is_written_after_it() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_everybodys_own_error_and_nothing_that_was_acknowledged_is_lost() {
+async fn full_disk_fails_each_writer_and_loses_nothing_acknowledged() {
     let place = Place::with("CREATE TABLE t (n, b); CREATE TABLE u (n)").await;
     let blob = "INSERT INTO t VALUES (?1, zeroblob(?1 * 1000))";
     let small = "INSERT INTO u VALUES (?1)";
@@ -417,7 +417,7 @@ async fn a_full_disk_is_everybodys_own_error_and_nothing_that_was_acknowledged_i
 }
 
 #[tokio::test]
-async fn without_a_journal_nothing_is_tried_that_would_have_to_be_undone() {
+async fn without_a_journal_nothing_that_needs_an_undo_is_tried() {
     // What does not fit into the cache is in the file before the commit.
     let options = "&journal_mode=off&cache_size=1";
     let place = Place::new();

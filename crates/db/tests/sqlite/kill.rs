@@ -24,20 +24,20 @@ const FILE: &str = "CENOTE_TEST_KILLED_FILE";
 const ROUND: &str = "CENOTE_TEST_KILLED_ROUND";
 
 #[test]
-fn a_killed_process_leaves_every_acknowledged_commit_whole_in_wal_with_full_sync() {
-    let name = "a_killed_process_leaves_every_acknowledged_commit_whole_in_wal_with_full_sync";
+fn killed_process_keeps_acknowledged_commits_in_wal_full_sync() {
+    let name = "killed_process_keeps_acknowledged_commits_in_wal_full_sync";
     killed_again_and_again(name, "wal", "full", 0x5eed);
 }
 
 #[test]
-fn a_killed_process_leaves_every_acknowledged_commit_whole_in_wal_with_normal_sync() {
-    let name = "a_killed_process_leaves_every_acknowledged_commit_whole_in_wal_with_normal_sync";
+fn killed_process_keeps_acknowledged_commits_in_wal_normal_sync() {
+    let name = "killed_process_keeps_acknowledged_commits_in_wal_normal_sync";
     killed_again_and_again(name, "wal", "normal", 0xacc0);
 }
 
 #[test]
-fn a_killed_process_leaves_every_acknowledged_commit_whole_with_a_rollback_journal() {
-    let name = "a_killed_process_leaves_every_acknowledged_commit_whole_with_a_rollback_journal";
+fn killed_process_keeps_acknowledged_commits_with_a_journal() {
+    let name = "killed_process_keeps_acknowledged_commits_with_a_journal";
     killed_again_and_again(name, "delete", "full", 0xba2c);
 }
 

@@ -112,7 +112,7 @@ fn an_unknown_option_is_an_error_that_names_it_and_the_driver() {
 }
 
 #[test]
-fn a_value_that_cannot_be_meant_is_an_error_that_names_the_option() {
+fn senseless_option_value_is_an_error_that_names_the_option() {
     for (option, wrong) in [
         ("mode", "readonly"),
         ("cache", "yes"),

@@ -61,7 +61,7 @@ async fn a_read_does_not_wait_for_those_who_wait_to_write() {
 }
 
 #[tokio::test]
-async fn a_read_outside_of_a_transaction_is_served_though_all_others_wait_to_write() {
+async fn read_is_served_although_all_others_wait_to_write() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&folder).await;
     let writers = db
@@ -92,7 +92,7 @@ fn begin<F: Future>(call: F) -> Pin<Box<F>> {
 const INSERT: &str = "INSERT INTO t VALUES (1)";
 
 #[tokio::test]
-async fn who_waits_to_write_is_counted_and_is_told_when_the_handle_closes() {
+async fn waiting_writers_are_counted_and_fail_when_the_handle_closes() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&folder).await;
     // Beside a guard a detached write waits; in a closure it would be a self-deadlock.
@@ -180,7 +180,7 @@ async fn patient(folder: &tempfile::TempDir) -> Db {
 }
 
 #[tokio::test]
-async fn h25_a_statement_from_outside_does_not_wait_for_its_own_writer() {
+async fn h25_statement_from_outside_does_not_wait_for_its_own_writer() {
     let folder = tempfile::tempdir().unwrap();
     let db = patient(&folder).await;
     db.transaction(async || {
@@ -201,7 +201,7 @@ async fn h25_a_statement_from_outside_does_not_wait_for_its_own_writer() {
 }
 
 #[tokio::test]
-async fn h25_a_connection_of_ones_own_does_not_wait_for_its_own_writer() {
+async fn h25_explicit_connection_does_not_wait_for_its_own_writer() {
     let folder = tempfile::tempdir().unwrap();
     let db = patient(&folder).await;
     let mut earlier = db.connection().await.unwrap();

@@ -201,7 +201,7 @@ async fn ending_a_stream_that_writes_undoes_nothing() {
 }
 
 #[tokio::test]
-async fn a_write_whose_stream_is_ended_early_still_tells_that_it_failed() {
+async fn write_whose_stream_is_ended_early_still_reports_its_failure() {
     let file = TempDb::new();
     let dsn = format!("{}?journal_mode=delete&busy_timeout=0", file.dsn());
     let mut db = open(&dsn).await;

@@ -138,7 +138,7 @@ async fn a_read_only_transaction_waits_for_no_writer_and_cannot_write() {
 }
 
 #[tokio::test]
-async fn a_read_only_transaction_restores_what_was_before_however_it_ends() {
+async fn read_only_transaction_restores_the_setting_however_it_ends() {
     let mut read_only = Begin::default();
     read_only.read_only = true;
     for configured in [0, 1] {
@@ -190,7 +190,7 @@ async fn a_commit_against_a_deferred_key_keeps_the_transaction_open() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_has_been_overtaken_is_a_serialization_failure() {
+async fn stale_snapshot_is_a_serialization_failure() {
     let file = TempDb::new();
     let mut slow = file.open().await;
     let mut fast = file.open().await;

@@ -189,7 +189,7 @@ async fn a_rule_that_undoes_everything_undoes_only_its_own_write() {
 }
 
 #[tokio::test]
-async fn a_foreign_key_that_is_checked_late_is_still_checked_for_each_write() {
+async fn deferred_foreign_key_is_checked_for_each_write() {
     let schema = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER UNIQUE);
                   CREATE TABLE child (
                       of INTEGER REFERENCES t (n) DEFERRABLE INITIALLY DEFERRED);
@@ -207,7 +207,7 @@ async fn a_foreign_key_that_is_checked_late_is_still_checked_for_each_write() {
 }
 
 #[tokio::test]
-async fn a_statement_that_cannot_be_run_any_more_spoils_nothing_for_the_others() {
+async fn statement_that_cannot_run_any_more_spoils_no_other_write() {
     let schema = "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER UNIQUE);
                   CREATE TABLE gone (n)";
     let gone = "INSERT INTO gone VALUES (?1)";
@@ -254,7 +254,7 @@ async fn what_the_connection_goes_on_with_is_never_written_by_another() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_in_the_queue_writes_nothing_and_is_in_nobodys_way() {
+async fn call_dropped_in_the_queue_writes_nothing_and_blocks_nobody() {
     let mut queue = Queue::of(TABLE, &inserts(&[1, 2, 3])).await;
     let Queue {
         holder,
@@ -438,7 +438,7 @@ async fn crowd(dsn: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_tasks_that_write_to_one_file_never_find_it_locked() {
+async fn two_hundred_tasks_writing_to_one_file_never_find_it_locked() {
     let place = TempDb::new();
     crowd(&format!("{}?synchronous=normal", place.dsn())).await;
 }

@@ -333,7 +333,7 @@ fn null_needs_an_option() {
 
 /// Each type takes these kinds of the values above and refuses all others with both names.
 #[test]
-fn what_is_of_another_kind_is_refused_with_what_was_found_and_wanted() {
+fn value_of_another_kind_is_refused_with_found_and_wanted_kind() {
     fn check<T>(wanted: &str, takes: &[&str])
     where
         T: for<'r> FromValue<'r> + std::fmt::Debug,

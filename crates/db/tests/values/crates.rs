@@ -86,7 +86,7 @@ mod chrono {
     }
 
     #[test]
-    fn a_wall_clock_time_is_no_moment_and_a_moment_is_no_wall_clock_time() {
+    fn local_time_is_no_timestamp_and_a_timestamp_no_local_time() {
         let neutral: DateTime = moment().into();
         assert_eq!(
             refused::<NaiveDateTime>(Value::Timestamp(neutral)),
@@ -182,7 +182,7 @@ mod time {
     }
 
     #[test]
-    fn a_wall_clock_time_is_no_moment_and_a_moment_is_no_wall_clock_time() {
+    fn local_time_is_no_timestamp_and_a_timestamp_no_local_time() {
         let neutral: DateTime = moment().into();
         assert_eq!(
             refused::<PrimitiveDateTime>(Value::Timestamp(neutral)),
@@ -204,7 +204,7 @@ mod time {
     }
 
     #[test]
-    fn a_moment_at_the_end_of_time_is_a_value_though_it_is_next_year_in_utc() {
+    fn last_timestamp_is_valid_though_it_is_next_year_in_utc() {
         let west = UtcOffset::from_hms(-12, 0, 0).unwrap();
         let last = PrimitiveDateTime::MAX.assume_offset(west);
         let Value::Timestamp(utc) = Value::from(last) else {

@@ -62,7 +62,7 @@ fn only_times_of_the_day_are_times() {
 }
 
 #[test]
-fn a_time_may_leave_out_seconds_and_have_any_decimals_up_to_nine() {
+fn time_may_omit_seconds_and_have_up_to_nine_decimals() {
     assert_eq!("09:05".parse::<Time>().unwrap(), time(9, 5, 0, 0));
     let tenth = time(9, 5, 1, 100_000_000);
     assert_eq!("09:05:01.1".parse::<Time>().unwrap(), tenth);

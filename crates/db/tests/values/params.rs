@@ -222,7 +222,7 @@ fn two_values_for_one_name_are_an_error() {
 }
 
 #[test]
-fn values_without_names_do_not_fit_names_nor_the_other_way_round() {
+fn unnamed_values_do_not_fit_names_and_named_ones_no_positions() {
     assert_eq!(
         refused((1, 2), &names_at(&["min", "max"])),
         "the placeholders of the SQL have names, such as :min, and 2 values were given without a name"

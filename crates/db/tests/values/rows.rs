@@ -49,7 +49,7 @@ fn of_columns_with_the_same_name_the_first_is_found() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_an_error_that_lists_those_that_are() {
+fn missing_column_is_an_error_that_lists_the_existing_ones() {
     let row = ada();
     assert_eq!(
         refusal(row.get::<i64>("age"), Kind::Column),
@@ -62,7 +62,7 @@ fn a_column_that_is_not_there_is_an_error_that_lists_those_that_are() {
 }
 
 #[test]
-fn another_type_is_an_error_that_names_the_column_and_both_types() {
+fn wrong_type_is_an_error_naming_the_column_and_both_types() {
     let row = ada();
     assert_eq!(
         refusal(row.get::<i64>("name"), Kind::Type),
@@ -168,7 +168,7 @@ fn a_row_outlives_the_others_of_its_batch() {
 }
 
 #[test]
-fn a_cell_is_decoded_once_each_time_it_is_asked_for_and_not_before() {
+fn cell_is_decoded_once_per_access_and_not_before() {
     static DECODER: CountingDecoder = CountingDecoder(AtomicUsize::new(0));
     let decoded = || DECODER.0.load(Ordering::Relaxed);
     let columns = Columns::new(vec![Column::new("a"), Column::new("b")], &DECODER);
@@ -200,7 +200,7 @@ fn rows_without_columns_are_counted() {
 }
 
 #[test]
-fn a_row_with_a_cell_too_many_or_too_few_is_an_error_and_left_out() {
+fn row_with_too_many_or_too_few_cells_is_an_error_and_left_out() {
     let mut rows = BatchBuilder::new(columns(&["a", "b"]));
     rows.cell(6, b"x");
     assert_eq!(

@@ -60,7 +60,7 @@ fn a_missing_column_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_missing_column_is_none_for_an_option_and_the_default_where_there_is_one() {
+fn missing_column_is_none_for_an_option_or_its_default() {
     #[derive(Debug, Deserialize, PartialEq)]
     struct Loose {
         email: Option<String>,

@@ -85,7 +85,7 @@ fn a_connection_sees_its_own_rows_and_those_that_are_committed() {
 }
 
 #[test]
-fn transaction_control_in_a_text_changes_the_status_as_a_server_would() {
+fn transaction_control_in_sql_changes_the_status_as_on_a_server() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     for (sql, status) in [
@@ -221,7 +221,7 @@ fn calls_of_every_kind_can_be_held_and_are_seen_to_be() {
 }
 
 #[test]
-fn a_held_call_is_caught_once_and_only_if_its_line_has_the_pattern() {
+fn held_call_is_caught_once_and_only_if_its_line_matches() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     fake.hold("INSERT");
@@ -292,7 +292,7 @@ fn what_was_open_on_a_broken_connection_is_rolled_back() {
 }
 
 #[test]
-fn a_connection_finds_out_that_it_was_killed_when_it_is_looked_at_or_used() {
+fn killed_connection_is_noticed_when_checked_or_used() {
     let fake = Fake::new();
     let (mut one, mut two) = (connect(&fake), connect(&fake));
     run(&mut one, "BEGIN").unwrap();
@@ -323,7 +323,7 @@ fn a_connection_that_is_killed_under_a_call_has_not_executed_it() {
 }
 
 #[test]
-fn connects_are_refused_as_often_as_was_said_and_lost_where_they_break() {
+fn connects_are_refused_as_often_as_configured_and_then_lost() {
     let fake = Fake::new();
     fake.refuse_connect(2);
     for _ in 0..2 {
@@ -406,7 +406,7 @@ fn any_call_can_be_answered_with_an_error_instead_of_being_done() {
 }
 
 #[test]
-fn session_changes_and_warnings_are_told_with_the_call_that_caused_them() {
+fn session_changes_and_warnings_come_with_their_call() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     fake.touch_session_on("SELECT 1");
@@ -450,7 +450,7 @@ fn every_call_is_pending_as_often_as_was_said_and_wakes_itself() {
 }
 
 #[test]
-fn a_stream_gives_its_rows_batch_by_batch_and_can_be_ended_while_it_waits() {
+fn stream_yields_batches_and_can_be_ended_while_it_waits() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     run(&mut one, "INSERT INTO t VALUES (1), (2), (3), (4), (5)").unwrap();

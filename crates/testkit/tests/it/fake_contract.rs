@@ -81,7 +81,7 @@ fn violation(fake: &Fake, deed: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_call_before_the_settle_of_a_dropped_one_breaks_the_contract() {
+fn call_before_settling_a_dropped_one_breaks_the_contract() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     fake.hold("SELECT");
@@ -158,7 +158,7 @@ fn a_reset_in_a_transaction_breaks_the_contract() {
 }
 
 #[test]
-fn a_violation_whose_panic_was_swallowed_is_told_when_the_last_handle_is_dropped() {
+fn swallowed_violation_is_reported_when_the_last_handle_drops() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     run(&mut one, "BEGIN").unwrap();

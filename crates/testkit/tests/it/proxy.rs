@@ -126,7 +126,7 @@ async fn a_goodbye_is_passed_on_and_the_other_way_stays_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_is_waited_for_each_way_and_fair_weather_takes_no_time() {
+async fn delay_applies_each_way_and_no_fault_takes_no_time() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let (mut client, mut at_server) = server.connect(&proxy).await;
@@ -195,7 +195,7 @@ async fn a_cut_is_a_goodbye_and_a_reset_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_black_hole_holds_one_way_back_and_gives_it_up_when_it_closes() {
+async fn black_hole_holds_back_one_direction_until_it_closes() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let (mut client, mut at_server) = server.connect(&proxy).await;
@@ -252,7 +252,7 @@ async fn behind_mute_doors_everything_can_be_said_and_nobody_hears_it() {
 }
 
 #[tokio::test]
-async fn a_refused_client_is_reset_and_counted_and_never_gets_to_the_server() {
+async fn refused_client_is_reset_counted_and_never_reaches_the_server() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     proxy.doors(Doors::Refusing);
@@ -267,7 +267,7 @@ async fn a_refused_client_is_reset_and_counted_and_never_gets_to_the_server() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_first_is_kept_and_no_more_than_64_bytes_of_it() {
+async fn first_bytes_of_a_client_are_kept_up_to_64() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let (mut talks, mut hears) = server.connect(&proxy).await;
@@ -352,7 +352,7 @@ async fn unix_sockets_on_either_side_are_no_different() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_dropped_listens_no_more_and_its_connections_end() {
+async fn dropped_proxy_stops_listening_and_its_connections_end() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let (mut client, mut at_server) = server.connect(&proxy).await;
@@ -393,7 +393,7 @@ async fn a_script_is_played_in_its_order_and_at_its_times() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_script_with_faults_of_every_kind() {
+fn same_seed_gives_the_same_script_with_every_kind_of_fault() {
     let length = Duration::from_secs(60);
     let script = Script::random(5, length);
     assert_eq!(script, Script::random(5, length));

@@ -16,7 +16,7 @@ use crate::support::*;
 type Answer<B> = Result<Response<B>, Infallible>;
 
 #[tokio::test]
-async fn the_call_its_future_and_its_body_run_and_are_dropped_in_one_coroutine() {
+async fn call_future_and_body_run_and_drop_in_one_coroutine() {
     let log = Log::default();
     let mut service = CoroutineLayer::new().layer(service_fn(|_| {
         log.note("called");
@@ -128,7 +128,7 @@ async fn what_is_pinned_stays_so_while_the_body_is_sent_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_body_that_tells_its_last_frame_ends_the_coroutine_with_that() {
+async fn body_that_announces_its_last_frame_ends_the_coroutine_there() {
     let store = Store::new().await;
     let service = CoroutineLayer::new().layer(service_fn(async |_| -> Answer<_> {
         leave_transaction(&store.db).await;
@@ -240,7 +240,7 @@ async fn a_request_that_is_dropped_at_any_point_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_service_ends_the_coroutine_and_comes_out_as_it_was() {
+async fn service_error_ends_the_coroutine_and_is_passed_on_unchanged() {
     let store = Store::new().await;
     let service = CoroutineLayer::new().layer(service_fn(async |_| {
         leave_transaction(&store.db).await;

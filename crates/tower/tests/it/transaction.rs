@@ -89,7 +89,7 @@ async fn a_rule_of_ones_own_sees_the_headers() {
 }
 
 #[tokio::test]
-async fn it_is_committed_when_the_head_is_there_and_before_the_body_is_read() {
+async fn commit_happens_after_the_head_and_before_the_body_is_read() {
     let store = Store::new().await;
     let db = store.db.clone();
     let layer = CoroutineLayer::new().transaction(store.db.clone(), commit_2xx_and_3xx);
@@ -198,7 +198,7 @@ async fn begun_eagerly_no_connection_is_a_503_and_no_handler_runs() {
 }
 
 #[tokio::test]
-async fn a_transaction_in_the_handler_is_a_savepoint_in_that_of_the_request() {
+async fn transaction_in_the_handler_is_a_savepoint_of_the_request() {
     let store = Store::new().await;
     let db = store.db.clone();
     let service = layer(&store).layer(service_fn(move |_| {
@@ -282,7 +282,7 @@ async fn a_panic_in_the_handler_or_in_the_rule_rolls_back() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_at_any_point_is_done_whole_or_not_at_all() {
+async fn request_dropped_at_any_point_is_done_entirely_or_not_at_all() {
     let mut polls = 0;
     loop {
         let store = Store::new().await;
@@ -340,7 +340,7 @@ async fn the_head_of_the_request_chooses_the_transaction() {
 }
 
 #[tokio::test]
-async fn a_body_that_holds_rows_of_the_transaction_is_an_error_response() {
+async fn body_that_holds_rows_of_the_transaction_is_an_error_response() {
     let store = Store::new().await;
     let db = store.db.clone();
     let layer = CoroutineLayer::new().transaction(store.db.clone(), commit_2xx_and_3xx);

@@ -29,7 +29,7 @@ fn held_transaction(world: &World) -> Arc<Mutex<Option<Result<()>>>> {
 }
 
 #[test]
-fn a_dropped_close_and_drain_has_closed_the_handle_and_lets_transactions_finish() {
+fn dropped_close_and_drain_closes_and_lets_transactions_finish() {
     for manners in ALL_MANNERS {
         for polls in 0.. {
             let world = World::new(manners, 2);

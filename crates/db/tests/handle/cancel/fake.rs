@@ -183,7 +183,7 @@ fn a_coroutine_goes_on_after_whatever_it_dropped() {
 
 /// The same while something else keeps the connection.
 #[test]
-fn a_coroutine_with_a_pinned_connection_goes_on_after_whatever_it_dropped() {
+fn coroutine_with_a_pinned_connection_survives_any_dropped_call() {
     for deed in DEEDS {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
@@ -225,7 +225,7 @@ fn a_dropped_coroutine_leaves_nothing_behind() {
 
 /// Without a coroutine there is nobody else to clean up.
 #[test]
-fn outside_of_coroutines_whatever_is_dropped_leaves_nothing_behind() {
+fn outside_of_coroutines_any_drop_leaves_nothing_behind() {
     for deed in DEEDS.iter().filter(|deed| deed.is_free) {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
@@ -239,7 +239,7 @@ fn outside_of_coroutines_whatever_is_dropped_leaves_nothing_behind() {
 
 /// Inside a transaction: either that is doomed, or what was dropped has left no trace in it.
 #[test]
-fn a_transaction_goes_on_or_is_doomed_after_whatever_was_dropped_in_it() {
+fn transaction_goes_on_or_is_doomed_after_any_dropped_call() {
     for deed in DEEDS.iter().filter(|deed| deed.nests) {
         let drop_it = |polls, world: &World| {
             let stage = Stage::new(&world.db);
@@ -299,7 +299,7 @@ fn two_drops_after_each_other_do_no_more_harm_than_one() {
 
 /// The same in a transaction that goes on: it is as whole as it says, or doomed.
 #[test]
-fn two_drops_after_each_other_in_a_transaction_never_cost_more_than_the_transaction() {
+fn two_drops_in_a_transaction_cost_at_most_the_transaction() {
     let deeds = [
         "transaction",
         "nested transactions",

@@ -275,6 +275,6 @@ fn branches_of_a_coroutine_never_get_in_each_others_way() {
 }
 
 #[test]
-fn branches_of_a_coroutine_that_drop_calls_half_way_never_get_in_each_others_way() {
+fn branches_that_drop_calls_half_way_never_disturb_each_other() {
     play_all(true);
 }

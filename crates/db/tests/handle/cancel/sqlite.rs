@@ -135,6 +135,6 @@ async fn on_sqlite_a_coroutine_goes_on_after_whatever_it_dropped() -> Result<()>
 }
 
 #[tokio::test]
-async fn on_sqlite_whatever_is_dropped_outside_of_coroutines_leaves_nothing_behind() -> Result<()> {
+async fn on_sqlite_any_drop_outside_coroutines_leaves_nothing_behind() -> Result<()> {
     sweep(Cut::Bare).await
 }

@@ -12,7 +12,7 @@ use super::support::{
 
 /// D-core-005a, D-core-005b
 #[tokio::test]
-async fn each_task_is_in_its_own_transaction_and_only_what_was_committed_stays() -> Result<()> {
+async fn each_task_is_in_its_own_transaction_and_only_commits_stay() -> Result<()> {
     let shop = shop(3).await;
     let task = |n: i64, commits: bool| {
         let db = shop.db.clone();
@@ -38,7 +38,7 @@ async fn each_task_is_in_its_own_transaction_and_only_what_was_committed_stays()
 
 /// D-core-005b
 #[tokio::test]
-async fn being_in_a_transaction_is_the_tasks_own_affair_and_not_the_handles() -> Result<()> {
+async fn in_transaction_is_per_task_and_not_per_handle() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let _tx = shop.begin().await?;
@@ -73,7 +73,7 @@ async fn what_a_task_leaves_uncommitted_is_rolled_back_when_it_ends() -> Result<
 
 /// D-core-007b, D-core-007c
 #[tokio::test]
-async fn a_live_statement_is_an_active_connection_until_the_task_has_ended() -> Result<()> {
+async fn live_statement_is_an_active_connection_until_the_task_ends() -> Result<()> {
     let shop = shop(3).await;
     let db = shop.db.clone();
     let task = cenote::spawn(async move {
@@ -131,8 +131,7 @@ async fn dropping_one_statement_leaves_the_others_on_their_connection() -> Resul
 
 /// D-core-011a, D-core-011b
 #[tokio::test]
-async fn the_last_statement_gives_the_connection_back_at_once_in_the_middle_of_the_task()
--> Result<()> {
+async fn last_statement_returns_the_connection_within_the_task() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let one = shop.prepare("SELECT 1").await?;
@@ -152,8 +151,7 @@ async fn the_last_statement_gives_the_connection_back_at_once_in_the_middle_of_t
 
 /// D-core-013a, D-core-013b
 #[tokio::test]
-async fn an_open_transaction_pins_without_statements_and_the_commit_gives_back_at_once()
--> Result<()> {
+async fn open_transaction_pins_and_its_commit_returns_the_connection() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -217,7 +215,7 @@ async fn failed_calls_keep_no_connection() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_statement_without_a_pin_takes_a_connection_and_gives_it_back() -> Result<()> {
+async fn unpinned_statement_takes_a_connection_and_returns_it() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(3)).await;
     cenote::scope(async {
         insert(&shop, 1).await?;
@@ -344,8 +342,7 @@ async fn touched_session_state_pins_until_the_coroutine_ends() -> Result<()> {
 }
 
 #[tokio::test]
-async fn session_state_touched_in_a_transaction_closure_lives_as_long_as_the_coroutine()
--> Result<()> {
+async fn session_state_of_a_closure_lives_as_long_as_the_coroutine() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         shop.transaction(async || shop.exec("CREATE TEMP TABLE mine (n)", ()).await)
@@ -405,7 +402,7 @@ async fn branches_of_one_coroutine_take_turns_on_its_connection() -> Result<()> 
 }
 
 #[tokio::test]
-async fn branches_that_prepare_at_once_share_the_connection_of_the_coroutine() -> Result<()> {
+async fn branches_that_prepare_at_once_share_the_coroutine_connection() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let (one, other) = tokio::join!(shop.prepare(WHO), shop.prepare(WHO));
@@ -438,7 +435,7 @@ async fn two_handles_bind_two_connections_in_one_coroutine() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_tasks_than_connections_are_all_served_on_no_more_than_max() -> Result<()> {
+async fn more_tasks_than_connections_are_served_on_at_most_max() -> Result<()> {
     let shop = shop(5).await;
     let barrier = Arc::new(Barrier::new(20));
     let tasks: Vec<_> = (1..=20_i64)
@@ -489,7 +486,7 @@ fn coroutines_work_without_any_runtime() -> Result<()> {
 
 /// D-lite-s006: a statement made before the runtime existed and dropped under it.
 #[test]
-fn a_statement_made_outside_of_a_runtime_gives_its_connection_back_once_inside_of_one() {
+fn statement_made_outside_a_runtime_returns_its_connection() {
     let shop = block_on_plain_thread(shop(1));
     let statement = block_on_plain_thread(cenote::scope(async { shop.prepare(WHO).await }));
     let statement = statement.unwrap();

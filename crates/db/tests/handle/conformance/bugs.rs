@@ -10,7 +10,7 @@ use super::support::{
 
 /// B-008: no state of a thread or of the process is held while a call waits.
 #[tokio::test]
-async fn a_coroutine_that_connects_is_not_current_for_others_meanwhile() -> Result<()> {
+async fn connecting_coroutine_is_not_current_for_others_meanwhile() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
     let (reached, go_on) = wire.hold(Step::Connect);
     let connecting = cenote::spawn({
@@ -34,7 +34,7 @@ async fn a_coroutine_that_connects_is_not_current_for_others_meanwhile() -> Resu
 
 /// B-034: as many tasks as there are connect at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_connect_at_once_never_make_more_than_max_connections() -> Result<()> {
+async fn tasks_that_connect_at_once_create_at_most_max_connections() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(3)).await;
     wire.set_latency(20);
     let tasks: Vec<_> = (0..10_i64)

@@ -20,7 +20,7 @@ async fn compiled_by<T>(wire: &Wire, calls: impl Future<Output = Result<T>>) -> 
 
 /// C-003, C-006
 #[tokio::test]
-async fn the_same_sql_is_compiled_once_though_its_statements_are_dropped() -> Result<()> {
+async fn same_sql_is_compiled_once_even_if_its_statements_are_dropped() -> Result<()> {
     let (shop, wire) = cached(1, 16).await;
     insert(&shop, 0).await?;
     let rounds = async {
@@ -42,7 +42,7 @@ async fn the_same_sql_is_compiled_once_though_its_statements_are_dropped() -> Re
 /// C-001: it belongs to the connection, so it survives a change of tasks and is shared with no
 /// other connection.
 #[tokio::test]
-async fn each_connection_has_a_cache_of_its_own_which_survives_a_change_of_tasks() -> Result<()> {
+async fn each_connection_has_its_own_cache_that_outlives_tasks() -> Result<()> {
     let (shop, wire) = cached(2, 16).await;
     let task = |n: i64| {
         let db = shop.db.clone();
@@ -124,7 +124,7 @@ async fn a_full_cache_forgets_the_least_recently_used() -> Result<()> {
 
 /// C-007, C-013: SQLite cannot reset a session; the connection that takes its place begins anew.
 #[tokio::test]
-async fn a_replaced_connection_has_an_empty_cache_and_an_untouched_one_keeps_it() -> Result<()> {
+async fn replaced_connection_has_an_empty_cache_others_keep_theirs() -> Result<()> {
     let (shop, wire) = cached(1, 16).await;
     let sql = "SELECT 1";
     shop.query(sql, ()).await?;
@@ -200,7 +200,7 @@ async fn the_cache_has_64_statements_by_default_and_none_at_size_0() -> Result<(
 
 /// C-015
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_on_8_connections_compile_their_sql_at_most_8_times() -> Result<()> {
+async fn many_tasks_on_8_connections_compile_sql_at_most_8_times() -> Result<()> {
     let (shop, wire) = cached(8, 16).await;
     let before = wire.compiled();
     let tasks: Vec<_> = (0..64_i64)
@@ -230,7 +230,7 @@ async fn many_tasks_on_8_connections_compile_their_sql_at_most_8_times() -> Resu
 
 /// C-012: no two tasks use one connection at a time, so its cache needs no lock.
 #[tokio::test]
-async fn tasks_that_use_the_same_sql_at_once_use_different_connections() -> Result<()> {
+async fn tasks_that_use_the_same_sql_at_once_use_other_connections() -> Result<()> {
     let (shop, wire) = cached(3, 16).await;
     let barrier = Arc::new(Barrier::new(3));
     let tasks: Vec<_> = (0..3)

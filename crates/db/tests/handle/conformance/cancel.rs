@@ -97,7 +97,7 @@ async fn a_dropped_pin_or_connection_leaves_nothing_behind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_dropped_prepare_or_run_of_a_statement_leaves_nothing_behind() -> Result<()> {
+async fn dropped_prepare_or_run_of_a_statement_leaves_nothing_behind() -> Result<()> {
     let shop = shop(1).await;
     at_every_poll!(shop, shop.prepare("SELECT 1").await)?;
     at_every_poll!(shop, {
@@ -189,7 +189,7 @@ async fn a_dropped_closure_or_savepoint_leaves_nothing_behind() -> Result<()> {
 
 /// Inside a transaction that goes on: it is as it was, or doomed, but never in doubt.
 #[tokio::test]
-async fn a_savepoint_dropped_in_a_transaction_that_goes_on_is_undone_or_dooms_it() -> Result<()> {
+async fn savepoint_dropped_in_a_transaction_is_undone_or_dooms_it() -> Result<()> {
     let shop = shop(1).await;
     let mut times = 0;
     loop {
@@ -226,7 +226,7 @@ async fn a_savepoint_dropped_in_a_transaction_that_goes_on_is_undone_or_dooms_it
 
 /// SQLite undoes the whole transaction when a write is interrupted: what comes next must not run without it.
 #[tokio::test]
-async fn after_a_write_in_a_savepoint_that_cost_the_transaction_nothing_more_runs() -> Result<()> {
+async fn after_a_savepoint_write_that_rolled_all_back_nothing_runs() -> Result<()> {
     const LONG: &str = "INSERT INTO t (n) WITH RECURSIVE c (x) AS (VALUES (1) UNION ALL \
                         SELECT x + 1 FROM c WHERE x < 1000000000) SELECT 2 FROM c";
     let shop = shop(1).await;

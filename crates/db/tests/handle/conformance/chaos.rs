@@ -158,7 +158,7 @@ async fn transactions_and_queries_over_a_slow_wire_all_succeed() {
 
 /// F-025, B-042
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_one_of_three_transactions_is_cancelled_the_others_commit() {
+async fn cancelling_one_of_three_transactions_lets_the_others_commit() {
     let (shop, _wire) = chaos(4, 3).await;
     for round in 0..20 {
         let tasks: Vec<_> = (0..3).map(|n| writes(&shop, round * 3 + n)).collect();
@@ -183,7 +183,7 @@ async fn when_one_of_three_transactions_is_cancelled_the_others_commit() {
 
 /// F-026, F-029, F-048, F-050, B-030
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_all_connections_are_cut_every_task_ends_and_no_place_is_lost() {
+async fn when_all_connections_are_cut_every_task_ends() {
     let (shop, wire) = chaos(4, 3).await;
     for round in 0..30 {
         let tasks = vec![
@@ -251,7 +251,7 @@ async fn when_nothing_can_be_reached_every_waiter_fails_in_turn() {
 
 /// F-031: connections that are lost to a cut free their places for those who wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_connections_are_cut_again_and_again_nobody_waits_for_ever() {
+async fn when_connections_are_cut_repeatedly_nobody_waits_for_ever() {
     let (shop, wire) = chaos(2, 2).await;
     let tasks: Vec<_> = (0..20).map(|n| writes(&shop, n)).collect();
     let cutting = bare_spawn({
@@ -296,7 +296,7 @@ async fn a_storm_on_too_few_connections_loses_nothing() {
 
 /// F-028, F-051: latency of many lengths. (Bandwidth and segments need a network.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_wires_of_any_slowness_the_writer_commits_and_the_reader_reads() {
+async fn over_slow_wires_the_writer_commits_and_the_reader_reads() {
     for latency in [0, 1, 2, 3, 5, 8, 13, 64, 200] {
         let (shop, _wire) = chaos(3, latency).await;
         all_ok(vec![writes(&shop, 1), reads(&shop), reads(&shop)]).await;
@@ -453,7 +453,7 @@ async fn a_task_that_is_cancelled_amid_many_texts_spoils_no_cache() {
 
 /// The sum of all balances never changes, whatever fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn money_that_is_moved_under_all_of_that_is_neither_lost_nor_made() -> Result<()> {
+async fn money_moved_under_all_faults_is_neither_lost_nor_created() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(4)).await;
     let sure = Db::open(&shop.place.dsn()).await?;
     sure.exec(

@@ -79,7 +79,7 @@ async fn an_open_transaction_may_finish_after_the_handle_was_closed() -> Result<
 
 /// A live statement, a pin and a touched session are no transactions.
 #[tokio::test]
-async fn a_pinned_connection_takes_no_new_work_after_the_handle_was_closed() -> Result<()> {
+async fn pinned_connection_takes_no_new_work_after_close() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
     cenote::scope(async {
         let pin = shop.pin().await?;
@@ -204,7 +204,7 @@ async fn dropping_the_last_handle_closes_all_connections() -> Result<()> {
 
 /// D-lite-021, D-lite-s016, B-009
 #[tokio::test]
-async fn a_handle_that_is_dropped_while_an_error_or_a_panic_passes_masks_neither() {
+async fn handle_dropped_during_an_error_or_panic_masks_neither() {
     async fn fails() -> Result<()> {
         let shop = shop(1).await;
         let db = Db::builder(&shop.place.dsn())

@@ -7,7 +7,7 @@ use super::support::{
 };
 
 #[tokio::test]
-async fn what_runs_on_an_explicit_connection_runs_there_and_nowhere_else() -> Result<()> {
+async fn call_on_an_explicit_connection_runs_only_there() -> Result<()> {
     let shop = shop(2).await;
     let connection = shop.connection().await?;
     let id: i64 = connection.query_as_one(WHO, ()).await?;
@@ -65,7 +65,7 @@ async fn an_explicit_connection_is_never_the_one_of_a_transaction() -> Result<()
 }
 
 #[tokio::test]
-async fn an_explicit_connection_has_transactions_and_sessions_without_a_coroutine() -> Result<()> {
+async fn explicit_connection_has_transactions_and_sessions_of_its_own() -> Result<()> {
     let shop = shop(2).await;
     let mut connection = shop.connection().await?;
     let tx = connection.begin().await?;
@@ -136,7 +136,7 @@ async fn a_statement_of_an_explicit_connection_keeps_that_alive() -> Result<()> 
 }
 
 #[tokio::test]
-async fn an_explicit_connection_that_was_lost_says_so_and_is_not_replaced() -> Result<()> {
+async fn lost_explicit_connection_says_so_and_is_not_replaced() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let connection = shop.connection().await?;
     wire.next(Step::Run, Fault::LostAfter);

@@ -82,7 +82,7 @@ impl Ends {
 }
 
 #[tokio::test]
-async fn completion_callbacks_run_after_the_connections_went_back_when_it_returns() -> Result<()> {
+async fn completion_callbacks_run_after_the_connections_returned() -> Result<()> {
     let shop = shop(1).await;
     for fails in [false, true] {
         let ends = Ends::default();
@@ -326,7 +326,7 @@ async fn dropping_a_hosts_coroutine_ends_it() -> Result<()> {
 
 /// D-lite-s010: begun before there was a runtime, committed under one.
 #[test]
-fn a_hosts_transaction_goes_on_when_a_runtime_is_started_under_it() {
+fn host_transaction_continues_when_a_runtime_starts_under_it() {
     let shop = block_on_plain_thread(shop(1));
     let host = Coroutine::new();
     let tx = block_on_plain_thread(run_in(&host, async {

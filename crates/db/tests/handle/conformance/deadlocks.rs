@@ -18,7 +18,7 @@ fn lines(error: &Error) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn one_task_at_max_1_that_waits_inside_its_transaction_is_told_at_once() -> Result<()> {
+async fn at_max_1_waiting_inside_a_transaction_fails_at_once() -> Result<()> {
     let shop = shop(1).await;
     let begun = line!() + 1;
     shop.transaction(async || {
@@ -121,7 +121,7 @@ async fn every_way_to_wait_inside_a_transaction_is_told() -> Result<()> {
 
 /// A guard and a raw transaction are no frames: what ends them may be beside the waiter.
 #[tokio::test]
-async fn beside_a_guard_or_a_raw_transaction_a_waiter_waits_until_that_has_ended() -> Result<()> {
+async fn beside_a_guard_or_raw_transaction_a_waiter_waits_for_its_end() -> Result<()> {
     let shop = shop(1).await;
     cenote::scope(async {
         for raw in [false, true] {
@@ -155,7 +155,7 @@ async fn beside_a_guard_or_a_raw_transaction_a_waiter_waits_until_that_has_ended
 }
 
 #[tokio::test]
-async fn inside_a_guard_or_a_raw_transaction_a_waiter_gets_the_deadline() -> Result<()> {
+async fn inside_a_guard_or_raw_transaction_a_waiter_gets_the_deadline() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
         for raw in [false, true] {
@@ -286,7 +286,7 @@ async fn plain_pins_only_get_the_deadline() -> Result<()> {
 
 /// An outside transaction inside a transaction, and a waiter inside both.
 #[tokio::test]
-async fn a_waiter_below_an_outside_transaction_is_below_the_one_around_that_too() -> Result<()> {
+async fn waiter_below_an_outside_transaction_is_below_its_outer_too() -> Result<()> {
     // Its time stands still: there is no deadline to wait for.
     let (shop, _clock) = timed_shop(|builder| builder.max(2)).await;
     let options = TransactionOptions::new().read_only();
@@ -305,7 +305,7 @@ async fn a_waiter_below_an_outside_transaction_is_below_the_one_around_that_too(
 
 /// SQLite has one writer at a time, and this coroutine is it.
 #[tokio::test]
-async fn an_outside_write_while_the_coroutine_is_sqlites_writer_is_told_at_once() -> Result<()> {
+async fn outside_write_while_sqlites_writer_fails_at_once() -> Result<()> {
     let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
     shop.transaction(async || {
         insert(&shop, 1).await?;
@@ -321,8 +321,7 @@ async fn an_outside_write_while_the_coroutine_is_sqlites_writer_is_told_at_once(
 }
 
 #[tokio::test]
-async fn an_outside_transaction_while_the_coroutine_is_sqlites_writer_is_told_at_once() -> Result<()>
-{
+async fn outside_transaction_while_sqlites_writer_fails_at_once() -> Result<()> {
     let shop = shop_with(|builder| builder.max(3).option("busy_timeout", "200ms")).await;
     shop.transaction(async || {
         let outside = shop.outside();

@@ -86,7 +86,7 @@ async fn a_doomed_guard_can_be_rolled_back_and_then_all_is_well() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_doomed_raw_transaction_is_rolled_back_by_the_text_that_ends_it() -> Result<()> {
+async fn doomed_raw_transaction_rolls_back_with_the_sql_that_ends_it() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
         for ending in ["ROLLBACK", "COMMIT"] {
@@ -110,7 +110,7 @@ async fn a_doomed_raw_transaction_is_rolled_back_by_the_text_that_ends_it() -> R
 
 /// What was dropped is undone with its savepoint, so the rest is as sound as before.
 #[tokio::test]
-async fn a_doomed_savepoint_that_is_rolled_back_leaves_the_transaction_sound() -> Result<()> {
+async fn rolled_back_doomed_savepoint_leaves_the_transaction_intact() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| builder.max(1)).await;
     shop.transaction(async || {
         insert(&shop, 1).await?;
@@ -162,8 +162,7 @@ async fn a_call_that_still_waited_for_its_turn_dooms_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_given_up_while_it_waits_for_a_connection_leaves_nothing()
--> Result<()> {
+async fn transaction_given_up_while_waiting_leaves_nothing_behind() -> Result<()> {
     let shop = shop(1).await;
     let holder = shop.connection().await?;
     {
@@ -179,8 +178,7 @@ async fn a_transaction_that_is_given_up_while_it_waits_for_a_connection_leaves_n
 
 /// B-030, B-006: the test waits until the query has begun, and not for some time.
 #[tokio::test]
-async fn a_dropped_query_is_cancelled_and_its_connection_settled_before_it_is_used_again()
--> Result<()> {
+async fn dropped_query_is_cancelled_and_settled_before_reuse() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| builder.max(1)).await;
     insert(&shop, 1).await?;
     let id = connection_id(&shop).await?;
@@ -216,7 +214,7 @@ async fn after_a_dropped_query_the_task_simply_goes_on() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_query_that_cannot_be_cancelled_in_time_costs_its_connection() -> Result<()> {
+async fn query_that_cannot_be_cancelled_in_time_costs_its_connection() -> Result<()> {
     let (shop, gate) = gated_shop(|builder| {
         // A function of the application blocks the thread, and nothing can stop that.
         builder
@@ -283,7 +281,7 @@ async fn a_begin_that_is_dropped_half_way_leaves_a_clean_connection() -> Result<
 }
 
 #[tokio::test]
-async fn a_savepoint_that_is_dropped_half_way_leaves_the_transaction_sound() -> Result<()> {
+async fn savepoint_dropped_half_way_leaves_the_transaction_intact() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     shop.transaction(async || {
         insert(&shop, 1).await?;

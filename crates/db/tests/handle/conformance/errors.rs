@@ -31,7 +31,7 @@ async fn a_refused_statement_tells_sqlstate_native_code_and_message() {
 /// D-core-017a, D-core-017b: what the native code was is still known after the connection
 /// has gone back.
 #[tokio::test]
-async fn the_last_error_has_all_details_though_nothing_is_bound_any_more() {
+async fn last_error_has_all_details_with_nothing_bound_any_more() {
     let shop = shop(3).await;
     cenote::scope(async {
         shop.exec(NOWHERE, ()).await.unwrap_err();
@@ -46,7 +46,7 @@ async fn the_last_error_has_all_details_though_nothing_is_bound_any_more() {
 
 /// D-core-019a, D-core-019b, B-032
 #[tokio::test]
-async fn the_error_state_of_a_task_is_never_seen_by_another_on_the_same_connection() -> Result<()> {
+async fn last_error_of_a_task_is_never_seen_by_another_task() -> Result<()> {
     let shop = shop(1).await;
     let id = cenote::scope(async {
         insert(&shop, 1).await?;
@@ -237,7 +237,7 @@ async fn a_malformed_dsn_is_a_configuration_error() {
 }
 
 #[tokio::test]
-async fn an_unknown_driver_is_a_configuration_error_that_names_it_and_what_there_is() {
+async fn unknown_driver_is_a_configuration_error_listing_known_ones() {
     let error = Db::open("oracle:host=x").await.unwrap_err();
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.message().contains("oracle"), "{error}");
@@ -276,7 +276,7 @@ async fn an_unknown_pragma_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_meant_are_configuration_errors_that_name_them() {
+async fn senseless_settings_are_configuration_errors_that_name_them() {
     let place = Place::new();
     let refused = async |name: &str, builder: Builder| {
         let error = builder.open().await.unwrap_err();
@@ -297,7 +297,7 @@ async fn settings_that_cannot_be_meant_are_configuration_errors_that_name_them()
 }
 
 #[tokio::test]
-async fn parameters_that_do_not_fit_are_an_error_before_anything_is_sent() {
+async fn parameters_that_do_not_fit_are_an_error_before_sending() {
     let shop = shop(1).await;
     let refused = |error: Error, says: &str| {
         assert_eq!(error.kind(), Kind::Parameters, "{error}");
@@ -384,7 +384,7 @@ async fn too_few_and_too_many_rows_have_kinds_of_their_own() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_callers_own_error_comes_out_of_a_transaction_as_it_went_in() {
+async fn callers_own_error_leaves_a_transaction_unchanged() {
     #[derive(Debug, PartialEq)]
     enum Refused {
         TooPoor(i64),

@@ -25,7 +25,7 @@ fn assert_escaped<T>(done: Result<T>, what: &str) {
 }
 
 #[tokio::test]
-async fn a_future_carried_out_of_a_transaction_does_not_run_outside_of_it() -> Result<()> {
+async fn future_carried_out_of_a_transaction_does_not_run_outside_it() -> Result<()> {
     let shop = shop(3).await;
     let carried = shop
         .transaction(async || Ok(shop.exec("INSERT INTO t (n) VALUES (1)", ())))
@@ -70,7 +70,7 @@ async fn a_future_spawned_from_inside_a_transaction_does_not_run() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_future_made_outside_of_coroutines_may_be_spawned_outside_of_them() -> Result<()> {
+async fn future_made_outside_of_coroutines_may_be_spawned_outside() -> Result<()> {
     let (db, _place) = eternal().await;
     bare_spawn(db.exec("INSERT INTO t (n) VALUES (1)", ()))
         .await
@@ -80,7 +80,7 @@ async fn a_future_made_outside_of_coroutines_may_be_spawned_outside_of_them() ->
 }
 
 #[tokio::test]
-async fn a_future_made_in_a_frame_does_not_run_in_a_frame_inside_or_around_it() -> Result<()> {
+async fn future_made_in_a_frame_runs_in_no_inner_or_outer_frame() -> Result<()> {
     let shop = shop(3).await;
     shop.transaction(async || {
         let outer = shop.exec("INSERT INTO t (n) VALUES (1)", ());
@@ -99,7 +99,7 @@ async fn a_future_made_in_a_frame_does_not_run_in_a_frame_inside_or_around_it() 
 }
 
 #[tokio::test]
-async fn a_future_made_in_one_scope_does_not_run_in_another_nor_in_none() -> Result<()> {
+async fn future_made_in_one_scope_runs_in_no_other_scope() -> Result<()> {
     let shop = shop(3).await;
     let insert = || shop.exec("INSERT INTO t (n) VALUES (1)", ());
     let made_in_scope = cenote::scope(async { insert() }).await;
@@ -184,7 +184,7 @@ async fn an_escaped_call_says_what_to_do() {
 
 /// What belongs to one connection cannot be anywhere else.
 #[tokio::test]
-async fn calls_of_a_guard_a_statement_and_a_connection_may_be_awaited_anywhere() -> Result<()> {
+async fn calls_of_guard_statement_and_connection_may_run_anywhere() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let tx = shop.begin().await?;

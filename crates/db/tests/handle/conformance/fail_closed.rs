@@ -44,7 +44,7 @@ async fn assert_lost(shop: &Shop, first: &str) {
 }
 
 #[tokio::test]
-async fn after_a_raw_commit_every_further_call_of_the_transaction_fails() -> Result<()> {
+async fn after_a_raw_commit_every_later_call_fails() -> Result<()> {
     let shop = shop(2).await;
     assert_lost(&shop, "COMMIT").await;
     // The text of the statement committed it: that cannot be undone. But nothing after it ran.
@@ -54,7 +54,7 @@ async fn after_a_raw_commit_every_further_call_of_the_transaction_fails() -> Res
 }
 
 #[tokio::test]
-async fn after_a_raw_rollback_every_further_call_of_the_transaction_fails() -> Result<()> {
+async fn after_a_raw_rollback_every_later_call_fails() -> Result<()> {
     let shop = shop(2).await;
     assert_lost(&shop, "ROLLBACK").await;
     assert_lost(&shop, "END; SELECT 1").await;
@@ -64,7 +64,7 @@ async fn after_a_raw_rollback_every_further_call_of_the_transaction_fails() -> R
 
 /// When the script is over the server says "in transaction" again, but it is another one.
 #[tokio::test]
-async fn a_script_that_ends_the_transaction_and_begins_another_does_not_go_unnoticed() {
+async fn script_that_replaces_the_transaction_is_noticed() {
     let shop = shop(2).await;
     assert_lost(&shop, "COMMIT; BEGIN").await;
     assert_eq!(numbers(&shop).await, [1]);
@@ -72,7 +72,7 @@ async fn a_script_that_ends_the_transaction_and_begins_another_does_not_go_unnot
 
 /// The same behind our back from inside a statement: a conflict that rolls everything back.
 #[tokio::test]
-async fn after_an_automatic_rollback_every_further_call_of_the_transaction_fails() -> Result<()> {
+async fn after_an_automatic_rollback_every_later_call_fails() -> Result<()> {
     let shop = shop(2).await;
     insert(&shop, 0).await?;
     assert_lost(&shop, "INSERT OR ROLLBACK INTO t (id, n) VALUES (1, 1)").await;
@@ -81,7 +81,7 @@ async fn after_an_automatic_rollback_every_further_call_of_the_transaction_fails
 }
 
 #[tokio::test]
-async fn a_guard_whose_transaction_was_ended_by_raw_sql_fails_until_it_is_ended() -> Result<()> {
+async fn guard_ended_by_raw_sql_fails_until_it_is_ended() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -254,7 +254,7 @@ async fn a_commit_that_the_server_answers_with_a_rollback_is_an_error() -> Resul
 
 /// B-030: outside of a transaction the next statement simply gets a fresh connection.
 #[tokio::test]
-async fn without_a_transaction_a_lost_connection_is_replaced_by_the_next_call() -> Result<()> {
+async fn outside_a_transaction_a_lost_connection_is_replaced() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
         insert(&shop, 1).await?;
@@ -278,7 +278,7 @@ async fn without_a_transaction_a_lost_connection_is_replaced_by_the_next_call() 
 }
 
 #[tokio::test]
-async fn a_call_that_the_server_never_saw_is_made_once_more_on_another_connection() -> Result<()> {
+async fn unseen_call_is_repeated_once_on_another_connection() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     insert(&shop, 1).await?;
     wire.next(Step::Run, Fault::NeverSent);
@@ -299,7 +299,7 @@ async fn a_call_that_the_server_never_saw_is_made_once_more_on_another_connectio
 }
 
 #[tokio::test]
-async fn in_a_transaction_a_call_that_the_server_never_saw_is_not_made_again() -> Result<()> {
+async fn in_a_transaction_an_unseen_call_is_not_repeated() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(2)).await;
     let done = shop
         .transaction(async || {

@@ -45,7 +45,7 @@ async fn inside_a_coroutine_a_transaction_is_a_frame_of_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_closure_calls_is_in_the_transaction_without_being_told() -> Result<()> {
+async fn calls_in_a_closure_join_its_transaction_implicitly() -> Result<()> {
     async fn ledger(db: &cenote::Db, n: i64) -> Result<()> {
         insert(db, n).await.map(drop)
     }
@@ -63,8 +63,7 @@ async fn what_a_closure_calls_is_in_the_transaction_without_being_told() -> Resu
 }
 
 #[tokio::test]
-async fn two_closure_transactions_in_one_join_are_two_transactions_on_two_connections() -> Result<()>
-{
+async fn joined_closures_are_two_transactions_on_two_connections() -> Result<()> {
     let shop = shop(2).await;
     for in_a_scope in [false, true] {
         let barrier = Barrier::new(2);
@@ -157,7 +156,7 @@ async fn on_a_pinned_connection_closures_run_one_after_the_other() -> Result<()>
 }
 
 #[tokio::test]
-async fn in_an_open_transaction_closures_are_savepoints_one_after_the_other() -> Result<()> {
+async fn closures_in_an_open_transaction_are_consecutive_savepoints() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -193,7 +192,7 @@ async fn in_an_open_transaction_closures_are_savepoints_one_after_the_other() ->
 }
 
 #[tokio::test]
-async fn calls_of_an_outer_frame_wait_while_an_inner_one_has_a_savepoint_open() -> Result<()> {
+async fn outer_calls_wait_while_an_inner_frame_has_a_savepoint_open() -> Result<()> {
     let shop = shop(3).await;
     let (go_on, told) = oneshot::channel::<()>();
     shop.transaction(async || {
@@ -234,7 +233,7 @@ fn count_of_savepoints(db: &cenote::Db) -> usize {
 }
 
 #[tokio::test]
-async fn an_outer_call_that_waits_too_long_names_the_call_site_of_the_inner_frame() -> Result<()> {
+async fn outer_call_that_waits_too_long_names_the_inner_call_site() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.acquire_timeout(Duration::from_secs(4))).await;
     shop.transaction(async || {
         let mut inner = pin!(shop.transaction(async || {
@@ -291,7 +290,7 @@ async fn calls_below_an_inner_frame_run_in_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_call_finds_its_transaction_through_the_frames_of_another_handle() -> Result<()> {
+async fn call_finds_its_transaction_through_frames_of_another_handle() -> Result<()> {
     let (a, b) = (shop(1).await, shop(1).await);
     let failed: Result<()> = a
         .transaction(async || {
@@ -313,8 +312,7 @@ async fn a_call_finds_its_transaction_through_the_frames_of_another_handle() -> 
 
 /// `outside()` is about one handle: what the closure does with another stays where it was.
 #[tokio::test]
-async fn an_outside_transaction_of_one_handle_does_not_leave_the_transaction_of_another()
--> Result<()> {
+async fn outside_transaction_of_one_handle_keeps_another_handles_open() -> Result<()> {
     let (a, b) = (shop(2).await, shop(2).await);
     let failed: Result<()> = a
         .transaction(async || {
@@ -410,7 +408,7 @@ async fn a_transaction_under_a_live_statement_runs_on_its_connection() -> Result
 }
 
 #[tokio::test]
-async fn a_second_begin_in_the_same_frame_is_an_error_that_says_how_to_nest() -> Result<()> {
+async fn second_begin_in_a_frame_is_an_error_that_says_how_to_nest() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -476,8 +474,7 @@ async fn closures_inside_a_raw_transaction_are_savepoints_of_it() -> Result<()> 
 }
 
 #[tokio::test]
-async fn options_of_a_nested_transaction_that_only_the_outermost_can_have_are_refused() -> Result<()>
-{
+async fn outermost_only_options_are_refused_in_a_nested_transaction() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         let inner = shop.transaction_with(read_only(), async || Ok(()));
@@ -490,8 +487,7 @@ async fn options_of_a_nested_transaction_that_only_the_outermost_can_have_are_re
 }
 
 #[tokio::test]
-async fn a_guard_from_one_task_runs_its_calls_in_exactly_that_transaction_from_any_other()
--> Result<()> {
+async fn guard_runs_in_its_transaction_from_any_task() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let tx = Arc::new(shop.begin().await?);

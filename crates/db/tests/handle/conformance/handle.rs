@@ -15,7 +15,7 @@ use super::support::{
 
 /// D-core-001, B-029
 #[tokio::test]
-async fn the_settings_of_the_pool_are_given_to_the_builder_and_can_be_read_back() {
+async fn pool_settings_are_given_to_the_builder_and_can_be_read_back() {
     let interval = Duration::from_secs(7);
     let shop = shop_with(|builder| {
         builder
@@ -71,8 +71,7 @@ async fn a_handle_that_was_just_opened_has_opened_nothing() {
 
 /// D-core-004b, D-core-004c
 #[tokio::test]
-async fn tasks_that_query_at_the_same_time_have_different_connections_which_are_kept() -> Result<()>
-{
+async fn concurrent_tasks_have_different_connections_which_are_kept() -> Result<()> {
     let shop = shop(3).await;
     let barrier = Arc::new(Barrier::new(2));
     let task = || {
@@ -93,7 +92,7 @@ async fn tasks_that_query_at_the_same_time_have_different_connections_which_are_
 
 /// D-core-018a, D-core-018b, B-044
 #[tokio::test]
-async fn a_database_that_cannot_be_reached_is_an_error_of_the_first_call_and_not_of_opening() {
+async fn unreachable_database_fails_the_first_call_and_not_opening() {
     let place = Place::new();
     let dsn = format!("sqlite:{}", place.path("no/such/folder/shop.db"));
     let db = Db::builder(&dsn).max(2).open().await.unwrap();
@@ -111,7 +110,7 @@ async fn a_database_that_cannot_be_reached_is_an_error_of_the_first_call_and_not
 
 /// B-015: a warm-up that fails is not kept quiet.
 #[tokio::test]
-async fn with_min_connections_a_database_that_cannot_be_reached_is_an_error_of_opening() {
+async fn with_min_connections_an_unreachable_database_fails_opening() {
     let place = Place::new();
     let dsn = format!("sqlite:{}", place.path("no/such/folder/shop.db"));
     let error = Db::builder(&dsn).min(1).open().await.unwrap_err();
@@ -294,7 +293,7 @@ async fn on_connect_runs_on_every_connection_before_anybody_uses_it() -> Result<
 }
 
 #[tokio::test]
-async fn an_on_connect_that_fails_is_the_error_of_the_caller_and_keeps_no_place() -> Result<()> {
+async fn failing_on_connect_is_the_callers_error_and_keeps_no_place() -> Result<()> {
     static FAILS: AtomicUsize = AtomicUsize::new(1);
     let shop = shop_with(|builder| {
         builder.max(1).on_connect(async |_: &mut PooledConnection| {
@@ -340,7 +339,7 @@ async fn h29_persistent_connection_closes_with_its_handle() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_unpooled_handle_opens_its_connection_on_first_use_and_keeps_it() -> Result<()> {
+async fn unpooled_handle_connects_on_first_use_and_stays_connected() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.unpooled()).await;
     assert_eq!(wire.opened(), 0);
     for n in 0..3 {
@@ -351,8 +350,7 @@ async fn an_unpooled_handle_opens_its_connection_on_first_use_and_keeps_it() -> 
 }
 
 #[tokio::test]
-async fn others_wait_for_the_connection_of_an_unpooled_handle_and_never_join_its_transaction()
--> Result<()> {
+async fn others_wait_for_an_unpooled_handle_and_never_join_its_work() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.unpooled()).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -386,7 +384,7 @@ async fn an_unpooled_private_database_in_memory_keeps_what_is_in_it() -> Result<
 /// A script touches the session, and what cannot be reset is replaced: but this
 /// connection *is* the database.
 #[tokio::test]
-async fn a_script_does_not_empty_an_unpooled_private_database_in_memory() -> Result<()> {
+async fn script_does_not_empty_an_unpooled_private_memory_database() -> Result<()> {
     let db = Db::builder("sqlite::memory:").unpooled().open().await?;
     db.exec("CREATE TABLE t (n); INSERT INTO t VALUES (1)", ())
         .await?;
@@ -398,7 +396,7 @@ async fn a_script_does_not_empty_an_unpooled_private_database_in_memory() -> Res
 
 /// B-012, B-013, D-core-024a, D-core-024b
 #[tokio::test]
-async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
+async fn default_reaches_existing_connections_and_later_ones() -> Result<()> {
     let shop = shop_with(|builder| builder.min(2).max(4)).await;
     assert_eq!(shop.status().idle, 2);
     shop.set_default("cache_size", 123).await?;
@@ -450,7 +448,7 @@ async fn the_health_check_keeps_nothing_alive() -> Result<()> {
 
 /// D-core-023, B-017
 #[tokio::test]
-async fn a_coroutine_may_end_with_an_open_transaction_while_the_handle_is_dropped() -> Result<()> {
+async fn coroutine_may_end_in_a_transaction_during_a_handle_drop() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let super::support::Shop { db, place } = shop;
     let scope = cenote::scope({

@@ -253,7 +253,7 @@ async fn a_call_in_a_transaction_that_is_too_old_is_not_even_sent() -> Result<()
 
 /// A stream that nobody reads is a call that is never over.
 #[tokio::test]
-async fn a_transaction_that_is_too_old_is_rolled_back_under_an_open_stream() -> Result<()> {
+async fn transaction_past_its_age_is_rolled_back_under_an_open_stream() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).max_transaction_age(LIMIT)).await;
     let many =
         "WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up) SELECT n FROM up";
@@ -314,8 +314,7 @@ async fn assert_raw_expires(shop: &Shop, clock: &Clock) -> Result<()> {
 
 /// The same for an explicit connection, which has no coroutine to end it either.
 #[tokio::test]
-async fn a_transaction_of_an_explicit_connection_that_idles_too_long_is_rolled_back() -> Result<()>
-{
+async fn idle_transaction_of_an_explicit_connection_is_rolled_back() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).idle_in_transaction(LIMIT)).await;
     let mut connection = shop.connection().await?;
     let tx = connection.begin().await?;
@@ -358,7 +357,7 @@ async fn a_transaction_within_its_limits_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn waiting_for_a_connection_has_a_deadline_that_tells_who_holds_them() -> Result<()> {
+async fn waiting_for_a_connection_has_a_deadline_that_names_holders() -> Result<()> {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).acquire_timeout(LIMIT)).await;
     let _holder = shop.connection().await?;
     let line = line!() - 1;

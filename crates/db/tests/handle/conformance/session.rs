@@ -74,8 +74,7 @@ async fn nobody_inherits_a_raw_transaction_or_sees_its_rows() -> Result<()> {
 
 /// The twin of D-core-025a and D-core-025b outside of any coroutine.
 #[tokio::test]
-async fn outside_of_coroutines_a_raw_transaction_is_rolled_back_at_once_and_is_an_error()
--> Result<()> {
+async fn outside_of_coroutines_a_raw_transaction_is_undone_and_fails() -> Result<()> {
     let shop = shop(1).await;
     for sql in [
         "BEGIN",
@@ -102,7 +101,7 @@ async fn outside_of_coroutines_a_raw_transaction_is_rolled_back_at_once_and_is_a
 
 /// The same through a stream, which is a call like the others.
 #[tokio::test]
-async fn outside_of_coroutines_a_stream_leaves_no_transaction_behind_without_a_word() {
+async fn outside_of_coroutines_a_stream_that_begins_is_an_error() {
     let shop = shop(1).await;
     let streamed = async {
         let mut rows = shop.stream("BEGIN", ()).await?;
@@ -115,7 +114,7 @@ async fn outside_of_coroutines_a_stream_leaves_no_transaction_behind_without_a_w
 }
 
 #[tokio::test]
-async fn outside_of_coroutines_a_whole_transaction_in_one_script_is_fine() -> Result<()> {
+async fn outside_of_coroutines_a_transaction_in_one_script_works() -> Result<()> {
     let shop = shop(1).await;
     shop.exec("BEGIN; INSERT INTO t (n) VALUES (1); COMMIT", ())
         .await?;
@@ -125,7 +124,7 @@ async fn outside_of_coroutines_a_whole_transaction_in_one_script_is_fine() -> Re
 
 /// The calls of `outside()` have no coroutine either.
 #[tokio::test]
-async fn outside_calls_leave_neither_a_transaction_nor_a_session_behind() {
+async fn outside_calls_leave_no_transaction_and_no_session_behind() {
     let shop = shop(2).await;
     cenote::scope(async {
         let error = shop.outside().exec("BEGIN", ()).await.unwrap_err();
@@ -169,7 +168,7 @@ async fn what_a_task_changed_in_its_session_is_not_there_for_the_next() -> Resul
 
 /// D-core-026d, D-core-026f
 #[tokio::test]
-async fn a_temporary_table_lives_as_long_as_its_task_and_is_seen_by_no_other() -> Result<()> {
+async fn temporary_table_lives_as_long_as_its_task_and_is_private() -> Result<()> {
     let shop = shop(1).await;
     cenote::scope(async {
         shop.exec("CREATE TEMP TABLE mine (n)", ()).await?;
@@ -277,7 +276,7 @@ async fn session_state_that_a_prepared_statement_changes_is_seen() -> Result<()>
 
 /// A stream binds nothing: what it changed cannot be kept, so it must not be changed silently.
 #[tokio::test]
-async fn session_state_that_a_stream_changes_is_not_lost_without_a_word() -> Result<()> {
+async fn session_state_changed_by_a_stream_is_not_lost_silently() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let streamed = async {
@@ -295,8 +294,7 @@ async fn session_state_that_a_stream_changes_is_not_lost_without_a_word() -> Res
 
 /// The twin of D-core-026a to D-core-028b outside of any coroutine.
 #[tokio::test]
-async fn outside_of_coroutines_a_statement_that_only_changes_the_session_is_refused() -> Result<()>
-{
+async fn outside_of_coroutines_a_pure_session_change_is_refused() -> Result<()> {
     let shop = shop(1).await;
     for sql in [
         "CREATE TEMP TABLE mine (n)",
@@ -327,8 +325,7 @@ async fn outside_of_coroutines_a_statement_that_only_changes_the_session_is_refu
 }
 
 #[tokio::test]
-async fn outside_of_coroutines_a_script_may_touch_the_session_which_is_reset_after_it() -> Result<()>
-{
+async fn outside_of_coroutines_a_scripts_session_change_is_reset() -> Result<()> {
     let shop = shop(1).await;
     let usual = cache_size(&shop).await?;
     let script = "CREATE TEMP TABLE scratch AS SELECT 5 AS n;
@@ -388,7 +385,7 @@ async fn h15_replace_gives_every_user_another_connection() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_reset_that_fails_destroys_the_connection_and_frees_its_place() -> Result<()> {
+async fn failed_reset_destroys_the_connection_and_frees_its_place() -> Result<()> {
     use super::support::{Fault, Step};
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     wire.next(Step::Reset, Fault::LostBefore);
@@ -400,7 +397,7 @@ async fn a_reset_that_fails_destroys_the_connection_and_frees_its_place() -> Res
 }
 
 #[tokio::test]
-async fn a_rollback_that_fails_at_the_end_of_a_coroutine_destroys_the_connection() -> Result<()> {
+async fn failed_rollback_at_coroutine_end_destroys_the_connection() -> Result<()> {
     use super::support::{Fault, Step};
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     wire.next(Step::Rollback, Fault::LostBefore);
@@ -416,8 +413,7 @@ async fn a_rollback_that_fails_at_the_end_of_a_coroutine_destroys_the_connection
 }
 
 #[tokio::test]
-async fn two_branches_that_touch_sessions_at_once_are_never_silently_parted_from_theirs()
--> Result<()> {
+async fn branches_that_change_sessions_at_once_lose_none_silently() -> Result<()> {
     let shop = shop(3).await;
     cenote::scope(async {
         let touch = async |table: &str| {

@@ -26,7 +26,7 @@ async fn five_rows() -> Shop {
 
 /// D-lite-001
 #[tokio::test]
-async fn a_handle_over_a_file_opens_and_a_query_in_a_task_returns_its_row() -> Result<()> {
+async fn handle_over_a_file_opens_and_answers_a_query_in_a_task() -> Result<()> {
     let shop = shop(4).await;
     insert(&shop, 7).await?;
     let db = shop.db.clone();
@@ -58,7 +58,7 @@ async fn more_tasks_than_connections_read_each_its_own_row() -> Result<()> {
 
 /// D-lite-003a, D-lite-003b
 #[tokio::test]
-async fn an_abandoned_transaction_neither_blocks_nor_leaks_into_the_next_task() -> Result<()> {
+async fn abandoned_transaction_neither_blocks_nor_leaks_into_the_next() -> Result<()> {
     let shop = shop(4).await;
     let db = shop.db.clone();
     let abandons = cenote::spawn(async move {
@@ -273,7 +273,7 @@ async fn tasks_that_insert_in_transactions_get_each_its_own_id() -> Result<()> {
 
 /// D-lite-s003a
 #[tokio::test]
-async fn tasks_on_a_file_with_a_shared_cache_read_back_what_they_wrote() -> Result<()> {
+async fn tasks_on_a_file_with_a_shared_cache_read_back_their_writes() -> Result<()> {
     let place = Place::new();
     let dsn = format!("sqlite:file:{}?cache=shared", place.path("shared.db"));
     let db = Db::builder(&dsn).min(1).max(2).open().await?;

@@ -54,7 +54,7 @@ async fn ask_everywhere(db: &Db, connections: usize) -> Vec<(i64, i64, String)> 
 
 /// D-lite-010, D-lite-012, D-lite-s004a
 #[tokio::test]
-async fn functions_aggregates_and_collations_are_known_to_every_connection() -> Result<()> {
+async fn functions_and_collations_exist_on_every_connection() -> Result<()> {
     let place = Place::new();
     let builder = place.builder_with(with_functions()).max(2);
     let shop = Shop::open(place, builder).await;
@@ -94,7 +94,7 @@ async fn functions_are_known_to_connections_that_replace_others() -> Result<()> 
 
 /// D-lite-014, D-lite-s004b
 #[tokio::test]
-async fn the_same_name_and_arity_twice_is_refused_and_another_arity_is_not() -> Result<()> {
+async fn same_name_and_arity_twice_is_refused_but_another_arity_works() -> Result<()> {
     let place = Place::new();
     let twice = || with_functions().function("DOUBLE", 1, true, |_| Ok(0_i64));
     let error = place.builder_with(twice()).open().await.unwrap_err();
@@ -141,7 +141,7 @@ async fn dropping_a_handle_with_functions_closes_everything() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_error_and_a_panic_of_a_function_are_errors_of_the_statement() -> Result<()> {
+async fn error_or_panic_of_a_function_is_an_error_of_the_statement() -> Result<()> {
     let place = Place::new();
     let functions = Sqlite::new()
         .function("fails", 0, false, |_| -> Result<i64> {

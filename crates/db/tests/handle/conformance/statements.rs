@@ -55,7 +55,7 @@ async fn every_form_of_running_a_statement_works() -> Result<()> {
 }
 
 #[tokio::test]
-async fn outside_of_coroutines_every_statement_has_a_connection_of_its_own() -> Result<()> {
+async fn outside_of_coroutines_every_statement_has_its_own_connection() -> Result<()> {
     let shop = shop(3).await;
     let one = shop.prepare(WHO).await?;
     let other = shop.prepare(WHO).await?;
@@ -76,8 +76,7 @@ async fn outside_of_coroutines_every_statement_has_a_connection_of_its_own() -> 
 
 /// D-lite-s007
 #[tokio::test]
-async fn a_statement_that_escapes_its_coroutine_keeps_its_connection_and_returns_it_once()
--> Result<()> {
+async fn escaped_statement_keeps_its_connection_and_returns_it_once() -> Result<()> {
     let shop = shop(4).await;
     let statement = cenote::scope(async {
         insert(&shop, 1).await?;
@@ -101,7 +100,7 @@ async fn a_statement_that_escapes_its_coroutine_keeps_its_connection_and_returns
 }
 
 #[tokio::test]
-async fn a_statement_of_a_transaction_that_its_coroutine_left_open_refuses_to_run() -> Result<()> {
+async fn statement_of_a_transaction_left_open_refuses_to_run() -> Result<()> {
     let shop = shop(2).await;
     let statement = cenote::scope(async {
         let tx = shop.begin().await?;
@@ -129,7 +128,7 @@ async fn a_statement_of_a_transaction_that_its_coroutine_left_open_refuses_to_ru
 }
 
 #[tokio::test]
-async fn a_statement_of_a_transaction_that_was_committed_in_order_runs_on() -> Result<()> {
+async fn statement_of_a_committed_transaction_runs_on() -> Result<()> {
     let shop = shop(2).await;
     let statement = cenote::scope(async {
         let tx = shop.begin().await?;
@@ -145,8 +144,7 @@ async fn a_statement_of_a_transaction_that_was_committed_in_order_runs_on() -> R
 }
 
 #[tokio::test]
-async fn a_statement_carried_out_of_a_transaction_closure_binds_the_coroutine_around_it()
--> Result<()> {
+async fn statement_carried_out_of_a_closure_binds_the_coroutine() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let statement = shop
@@ -163,8 +161,7 @@ async fn a_statement_carried_out_of_a_transaction_closure_binds_the_coroutine_ar
 }
 
 #[tokio::test]
-async fn a_statement_carried_out_of_a_transaction_without_a_coroutine_is_its_own_masters()
--> Result<()> {
+async fn statement_carried_out_without_a_coroutine_is_independent() -> Result<()> {
     let shop = shop(2).await;
     let statement = shop
         .transaction(async || {
@@ -214,7 +211,7 @@ async fn a_statement_that_outlives_its_handle_does_not_keep_that_open() -> Resul
 }
 
 #[tokio::test]
-async fn a_statement_used_from_another_task_waits_for_the_transaction_of_its_own() -> Result<()> {
+async fn statement_used_by_another_task_waits_for_its_own_transaction() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.max(2)).await;
     cenote::scope(async {
         let statement = shop.prepare("INSERT INTO t (n) VALUES (?)").await?;
@@ -239,7 +236,7 @@ async fn a_statement_used_from_another_task_waits_for_the_transaction_of_its_own
 }
 
 #[tokio::test]
-async fn a_statement_whose_connection_is_lost_says_so_and_the_coroutine_goes_on() -> Result<()> {
+async fn statement_with_a_lost_connection_fails_but_not_its_coroutine() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     cenote::scope(async {
         let statement = shop.prepare("SELECT 1").await?;

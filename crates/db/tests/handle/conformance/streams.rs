@@ -41,8 +41,7 @@ async fn a_stream_is_a_stream_of_the_futures_crates() -> Result<()> {
 }
 
 #[tokio::test]
-async fn outside_of_a_transaction_a_stream_has_a_private_connection_and_binds_nothing() -> Result<()>
-{
+async fn stream_outside_a_transaction_has_a_private_connection() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let mut rows = shop.stream(WHO, ()).await?;
@@ -61,7 +60,7 @@ async fn outside_of_a_transaction_a_stream_has_a_private_connection_and_binds_no
 }
 
 #[tokio::test]
-async fn a_stream_beside_a_live_statement_has_a_private_connection_too() -> Result<()> {
+async fn stream_beside_a_live_statement_has_a_private_connection_too() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let statement = shop.prepare(WHO).await?;
@@ -108,7 +107,7 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
 }
 
 #[tokio::test]
-async fn on_a_pinned_connection_and_in_a_touched_session_a_stream_runs_there() -> Result<()> {
+async fn stream_runs_on_a_pinned_connection_or_in_a_touched_session() -> Result<()> {
     let shop = shop(2).await;
     cenote::scope(async {
         let pin = shop.pin().await?;
@@ -149,7 +148,7 @@ async fn dropping_a_stream_early_never_aborts_the_transaction() -> Result<()> {
 }
 
 #[tokio::test]
-async fn dropping_a_stream_that_writes_does_not_undo_what_the_transaction_did() -> Result<()> {
+async fn dropping_a_writing_stream_does_not_undo_the_transaction() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         insert(&shop, 1).await?;
@@ -170,7 +169,7 @@ async fn dropping_a_stream_that_writes_does_not_undo_what_the_transaction_did() 
 }
 
 #[tokio::test]
-async fn a_private_stream_that_is_dropped_early_gives_its_connection_back_for_use() -> Result<()> {
+async fn private_stream_dropped_early_returns_a_usable_connection() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     for _ in 0..3 {
         let mut rows = shop.stream(MANY, ()).await?;
@@ -256,7 +255,7 @@ async fn an_error_in_the_middle_of_a_stream_ends_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_whose_connection_is_lost_in_a_transaction_loses_that() -> Result<()> {
+async fn stream_that_loses_its_connection_loses_its_transaction() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let done: Result<()> = shop
         .transaction(async || {
@@ -286,7 +285,7 @@ async fn a_stream_whose_connection_is_lost_in_a_transaction_loses_that() -> Resu
 
 /// The transaction cannot be committed under it, and does not hang either.
 #[tokio::test]
-async fn a_transaction_that_ends_under_an_open_stream_is_busy_and_rolled_back() -> Result<()> {
+async fn transaction_ended_under_an_open_stream_is_busy_and_undone() -> Result<()> {
     let shop = shop(1).await;
     let mut kept = None;
     let done = shop
@@ -305,7 +304,7 @@ async fn a_transaction_that_ends_under_an_open_stream_is_busy_and_rolled_back() 
 }
 
 #[tokio::test]
-async fn a_stream_that_escapes_its_coroutine_gives_its_connection_back_once() -> Result<()> {
+async fn escaped_stream_returns_its_connection_once() -> Result<()> {
     let shop = shop(2).await;
     let mut rows = cenote::scope(async {
         let tx = shop.begin().await?;

@@ -20,7 +20,7 @@ fn retries(n: u32) -> TransactionOptions {
 }
 
 #[tokio::test]
-async fn a_guard_commits_rolls_back_or_is_rolled_back_when_it_is_dropped() -> Result<()> {
+async fn guard_commits_or_rolls_back_and_rolls_back_when_dropped() -> Result<()> {
     let shop = shop(1).await;
     cenote::scope(async {
         let tx = shop.begin().await?;
@@ -71,7 +71,7 @@ async fn savepoints_of_a_guard_nest() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_rolled_back_savepoint_takes_the_committed_ones_inside_it_along() -> Result<()> {
+async fn rolled_back_savepoint_takes_its_committed_inner_ones_along() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
         let outer: Result<()> = shop
@@ -119,7 +119,7 @@ async fn a_read_only_transaction_cannot_write_and_the_next_one_can() -> Result<(
 }
 
 #[tokio::test]
-async fn a_commit_that_the_database_refuses_is_an_error_and_rolled_back() -> Result<()> {
+async fn commit_refused_by_the_database_is_an_error_and_rolled_back() -> Result<()> {
     let shop = shop(1).await;
     shop.exec("CREATE TABLE parent (id INTEGER PRIMARY KEY)", ())
         .await?;
@@ -152,7 +152,7 @@ async fn a_commit_without_any_statement_is_fine() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_guard_that_outlives_its_coroutine_says_that_its_transaction_has_ended() -> Result<()> {
+async fn guard_that_outlives_its_coroutine_reports_the_end() -> Result<()> {
     let shop = shop(1).await;
     let tx = cenote::scope(async {
         let tx = shop.begin().await?;
@@ -176,7 +176,7 @@ async fn a_guard_that_outlives_its_coroutine_says_that_its_transaction_has_ended
 
 /// Where every poll of a closure transaction is the last, nothing is left behind.
 #[tokio::test]
-async fn a_transaction_that_is_dropped_after_any_number_of_polls_has_not_happened() -> Result<()> {
+async fn transaction_dropped_at_any_poll_has_not_happened() -> Result<()> {
     let shop = shop(1).await;
     insert(&shop, 0).await?;
     let mut finished = false;
@@ -228,7 +228,7 @@ impl Ran {
 }
 
 #[tokio::test]
-async fn callbacks_after_the_commit_run_in_order_when_the_outermost_is_committed() -> Result<()> {
+async fn after_commit_callbacks_run_in_order_at_the_outermost_commit() -> Result<()> {
     let shop = shop(1).await;
     let ran = Ran::default();
     shop.transaction(async || {
@@ -280,7 +280,7 @@ async fn a_rolled_back_savepoint_forgets_its_callbacks_and_no_others() -> Result
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_not_committed_runs_none_of_its_callbacks() -> Result<()> {
+async fn transaction_that_is_not_committed_runs_no_callbacks() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let ran = Ran::default();
     let register = async || {
@@ -308,7 +308,7 @@ async fn a_transaction_that_is_not_committed_runs_none_of_its_callbacks() -> Res
 }
 
 #[tokio::test]
-async fn callbacks_run_in_the_very_poll_that_reads_the_answer_of_the_commit() -> Result<()> {
+async fn callbacks_run_in_the_poll_that_reads_the_commits_answer() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let (reached, go_on) = wire.hold(Step::Commit);
     let done = Arc::new(AtomicBool::new(false));
@@ -335,7 +335,7 @@ async fn callbacks_run_in_the_very_poll_that_reads_the_answer_of_the_commit() ->
 }
 
 #[tokio::test]
-async fn a_callback_may_use_the_database_and_one_that_panics_stops_nobody() -> Result<()> {
+async fn callback_may_use_the_database_and_may_panic() -> Result<()> {
     let shop = shop(1).await;
     let ran = Ran::default();
     cenote::scope(async {
@@ -389,7 +389,7 @@ async fn callbacks_of_a_raw_transaction_run_when_its_text_commits_it() -> Result
 }
 
 #[tokio::test]
-async fn a_transaction_is_retried_after_a_serialization_failure_but_not_for_ever() -> Result<()> {
+async fn transaction_retries_serialization_failures_within_a_limit() -> Result<()> {
     let shop = shop(1).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
@@ -488,7 +488,7 @@ async fn a_pause_before_a_retry_holds_no_connection() -> Result<()> {
 }
 
 #[tokio::test]
-async fn exec_many_is_all_or_nothing_and_joins_the_transaction_around_it() -> Result<()> {
+async fn exec_many_is_all_or_nothing_and_joins_its_transaction() -> Result<()> {
     let shop = shop(1).await;
     let insert = "INSERT INTO t (id, n) VALUES (?, ?)";
     let done = shop.exec_many(insert, [(1, 1), (2, 2), (3, 3)]).await?;
@@ -509,7 +509,7 @@ async fn exec_many_is_all_or_nothing_and_joins_the_transaction_around_it() -> Re
 
 /// D-core-013b: in the order of the calls, all on one connection.
 #[tokio::test]
-async fn everything_between_begin_and_commit_is_on_the_wire_of_one_connection() -> Result<()> {
+async fn everything_from_begin_to_commit_uses_one_connection() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(3)).await;
     insert(&shop, 0).await?;
     wire.take_log();

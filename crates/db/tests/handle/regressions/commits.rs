@@ -77,7 +77,7 @@ fn after_commit_is_not_lost_with_an_undo_that_is_still_to_come() {
 
 /// A panic goes through whoever polls it, and must leave no transaction open on its way.
 #[test]
-fn a_closure_that_panics_is_rolled_back_and_gives_its_place_back() {
+fn panicking_closure_is_rolled_back_and_gives_its_place_back() {
     let world = World::new(1);
     let db = &world.db;
     let mut closure = Hand::new(db.transaction(async || {
@@ -103,7 +103,7 @@ fn a_closure_that_panics_is_rolled_back_and_gives_its_place_back() {
 /// A transaction that was begun inside another database's closure and carried out of it was undone,
 /// without a word, by the commit of the transaction around it.
 #[tokio::test]
-async fn a_commit_never_undoes_a_transaction_inside_it_that_somebody_holds() -> Result<()> {
+async fn commit_never_undoes_a_held_inner_transaction() -> Result<()> {
     let (one, two) = (Fake::new(), Fake::new());
     let db = one.builder().max(2).acquire_timeout(None).open().await?;
     let other = two.builder().max(2).open().await?;

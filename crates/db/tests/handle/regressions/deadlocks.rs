@@ -43,7 +43,7 @@ fn a_waiter_inside_a_closure_is_a_deadlock() {
 
 /// It waited for SQLite's busy timeout, and was told that the database was locked.
 #[tokio::test]
-async fn a_write_outside_while_the_coroutine_is_sqlites_writer_is_a_self_deadlock() -> Result<()> {
+async fn outside_write_while_sqlites_writer_is_a_self_deadlock() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let dsn = format!("sqlite:{}", folder.path().join("writer.db").display());
     let db = Db::builder(&dsn).max(3).open().await?;

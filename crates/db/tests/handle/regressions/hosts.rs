@@ -36,7 +36,7 @@ fn a_closure_carried_out_of_its_coroutine_ends_with_it() {
 
 /// The same for one that goes on by itself.
 #[test]
-fn a_closure_that_goes_on_outside_of_its_coroutine_commits_nothing() {
+fn closure_that_continues_outside_its_coroutine_commits_nothing() {
     let world = World::new(1);
     let db = &world.db;
     let mut carried = world.scope(async {
@@ -60,7 +60,7 @@ fn a_closure_that_goes_on_outside_of_its_coroutine_commits_nothing() {
 
 /// Its calls in flight were neither undone nor given back.
 #[test]
-fn a_hosts_coroutine_that_ends_with_calls_in_flight_gives_everything_back() {
+fn host_coroutine_that_ends_mid_call_gives_everything_back() {
     for dropped_calls in [DroppedCalls::Executed, DroppedCalls::NotExecuted] {
         comes_to_an_end(move || end_with_calls_in_flight(dropped_calls));
     }

@@ -30,7 +30,7 @@ fn a_dropped_first_statement_leaves_no_transaction_open() {
 /// A BEGIN that has to travel alone, because the first call is none that it can travel with, had
 /// the same hole.
 #[test]
-fn a_dropped_begin_before_a_savepoint_a_prepare_or_a_stream_leaves_no_transaction_open() {
+fn dropped_begin_before_any_other_call_leaves_nothing_open() {
     for what in ["savepoint", "prepare", "stream", "exec_many"] {
         let world = World::lazy(1);
         world.dropped_calls(DroppedCalls::Executed);

@@ -45,7 +45,7 @@ fn a_raw_transaction_that_is_too_old_is_rolled_back() {
 
 /// It is rolled back, which is all that was asked for.
 #[test]
-fn rolling_back_a_transaction_that_a_limit_has_rolled_back_is_no_error() {
+fn rolling_back_after_a_limit_rolled_back_is_no_error() {
     let world = World::with(|builder| builder.max(1).idle_in_transaction(SECOND));
     let db = &world.db;
     world.scope(async {
@@ -61,7 +61,7 @@ fn rolling_back_a_transaction_that_a_limit_has_rolled_back_is_no_error() {
 
 /// A live statement kept the coroutine bound to the connection that had been taken away.
 #[test]
-fn a_statement_does_not_bind_its_coroutine_to_a_connection_that_a_limit_took_away() {
+fn statement_does_not_bind_to_a_connection_that_a_limit_took() {
     let world = World::with(|builder| builder.max(2).idle_in_transaction(SECOND));
     let db = &world.db;
     world.scope(async {
@@ -77,7 +77,7 @@ fn a_statement_does_not_bind_its_coroutine_to_a_connection_that_a_limit_took_awa
 
 /// Whoever looked while a call was under way looked again only after the time for cleaning up.
 #[test]
-fn a_transaction_is_not_older_than_it_may_be_because_a_call_was_under_way() {
+fn call_under_way_does_not_extend_the_transaction_age() {
     let world = World::with(|builder| {
         let builder = builder.max(1).max_transaction_age(2 * SECOND);
         builder.cleanup_timeout(MINUTE)
@@ -126,7 +126,7 @@ fn transactions_that_are_over_leave_no_watch_behind() {
 /// BEGIN, SAVEPOINT and RELEASE were waited for without an end where the network had gone silent: only
 /// statements and COMMIT had the limit.
 #[test]
-fn what_begins_and_ends_transactions_and_savepoints_is_waited_for_no_longer_than_a_statement() {
+fn begin_and_end_calls_are_limited_like_a_statement() {
     for held in ["begin", "set cenote_", "release cenote_"] {
         for lazily in [false, true] {
             let world = World::with(|builder| builder.max(1).statement_timeout(SECOND));

@@ -24,7 +24,7 @@ fn what_an_outside_handle_does_in_its_own_transaction_is_in_it() {
 /// The closure was a coroutine of its own: a call of the other database did not find its
 /// transaction, and ran outside of it.
 #[test]
-fn a_transaction_of_an_outside_handle_hides_no_transaction_of_another_database() {
+fn outside_transaction_hides_no_transaction_of_another_database() {
     let world = World::new(3);
     let (db, other) = (&world.db, world.neighbour());
     let failed: Result<()> = world.run(db.transaction(async || {
@@ -40,7 +40,7 @@ fn a_transaction_of_an_outside_handle_hides_no_transaction_of_another_database()
 
 /// A call of the outside handle waited for a connection that its own transaction had.
 #[test]
-fn an_outside_handles_call_joins_its_own_transaction_inside_another() {
+fn outside_call_joins_its_own_transaction_inside_another() {
     let world = World::new(2);
     let db = &world.db;
     let done: Result<()> = world.run(db.transaction(async || {
@@ -59,7 +59,7 @@ fn an_outside_handles_call_joins_its_own_transaction_inside_another() {
 /// The frame of the outside transaction was no part of the outer one: who waited inside both was not
 /// seen to wait for itself.
 #[test]
-fn a_wait_inside_an_outside_transaction_inside_a_transaction_is_a_self_deadlock() {
+fn wait_in_nested_outside_transactions_is_a_self_deadlock() {
     let world = World::new(2);
     let db = &world.db;
     let done: Result<()> = world.run(db.transaction(async || {

@@ -43,7 +43,7 @@ fn a_guard_of_one_database_outlives_the_closure_of_another() {
 /// A savepoint that was forgotten there left a level whose frame had ended: everybody outside
 /// waited for nobody.
 #[test]
-fn nobody_waits_for_a_nested_guard_that_was_forgotten_in_the_closure_of_another_database() {
+fn nobody_waits_for_a_forgotten_guard_of_another_database() {
     let world = World::new(3);
     let (db, other) = (&world.db, world.neighbour());
     world.scope(async {

@@ -87,7 +87,7 @@ fn after_commit_runs_when_a_text_commits_what_a_text_began() {
 
 /// What was rolled back has nothing to announce.
 #[test]
-fn after_commit_is_forgotten_when_a_text_rolls_back_what_a_text_began() {
+fn after_commit_is_dropped_when_sql_rolls_back_what_sql_began() {
     let world = World::new(1);
     let db = &world.db;
     let ran = Arc::new(AtomicUsize::new(0));

@@ -12,7 +12,7 @@ use super::support::{FOUR, ONE, THREE, TWO, World, dropped, kind, started};
 /// The outer savepoint was undone first, and with it the inner one, whose undoing then
 /// failed and cost the whole transaction.
 #[test]
-fn a_dropped_nest_of_savepoints_leaves_the_outer_transaction_usable() {
+fn dropped_nested_savepoints_leave_the_outer_transaction_usable() {
     let world = World::new(2);
     let db = &world.db;
     let done = world.run(db.transaction(async || {
@@ -35,8 +35,7 @@ fn a_dropped_nest_of_savepoints_leaves_the_outer_transaction_usable() {
 
 /// The same on a database that says so when a savepoint is not there.
 #[tokio::test]
-async fn on_sqlite_a_dropped_nest_of_savepoints_leaves_the_outer_transaction_usable() -> Result<()>
-{
+async fn on_sqlite_dropped_savepoints_leave_the_outer_one_usable() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let dsn = format!("sqlite:{}", folder.path().join("nest.db").display());
     let db = Db::builder(&dsn).max(3).open().await?;
@@ -67,7 +66,7 @@ async fn on_sqlite_a_dropped_nest_of_savepoints_leaves_the_outer_transaction_usa
 
 /// Nobody knows whether it was undone, and it cannot be undone twice.
 #[test]
-fn a_rollback_of_a_savepoint_that_was_sent_and_dropped_dooms_the_transaction_around_it() {
+fn savepoint_rollback_sent_and_dropped_dooms_the_transaction() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {
@@ -85,7 +84,7 @@ fn a_rollback_of_a_savepoint_that_was_sent_and_dropped_dooms_the_transaction_aro
 
 /// Nothing has been sent yet, so that it can be undone by whoever comes next.
 #[test]
-fn a_rollback_of_a_savepoint_that_was_dropped_before_it_was_sent_dooms_nothing() {
+fn savepoint_rollback_dropped_before_it_was_sent_dooms_nothing() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {
@@ -102,7 +101,7 @@ fn a_rollback_of_a_savepoint_that_was_dropped_before_it_was_sent_dooms_nothing()
 
 /// The commit waited for the savepoint to end until it timed out, and rolled back.
 #[test]
-fn a_forgotten_savepoint_is_undone_and_does_not_make_the_commit_wait() {
+fn forgotten_savepoint_is_undone_and_does_not_delay_the_commit() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {
@@ -140,7 +139,7 @@ fn drop_twice(world: &World) -> Error {
 /// An undo that had been dropped was repeated, whether it had taken effect or not: where the savepoint
 /// was not there any more, the connection was given up.
 #[test]
-fn an_undo_that_was_sent_and_dropped_dooms_the_transaction_and_costs_no_connection() {
+fn undo_sent_and_dropped_dooms_only_the_transaction() {
     for dropped_calls in [DroppedCalls::Executed, DroppedCalls::NotExecuted] {
         let world = World::new(1);
         world.dropped_calls(dropped_calls);
@@ -153,7 +152,7 @@ fn an_undo_that_was_sent_and_dropped_dooms_the_transaction_and_costs_no_connecti
 
 /// It named a line of this crate's own source.
 #[test]
-fn a_transaction_that_a_dropped_undo_has_doomed_names_a_line_of_its_users() {
+fn transaction_doomed_by_a_dropped_undo_names_the_users_line() {
     let world = World::new(1);
     let error = drop_twice(&world);
     let files: Vec<_> = error.call_sites().iter().map(|site| site.file()).collect();
@@ -166,7 +165,7 @@ fn a_transaction_that_a_dropped_undo_has_doomed_names_a_line_of_its_users() {
 
 /// A guard's call inside a closure waited for the closure, which waited for it.
 #[test]
-fn a_guards_call_inside_a_closure_of_the_same_coroutine_does_not_wait_for_the_closure() {
+fn guard_call_in_a_closure_of_its_coroutine_does_not_wait() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {

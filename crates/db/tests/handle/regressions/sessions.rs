@@ -23,7 +23,7 @@ fn the_session_change_of_a_dropped_call_is_reset() {
 
 /// The same for a text inside a transaction, which does not reset anything by its rollback.
 #[test]
-fn the_session_change_of_a_dropped_call_in_a_transaction_is_reset() {
+fn session_change_of_a_call_dropped_in_a_transaction_is_reset() {
     let world = World::new(1);
     world.dropped_calls(DroppedCalls::Executed);
     let db = &world.db;
@@ -40,7 +40,7 @@ fn the_session_change_of_a_dropped_call_in_a_transaction_is_reset() {
 
 /// The server's word was asked for after calls, and not after streams.
 #[test]
-fn a_session_change_that_the_server_tells_of_with_a_stream_is_reset() {
+fn session_change_reported_with_a_stream_is_reset() {
     let world = World::new(1);
     let db = &world.db;
     world.touch_session_on("batch");
@@ -54,7 +54,7 @@ fn a_session_change_that_the_server_tells_of_with_a_stream_is_reset() {
 
 /// The same for a stream that is dropped before its last row.
 #[test]
-fn a_session_change_that_the_server_tells_of_with_a_dropped_stream_is_reset() {
+fn session_change_reported_with_a_dropped_stream_is_reset() {
     let world = World::new(1);
     let db = &world.db;
     world.touch_session_on("end_stream");
@@ -97,7 +97,7 @@ fn two_branches_that_change_a_session_at_once_change_the_same() {
 
 /// A stream had a connection of its own, on which the setting was lost.
 #[test]
-fn a_session_change_by_the_text_of_a_stream_stays_with_the_coroutine() {
+fn session_change_by_a_streams_sql_stays_with_the_coroutine() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {

@@ -14,7 +14,7 @@ use super::support::{ONE, TWO, World, dropped, ended, kind, no, started};
 /// Its calls were made from the frame of the other task, which is outside: they waited until the
 /// transaction had ended.
 #[test]
-fn a_statement_prepared_by_a_transaction_runs_in_it_from_any_task() {
+fn statement_of_a_transaction_runs_in_it_from_any_task() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -114,7 +114,7 @@ fn a_begin_beside_a_prepare_is_no_nested_begin() {
 /// Only statements were tried once more: after a restart of the server every idle
 /// connection cost one transaction.
 #[test]
-fn a_call_whose_connection_had_died_in_the_pool_is_tried_once_more() {
+fn call_whose_connection_died_in_the_pool_is_retried_once() {
     let mut failed = Vec::new();
     for what in [
         "exec",
@@ -188,7 +188,7 @@ async fn a_statement_dropped_by_another_thread_never_costs_a_begin() -> Result<(
 /// A connection went back while its frame ended, and was bound to the frame around it all
 /// the same, dead.
 #[test]
-fn a_binding_whose_last_pin_goes_while_its_frame_ends_is_not_passed_on() {
+fn binding_losing_its_last_pin_at_frame_end_is_not_passed_on() {
     let world = World::new(3);
     let (db, other) = (&world.db, world.neighbour());
     world.scope(async {
@@ -209,7 +209,7 @@ fn a_binding_whose_last_pin_goes_while_its_frame_ends_is_not_passed_on() {
 
 /// What was meant for the transaction must not be done without it.
 #[test]
-fn a_statement_of_a_coroutine_that_ended_in_a_transaction_refuses_to_run() {
+fn statement_of_a_coroutine_ended_in_a_transaction_will_not_run() {
     let world = World::new(1);
     let db = &world.db;
     let statement = world.scope(async {
@@ -224,7 +224,7 @@ fn a_statement_of_a_coroutine_that_ended_in_a_transaction_refuses_to_run() {
 
 /// It is the coroutine's, and not the closure's that another branch runs meanwhile.
 #[test]
-fn a_statement_used_beside_a_closure_waits_for_its_end_and_is_not_part_of_it() {
+fn statement_beside_a_closure_waits_and_is_not_part_of_it() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {

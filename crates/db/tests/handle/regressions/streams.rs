@@ -53,7 +53,7 @@ fn a_stream_that_is_read_after_the_transactions_time_says_so() {
 
 /// The same for who uses the transaction while the stream is still open.
 #[test]
-fn a_transaction_that_is_used_after_its_time_with_a_stream_open_says_so() {
+fn expired_transaction_used_with_an_open_stream_says_so() {
     let hour = Duration::from_secs(3600);
     let world = World::with(|builder| builder.max(1).max_transaction_age(Duration::from_secs(1)));
     let db = &world.db;

@@ -36,7 +36,7 @@ fn after_a_dropped_undo_the_driver_is_settled_first() {
 /// The coroutine stayed bound to the connection that was gone: each of its calls failed until
 /// it ended.
 #[test]
-fn after_a_lost_transaction_a_coroutine_with_a_touched_session_gets_a_fresh_connection() {
+fn changed_session_with_a_lost_transaction_reconnects() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -52,7 +52,7 @@ fn after_a_lost_transaction_a_coroutine_with_a_touched_session_gets_a_fresh_conn
 
 /// The dead binding went on to the frame around the closure.
 #[test]
-fn after_a_lost_transaction_that_touched_the_session_the_next_call_gets_a_fresh_connection() {
+fn session_changed_in_a_lost_transaction_reconnects() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -71,7 +71,7 @@ fn after_a_lost_transaction_that_touched_the_session_the_next_call_gets_a_fresh_
 /// The result of the ROLLBACK after a refused COMMIT was ignored: the next statement ran in a
 /// transaction that nobody knew of.
 #[test]
-fn a_refused_commit_that_cannot_be_rolled_back_leaves_no_transaction_open() {
+fn refused_commit_that_cannot_roll_back_leaves_nothing_open() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {
@@ -90,7 +90,7 @@ fn a_refused_commit_that_cannot_be_rolled_back_leaves_no_transaction_open() {
 /// What cleans up waited no longer than the acquire timeout; then the answer of the slow
 /// call was taken for a transaction of the dead coroutine, and held its place.
 #[test]
-fn a_transaction_is_rolled_back_when_its_coroutine_ends_though_a_call_of_it_is_slow() {
+fn transaction_rolls_back_at_coroutine_end_despite_a_slow_call() {
     let world = World::new(1);
     let db = &world.db;
     let answered = Arc::new(AtomicBool::new(false));
@@ -118,7 +118,7 @@ fn a_transaction_is_rolled_back_when_its_coroutine_ends_though_a_call_of_it_is_s
 
 /// A guard that was forgotten kept the place after its connection had been dropped.
 #[test]
-fn a_forgotten_transaction_of_a_connection_does_not_keep_its_place() {
+fn forgotten_transaction_of_a_connection_frees_its_place() {
     let world = World::new(1);
     let db = &world.db;
     world.run(async {
@@ -133,7 +133,7 @@ fn a_forgotten_transaction_of_a_connection_does_not_keep_its_place() {
 
 /// A second drop, while the first was being undone, met calls that had not been settled.
 #[test]
-fn a_transaction_dropped_while_another_is_being_undone_leaves_nothing_behind() {
+fn transaction_dropped_during_another_rollback_leaves_nothing() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {
@@ -154,7 +154,7 @@ fn a_transaction_dropped_while_another_is_being_undone_leaves_nothing_behind() {
 /// The end of a transaction whose stream was still open was taken for a new transaction of the
 /// coroutine when the stream ended.
 #[test]
-fn a_stream_carried_out_of_a_failed_closure_leaves_the_coroutine_out_of_its_transaction() {
+fn stream_carried_out_of_a_failed_closure_is_outside_of_it() {
     let world = World::new(1);
     let db = &world.db;
     world.scope(async {

@@ -14,7 +14,7 @@ use super::support::{ONE, TWO, World, comes_to_an_end, ended, kind, no, started}
 /// It looked for its transaction only before it waited; after the rollback it found none, and
 /// was committed by itself.
 #[test]
-fn a_call_carried_out_of_a_closure_while_it_waited_never_runs_outside() {
+fn waiting_call_carried_out_of_a_closure_never_runs_outside() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -39,7 +39,7 @@ fn a_call_carried_out_of_a_closure_while_it_waited_never_runs_outside() {
 
 /// The rollback took its turn before it, and then it ran in autocommit.
 #[test]
-fn a_call_that_waits_in_a_guards_transaction_never_runs_after_its_rollback() {
+fn call_waiting_in_a_guard_never_runs_after_its_rollback() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -81,7 +81,7 @@ fn a_call_that_waits_in_a_savepoint_never_survives_its_rollback() {
 /// It found no transaction any more when its turn came, began one of its own, and
 /// committed that.
 #[test]
-fn a_closure_that_waited_to_nest_never_becomes_a_transaction_of_its_own() {
+fn closure_that_waited_to_nest_is_never_its_own_transaction() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -102,7 +102,7 @@ fn a_closure_that_waited_to_nest_never_becomes_a_transaction_of_its_own() {
 
 /// It waited like a call, and then read what the transaction had not seen.
 #[test]
-fn a_stream_that_waited_in_a_transaction_never_reads_outside_of_it() {
+fn stream_that_waited_in_a_transaction_never_reads_outside_it() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -123,7 +123,7 @@ fn a_stream_that_waited_in_a_transaction_never_reads_outside_of_it() {
 
 /// Only the guard's own level was known to have ended: the closure went on in autocommit.
 #[test]
-fn a_closure_whose_outer_transaction_is_dropped_never_runs_outside() {
+fn closure_of_a_dropped_outer_transaction_never_runs_outside() {
     let world = World::new(2);
     let db = &world.db;
     world.scope(async {
@@ -145,7 +145,7 @@ fn a_closure_whose_outer_transaction_is_dropped_never_runs_outside() {
 
 /// The commit gave up and rolled back, and the closure's next statement was committed by itself.
 #[test]
-fn a_closure_whose_outer_commit_gave_up_waiting_never_runs_outside() {
+fn closure_whose_outer_commit_gave_up_never_runs_outside() {
     let world = World::with(|builder| builder.max(2).acquire_timeout(Duration::from_secs(30)));
     let db = &world.db;
     world.scope(async {
@@ -170,7 +170,7 @@ fn a_closure_whose_outer_commit_gave_up_waiting_never_runs_outside() {
 /// Its waker was kept for the end of the turn, which had become a stream's: it slept until the
 /// stream ended, or for ever.
 #[test]
-fn a_waiter_is_woken_when_the_turn_that_it_waits_for_becomes_a_streams() {
+fn waiter_is_woken_when_the_turn_becomes_a_streams() {
     let world = World::lazy(1);
     let db = &world.db;
     world.scope(async {
@@ -206,7 +206,7 @@ const PINNING: [(&str, Start); 4] = [
 /// A frame that had ended was taken for one that had a connection already: the call looked for
 /// that one for ever, without an await.
 #[test]
-fn a_call_that_waits_for_a_connection_when_its_coroutine_ends_comes_to_an_end() {
+fn waiting_call_ends_when_its_coroutine_ends() {
     comes_to_an_end(|| {
         for (what, start) in PINNING {
             let world = World::new(2);

@@ -38,7 +38,7 @@ async fn a_statement_that_comes_again_is_prepared_once() -> Result<()> {
 
 /// D-my-051: exactly the one that had to go is prepared again.
 #[tokio::test]
-async fn of_more_statements_than_are_kept_the_one_unused_for_longest_goes() -> Result<()> {
+async fn full_statement_cache_evicts_the_least_recently_used() -> Result<()> {
     let db = shop_with(|builder| builder.max(1).statement_cache(2)).await;
     let run = async |n: i64| {
         let sql = format!("SELECT ? + {n}");
@@ -89,7 +89,7 @@ async fn a_statement_without_parameters_is_prepared_nowhere() -> Result<()> {
 
 /// Of the contract of the cache: 64 tasks with one statement on 8 connections need 8 of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_many_tasks_run_a_statement_each_connection_prepares_it_once() -> Result<()> {
+async fn each_connection_prepares_a_statement_once_for_all_tasks() -> Result<()> {
     let db = shop_with(|builder| builder.max(8)).await;
     let tasks: Vec<_> = (0..64_i64)
         .map(|n| {

@@ -97,7 +97,7 @@ async fn failed_calls_keep_no_connection() -> Result<()> {
 
 /// D-my-007a, D-my-007b, D-my-007c, D-my-007d
 #[tokio::test]
-async fn errors_of_all_kinds_are_told_in_their_tasks_and_disturb_no_other() {
+async fn errors_of_all_kinds_reach_their_tasks_and_disturb_no_other() {
     let db = shop(4).await;
     let spawn = |sql: &'static str| {
         let db = db.clone();

@@ -22,7 +22,7 @@ async fn the_settings_of_the_pool_can_be_read_back() {
 
 /// D-core-002, D-my-024c, D-my-006b
 #[tokio::test]
-async fn an_unpooled_handle_has_no_pool_and_one_connection_wherever_it_is_used() -> Result<()> {
+async fn unpooled_handle_has_no_pool_and_one_connection() -> Result<()> {
     let db = shop_with(|builder| builder.unpooled()).await;
     assert!(db.pool().is_none());
     let outside = session_id(&db).await;
@@ -73,7 +73,7 @@ async fn a_task_may_end_in_a_transaction_while_the_handle_goes() -> Result<()> {
 
 /// D-core-024a, D-core-024b
 #[tokio::test]
-async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_later() -> Result<()> {
+async fn default_reaches_existing_connections_and_later_ones() -> Result<()> {
     let db = shop_with(|builder| builder.min(2).max(4)).await;
     db.set_default("autocommit", 0).await?;
     let on: i64 = db.query_as_one("SELECT @@autocommit", ()).await?;
@@ -94,8 +94,7 @@ async fn a_default_reaches_connections_that_exist_and_those_that_are_opened_late
 
 /// Nothing in the text tells that it does.
 #[tokio::test]
-async fn a_read_that_opens_a_transaction_outside_of_a_coroutine_is_told_and_rolled_back()
--> Result<()> {
+async fn read_that_opens_a_transaction_outside_coroutines_is_an_error() -> Result<()> {
     let db = shop_with(|builder| builder.max(1)).await;
     db.exec("CREATE OR REPLACE TABLE opened (n INT)", ())
         .await?;
@@ -108,7 +107,7 @@ async fn a_read_that_opens_a_transaction_outside_of_a_coroutine_is_told_and_roll
 
 /// D-my-010a, D-my-010b
 #[tokio::test]
-async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Result<()> {
+async fn connections_of_ended_tasks_are_gone_from_the_server() -> Result<()> {
     let admin = Db::open(&dsn()).await?;
     let tasks: Vec<_> = (0..5)
         .map(|n| {
@@ -135,7 +134,7 @@ async fn connections_of_tasks_that_have_ended_are_gone_from_the_server() -> Resu
 
 /// D-my-003, D-my-006a, D-my-013
 #[tokio::test]
-async fn tasks_with_handles_of_their_own_have_connections_of_their_own() -> Result<()> {
+async fn tasks_with_their_own_handles_have_their_own_connections() -> Result<()> {
     let all = Arc::new(Barrier::new(3));
     let tasks: Vec<_> = (0..3)
         .map(|_| {
@@ -160,7 +159,7 @@ async fn tasks_with_handles_of_their_own_have_connections_of_their_own() -> Resu
 
 /// D-my-011
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_that_insert_and_one_that_counts_do_not_disturb_each_other() -> Result<()> {
+async fn two_inserting_tasks_and_a_counting_one_do_not_interfere() -> Result<()> {
     let db = shop(3).await;
     db.exec_many("INSERT INTO t (n) VALUES (?)", (1..=5_i64).map(|n| (n,)))
         .await?;

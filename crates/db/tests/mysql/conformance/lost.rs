@@ -7,8 +7,7 @@ use crate::servers::{assert_whole, dsn, is_gone, is_running, kill, quiet, sessio
 
 /// D-my-009, D-my-015
 #[tokio::test]
-async fn a_task_that_is_cancelled_in_a_query_ends_at_once_and_its_connection_with_it() -> Result<()>
-{
+async fn task_cancelled_in_a_query_ends_at_once_with_its_connection() -> Result<()> {
     let admin = Db::open(&dsn()).await?;
     let db = shop(2).await;
     let victim = session_id(&db).await;

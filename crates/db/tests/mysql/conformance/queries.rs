@@ -18,7 +18,7 @@ async fn a_task_connects_and_selects() -> Result<()> {
 
 /// D-my-002
 #[tokio::test]
-async fn a_prepared_insert_runs_again_and_again_and_prepared_queries_see_it() -> Result<()> {
+async fn prepared_insert_runs_repeatedly_and_prepared_queries_see_it() -> Result<()> {
     let db = shop(1).await;
     cenote::scope(async {
         let insert = db.prepare("INSERT INTO t (n) VALUES (:n)").await?;

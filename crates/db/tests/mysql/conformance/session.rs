@@ -72,7 +72,7 @@ async fn nobody_inherits_a_raw_transaction_or_sees_its_rows() -> Result<()> {
 
 /// The twins of D-core-025a and D-core-026f outside of any coroutine.
 #[tokio::test]
-async fn outside_of_coroutines_raw_transactions_and_session_state_are_errors() {
+async fn raw_transactions_and_session_state_need_a_coroutine() {
     let db = shop(1).await;
     for sql in ["BEGIN", "BEGIN; INSERT INTO t (n) VALUES (1)"] {
         let error = db.exec(sql, ()).await.unwrap_err();
@@ -93,7 +93,7 @@ async fn outside_of_coroutines_raw_transactions_and_session_state_are_errors() {
 
 /// D-core-026a, D-core-026b, D-core-026c, D-core-026d, D-core-026e, D-core-026f
 #[tokio::test]
-async fn what_a_task_does_to_its_session_is_there_for_it_and_for_nobody_after_it() -> Result<()> {
+async fn session_changes_are_visible_to_their_task_and_nobody_later() -> Result<()> {
     let db = shop(1).await;
     let mode: String = db.query_as_one("SELECT @@sql_mode", ()).await?;
     let inner = db.clone();
@@ -135,7 +135,7 @@ async fn what_a_task_does_to_its_session_is_there_for_it_and_for_nobody_after_it
 
 /// D-core-027a, D-core-027b, D-core-027c
 #[tokio::test]
-async fn a_reset_gives_back_the_database_and_the_character_set_of_the_dsn() -> Result<()> {
+async fn reset_restores_the_database_and_character_set_of_the_dsn() -> Result<()> {
     let db = shop(1).await;
     let ask = "SELECT CONCAT_WS(' ', DATABASE(), @@character_set_client, \
                @@character_set_results, @@collation_connection)";

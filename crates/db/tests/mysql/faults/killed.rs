@@ -72,7 +72,7 @@ async fn a_reset_at_any_byte_of_tls_loses_nothing_in_silence() {
 }
 
 #[tokio::test]
-async fn a_query_that_somebody_else_kills_fails_and_keeps_its_connection() {
+async fn query_killed_by_someone_else_fails_and_keeps_its_connection() {
     let admin = admin().await;
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
@@ -100,7 +100,7 @@ async fn a_query_that_somebody_else_kills_fails_and_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_session_that_idles_longer_than_the_server_allows_is_replaced_without_a_word() {
+async fn session_past_the_servers_idle_limit_is_replaced_silently() {
     let time = Ahead::new();
     let db = Db::builder(&dsn_with("set.wait_timeout=1"))
         .max(1)

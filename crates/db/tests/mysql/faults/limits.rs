@@ -9,7 +9,7 @@ use crate::servers::own::OwnServer;
 use crate::servers::{assert_whole, dsn, own_tables, quiet, session_id, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_with_fewer_places_than_the_pool_fails_some_and_serves_the_rest() {
+async fn server_with_fewer_places_than_the_pool_still_serves_the_rest() {
     let server = OwnServer::start(&["max-connections=10"]).await;
     let db = Db::builder(&server.dsn())
         .max(30)
@@ -49,7 +49,7 @@ async fn a_server_with_fewer_places_than_the_pool_fails_some_and_serves_the_rest
 }
 
 #[tokio::test]
-async fn a_user_with_few_connections_is_told_so_and_goes_on_with_those() {
+async fn user_with_few_connections_gets_an_error_and_uses_those() {
     let db = Db::builder(&dsn())
         .user("few")
         .password("few-secret")
@@ -73,7 +73,7 @@ async fn a_user_with_few_connections_is_told_so_and_goes_on_with_those() {
 }
 
 #[tokio::test]
-async fn a_packet_that_is_too_large_is_an_error_and_the_pool_stays_whole() {
+async fn oversized_packet_is_an_error_and_the_pool_stays_whole() {
     let db = own_tables(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n LONGTEXT)", ()).await.unwrap();
     let before = session_id(&db).await;

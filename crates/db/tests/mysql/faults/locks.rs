@@ -32,7 +32,7 @@ async fn sum(db: &Db) -> i64 {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_to_be_had_fails_one_statement_and_can_be_tried_again() {
+async fn unavailable_lock_fails_one_statement_and_is_retryable() {
     let db = accounts(2).await;
     let mut holder = db.connection().await.unwrap();
     let tx = holder.begin().await.unwrap();
@@ -59,7 +59,7 @@ async fn a_lock_that_is_not_to_be_had_fails_one_statement_and_can_be_tried_again
 }
 
 #[tokio::test]
-async fn a_deadlock_costs_one_transaction_as_the_server_says_and_that_one_can_be_tried_again() {
+async fn deadlock_costs_one_transaction_and_that_one_is_retryable() {
     let db = accounts(2).await;
     let both = Barrier::new(2);
     let cross = async |first: i64, second: i64| {
@@ -135,7 +135,7 @@ async fn transactions_that_are_tried_again_after_deadlocks_all_commit() {
 }
 
 #[tokio::test]
-async fn a_statement_that_commits_by_itself_loses_the_transaction_and_says_so() {
+async fn statement_that_commits_implicitly_loses_the_transaction() {
     let db = accounts(2).await;
     for ddl in [
         "CREATE TABLE b (n INT)",

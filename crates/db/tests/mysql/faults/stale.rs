@@ -138,7 +138,7 @@ async fn prepared_so_far(db: &Db) -> u64 {
 
 /// C-009
 #[tokio::test]
-async fn a_statement_that_the_server_has_forgotten_is_prepared_again_once_and_nobody_notices() {
+async fn statement_forgotten_by_the_server_is_prepared_again_once() {
     let spoiler = Spoiler::new().await;
     let db = Db::builder(&dsn_at(spoiler.port))
         .max(1)
@@ -167,7 +167,7 @@ async fn a_statement_that_the_server_has_forgotten_is_prepared_again_once_and_no
 }
 
 #[tokio::test]
-async fn in_a_transaction_a_forgotten_statement_is_an_error_and_the_transaction_goes_on() {
+async fn statement_forgotten_in_a_transaction_only_fails_its_call() {
     let spoiler = Spoiler::new().await;
     let db = own_tables_at(&dsn_at(spoiler.port), |builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();

@@ -6,7 +6,7 @@ use super::{mariadb, postgres, quiet, sources};
 use crate::sources::{own_schema, postgres_dsn};
 
 #[tokio::test]
-async fn a_begin_in_a_text_outside_of_coroutines_is_an_error_and_leaves_nothing_behind() {
+async fn begin_in_sql_outside_of_coroutines_is_an_error_and_undone() {
     for source in sources(|builder| builder.max(1)).await {
         let db = &source.db;
         db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_set_that_cannot_be_seen_in_a_text_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_call_that_commits_and_fails_loses_its_transaction_streamed_or_not() {
+async fn call_that_commits_and_fails_loses_its_transaction() {
     let db = mariadb(|builder| builder.max(1).option("dialect", "mysql")).await;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     let sql = "CREATE PROCEDURE sly () BEGIN COMMIT; SIGNAL SQLSTATE '45000'; END";
@@ -78,7 +78,7 @@ async fn a_call_that_commits_and_fails_loses_its_transaction_streamed_or_not() {
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_seen_in_a_text_fails_the_transaction_around_it() {
+async fn commit_invisible_in_the_sql_fails_the_transaction_around_it() {
     for (db, hidden) in [
         (
             postgres(|builder| builder.max(2)).await.db,
@@ -107,7 +107,7 @@ async fn a_commit_that_cannot_be_seen_in_a_text_fails_the_transaction_around_it(
 }
 
 #[tokio::test]
-async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_outside() {
+async fn create_that_commits_ends_the_transaction_around_it() {
     let db = mariadb(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     for create in [
@@ -131,7 +131,7 @@ async fn a_create_that_commits_ends_the_transaction_around_it_and_nothing_runs_o
 }
 
 #[tokio::test]
-async fn a_savepoint_in_a_text_leaves_a_transaction_open_where_others_end_it() {
+async fn savepoint_in_sql_leaves_a_transaction_open() {
     let db = mariadb(|builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
     db.transaction(async || {
@@ -175,7 +175,7 @@ async fn a_begin_in_a_text_belongs_to_its_coroutine_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_commit_in_a_text_ends_the_transaction_around_it_and_nothing_runs_outside() {
+async fn commit_in_sql_ends_the_transaction_around_it() {
     for source in sources(|builder| builder.max(2)).await {
         let db = &source.db;
         db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
@@ -252,7 +252,7 @@ async fn after_an_error_a_savepoint_saves_the_rest() {
 
 /// psqlODBC can be told to roll the whole transaction back at an error, and to go on in a new one.
 #[tokio::test]
-async fn a_driver_that_rolls_back_by_itself_does_not_commit_half_a_transaction() {
+async fn driver_that_rolls_back_alone_commits_no_half_transaction() {
     let dsn = format!("{};Protocol=7.4-1", postgres_dsn());
     let dsn = own_schema(&dsn).await;
     let db = Db::builder(&dsn).max(1).open().await.unwrap();

@@ -6,7 +6,7 @@ use super::{postgres, sources, sqlite};
 use crate::sources::{mariadb_dsn, postgres_dsn};
 
 #[tokio::test]
-async fn text_of_any_language_is_the_same_in_the_sql_and_in_parameters() {
+async fn text_of_any_language_is_the_same_in_sql_and_in_parameters() {
     for source in sources(|builder| builder.max(1)).await {
         let db = &source.db;
         db.exec("CREATE TABLE \"tä\" (n INTEGER, \"größe\" TEXT)", ())
@@ -75,7 +75,7 @@ async fn a_script_gives_what_its_last_statement_gives() {
 }
 
 #[tokio::test]
-async fn a_trigger_with_semicolons_in_it_is_one_statement_if_the_dialect_is_named() {
+async fn trigger_with_semicolons_is_one_statement_in_a_named_dialect() {
     let source = sqlite(|builder| builder.max(1).option("dialect", "sqlite")).await;
     let db = source.db;
     db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_trigger_with_semicolons_in_it_is_one_statement_if_the_dialect_is_name
 }
 
 #[tokio::test]
-async fn a_function_in_dollar_quotes_is_one_statement_if_the_dialect_is_named() {
+async fn dollar_quoted_function_is_one_statement_in_a_named_dialect() {
     let source = postgres(|builder| builder.max(1).option("dialect", "postgres")).await;
     let db = source.db;
     db.exec(
@@ -141,7 +141,7 @@ async fn a_long_stream_waits_for_its_reader_and_can_be_left() {
 }
 
 #[tokio::test]
-async fn a_statement_that_was_kept_is_prepared_anew_when_its_table_has_changed() {
+async fn kept_statement_is_prepared_again_when_its_table_has_changed() {
     let source = postgres(|builder| builder.max(1)).await;
     let db = source.db;
     db.exec("CREATE TABLE t (a INTEGER)", ()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_procedure_that_fails_like_a_stale_statement_is_called_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_understood_has_an_sqlstate_a_code_and_the_databases_words() {
+async fn syntax_error_has_sqlstate_code_and_the_databases_message() {
     for source in sources(|builder| builder.max(1)).await {
         let error = source.db.exec("SELEC 7", ()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Database, "{error:?}");

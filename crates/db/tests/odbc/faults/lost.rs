@@ -53,7 +53,7 @@ async fn one_that_is_ended_in_a_statement_is_lost_and_replaced() {
 }
 
 #[tokio::test]
-async fn one_that_is_ended_in_a_transaction_takes_it_along_and_nothing_runs_outside() {
+async fn connection_ended_in_a_transaction_runs_nothing_outside_it() {
     let (admin, db) = (admin().await, open(2).await);
     let lost = db
         .transaction(async || {

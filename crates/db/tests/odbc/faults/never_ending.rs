@@ -31,7 +31,7 @@ async fn the_limit_of_the_driver_ends_a_statement() {
 }
 
 #[tokio::test]
-async fn the_limit_of_the_layer_cancels_a_statement_and_its_connection_goes_on() {
+async fn statement_timeout_cancels_and_the_connection_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let sources = [
         (sqlite_dsn(&folder.path().join("a.db")), ENDLESS),
@@ -84,7 +84,7 @@ async fn a_cancel_that_meets_the_end_of_its_statement_hits_no_other() {
 }
 
 #[tokio::test]
-async fn a_driver_that_does_not_let_go_is_left_behind_and_its_place_is_free() {
+async fn driver_that_hangs_is_abandoned_and_its_place_is_free() {
     let db = Db::builder(&postgres_dsn())
         .option("cancel", "off")
         .max(1)

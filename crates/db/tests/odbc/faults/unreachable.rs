@@ -35,7 +35,7 @@ async fn a_password_may_hold_whatever_it_likes() {
 }
 
 #[tokio::test]
-async fn a_data_source_that_is_not_there_is_an_error_that_names_it_and_says_where_to_look() {
+async fn missing_data_source_is_an_error_that_says_where_to_look() {
     let error = refused("odbc:no_such_source").await;
     assert_eq!(error.kind(), Kind::Connect, "{error:?}");
     assert_eq!(error.sql_state(), Some("IM002"), "{error:?}");
@@ -44,7 +44,7 @@ async fn a_data_source_that_is_not_there_is_an_error_that_names_it_and_says_wher
 }
 
 #[tokio::test]
-async fn a_driver_that_is_not_there_is_an_error_that_names_it_and_says_what_to_install() {
+async fn missing_driver_is_an_error_naming_it_and_what_to_install() {
     let error = refused("odbc:Driver=/no/such/library.so;Server=x").await;
     assert_eq!(error.kind(), Kind::Connect, "{error:?}");
     assert!(error.message().contains("/no/such/library.so"), "{error}");

@@ -47,7 +47,7 @@ async fn what_is_not_kept_leaves_nothing_on_the_server() -> Result<()> {
 
 /// D-pg-054
 #[tokio::test]
-async fn what_is_kept_belongs_to_the_connection_and_survives_its_tasks() -> Result<()> {
+async fn kept_statements_belong_to_the_connection_and_outlive_tasks() -> Result<()> {
     let db = shop_with(|builder| builder.max(1).statement_cache(16)).await;
     let mut sum = 0;
     for n in 1..=8_i64 {

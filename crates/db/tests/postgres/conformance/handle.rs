@@ -72,7 +72,7 @@ async fn one_task_uses_one_connection_again_and_again() -> Result<()> {
 
 /// D-pg-020
 #[tokio::test]
-async fn a_task_finishes_its_query_though_the_others_have_dropped_the_handle() -> Result<()> {
+async fn task_finishes_its_query_after_the_others_dropped_the_handle() -> Result<()> {
     let db = shop(2).await;
     let inner = db.clone();
     let admin = Db::open(&dsn()).await?;
@@ -141,7 +141,7 @@ async fn twelve_connections_at_once_all_come_back() -> Result<()> {
 
 /// D-pg-023a, D-pg-023b, D-pg-023c
 #[tokio::test]
-async fn healthy_connections_survive_their_checks_and_the_handle_may_go_meanwhile() -> Result<()> {
+async fn healthy_connections_survive_checks_and_the_handle_may_drop() -> Result<()> {
     let proxy = network(Weather::fair()).await;
     let db = Db::builder(&dsn_through(&proxy))
         .min(2)

@@ -69,7 +69,7 @@ async fn a_stream_gives_all_rows_in_order_and_its_connection_goes_on() -> Result
 
 /// D-pg-s003
 #[tokio::test]
-async fn statements_take_parameters_by_name_and_by_position_two_at_once() -> Result<()> {
+async fn concurrent_statements_take_parameters_by_name_and_position() -> Result<()> {
     let db = shop(2).await;
     for n in 1..=4 {
         insert(&db, n).await?;

@@ -7,7 +7,7 @@ use crate::servers::soon;
 
 /// D-pg-018a
 #[tokio::test]
-async fn a_prepared_insert_and_a_prepared_select_work_through_the_pool() -> Result<()> {
+async fn prepared_insert_and_prepared_select_work_through_the_pool() -> Result<()> {
     let db = shop(2).await;
     let inner = db.clone();
     let task = cenote::spawn(async move {
@@ -26,7 +26,7 @@ async fn a_prepared_insert_and_a_prepared_select_work_through_the_pool() -> Resu
 
 /// D-pg-018b
 #[tokio::test]
-async fn a_prepared_statement_without_rows_sets_the_session_of_its_task_only() -> Result<()> {
+async fn prepared_session_change_affects_only_its_task() -> Result<()> {
     let db = shop(1).await;
     let setting = "SELECT current_setting('work_mem')";
     let before: String = db.query_as_one(setting, ()).await?;

@@ -88,8 +88,8 @@ async fn a_variable_that_makes_no_sense_is_named() {
 }
 
 #[tokio::test]
-async fn the_password_file_of_the_home_directory_is_read_for_every_connect() {
-    const TEST: &str = "the_password_file_of_the_home_directory_is_read_for_every_connect";
+async fn password_file_in_the_home_directory_is_read_at_each_connect() {
+    const TEST: &str = "password_file_in_the_home_directory_is_read_at_each_connect";
     if !is_inside(TEST) {
         let home = tempfile::tempdir().unwrap();
         return run_again(TEST, &[("HOME", home.path().to_str().unwrap())]);

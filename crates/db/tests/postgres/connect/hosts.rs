@@ -91,7 +91,7 @@ async fn when_none_is_right_the_error_tells_what_each_said() {
 }
 
 #[tokio::test]
-async fn a_refused_login_ends_the_search_and_a_server_that_is_starting_does_not() {
+async fn refused_login_ends_the_search_and_a_starting_server_does_not() {
     let wrong = servers(&[port(), second_port()], "").replace("cenote-secret", "wrong");
     let error = refused(&wrong).await;
     assert_eq!(error.sql_state(), Some("28P01"));
@@ -116,7 +116,7 @@ async fn a_refused_login_ends_the_search_and_a_server_that_is_starting_does_not(
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_does_not_use_up_the_time_of_the_next_one() {
+async fn silent_server_does_not_use_up_the_time_of_the_next_one() {
     let silent =
         Scripted::new(|mut client: Client| async move { client.fall_silent().await }).await;
     for options in ["sslmode=prefer", "sslmode=disable"] {

@@ -62,7 +62,7 @@ async fn a_password_of_odd_letters_can_stand_in_any_form_of_dsn() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_an_error_with_its_sqlstate_and_without_the_password() {
+async fn wrong_password_is_an_error_with_its_sqlstate_and_no_password() {
     for (user, _) in &USERS[1..] {
         let dsn = format!("{};user={user};password=sesame-0815", at("127.0.0.1"));
         let error = refused(&dsn).await;
@@ -75,14 +75,14 @@ async fn a_wrong_password_is_an_error_with_its_sqlstate_and_without_the_password
 }
 
 #[tokio::test]
-async fn a_missing_password_is_an_error_that_tells_where_it_was_looked_for() {
+async fn missing_password_is_an_error_that_says_where_it_was_sought() {
     let error = refused(&format!("{};user=scram", at("127.0.0.1"))).await;
     assert_eq!(error.kind(), Kind::Connect);
     assert!(error.message().contains("PGPASSWORD"), "{error}");
 }
 
 #[tokio::test]
-async fn what_the_server_says_of_an_unknown_database_or_user_is_told_with_its_sqlstate() {
+async fn unknown_database_or_user_is_reported_with_its_sqlstate() {
     let error = refused(&dsn().replace("dbname=cenote", "dbname=nowhere")).await;
     assert_eq!(
         (error.kind(), error.sql_state()),
@@ -123,7 +123,7 @@ async fn a_server_that_is_not_there_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_fails_the_connect_when_its_time_is_over() {
+async fn silent_server_fails_the_connect_when_its_time_is_over() {
     let silent =
         Scripted::new(|mut client: Client| async move { client.fall_silent().await }).await;
     let db = Db::builder(&silent.dsn())
@@ -194,7 +194,7 @@ async fn what_a_dsn_sets_reaches_every_session() {
 }
 
 #[tokio::test]
-async fn a_setting_that_the_server_does_not_take_is_told_with_its_sqlstate() {
+async fn setting_refused_by_the_server_is_reported_with_its_sqlstate() {
     let error = refused(&dsn_with("set.work_mem=lots")).await;
     assert_eq!(
         (error.kind(), error.sql_state()),

@@ -61,7 +61,7 @@ async fn channel_binding_tells_that_somebody_is_in_the_middle() {
 }
 
 #[tokio::test]
-async fn channel_binding_to_another_certificate_is_refused_by_the_server() {
+async fn channel_binding_to_another_certificate_is_refused() {
     // He speaks TLS with the server as well, and so the server offers channel binding.
     let middle = Scripted::new(|mut client: Client| async move {
         client.read_startup().await;
@@ -106,7 +106,7 @@ async fn tls_to_the_server() -> tokio_rustls::client::TlsStream<TcpStream> {
 }
 
 #[tokio::test]
-async fn tls_can_begin_at_once_where_the_server_says_that_it_is_postgresql() {
+async fn tls_can_begin_directly_if_the_server_offers_postgresql() {
     let direct = "sslnegotiation=direct;sslmode=require;channel_binding=disable";
     let younger = Scripted::new(|client: Client| async move {
         if let Ok(encrypted) = acceptor(&["postgresql"]).accept(client.stream).await {

@@ -178,7 +178,7 @@ async fn a_certificate_that_signed_itself_can_be_trusted_itself() {
 }
 
 #[tokio::test]
-async fn a_root_certificate_that_cannot_be_used_is_an_error_that_names_the_file() {
+async fn unusable_root_certificate_is_an_error_that_names_the_file() {
     for (file, part) in [
         ("/no/such/file", "cannot be read"),
         ("/etc/hostname", "has no certificate in it"),
@@ -192,7 +192,7 @@ async fn a_root_certificate_that_cannot_be_used_is_an_error_that_names_the_file(
 }
 
 #[tokio::test]
-async fn bytes_that_come_before_tls_are_not_taken_for_bytes_through_it() {
+async fn bytes_sent_before_tls_are_not_taken_for_bytes_inside_it() {
     let server = Scripted::new(|mut client: Client| async move {
         client.read_startup().await;
         // In one piece: nobody can have answered a greeting that was not sent yet.
@@ -207,7 +207,7 @@ async fn bytes_that_come_before_tls_are_not_taken_for_bytes_through_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_answer_to_the_question_for_tls_is_an_error() {
+async fn invalid_answer_to_the_tls_request_is_an_error() {
     for answer in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"E\0\0\0\x10",

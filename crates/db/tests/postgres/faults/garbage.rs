@@ -137,7 +137,7 @@ fn garbage() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn bytes_that_break_the_rules_lose_the_connection_and_nothing_else() {
+async fn bytes_that_break_the_protocol_cost_only_the_connection() {
     for (what, bytes) in garbage() {
         let server = once(bytes, Then::End).await;
         let db = handle(&server).await;
@@ -212,7 +212,7 @@ async fn bytes_that_break_the_rules_of_a_login_are_a_refused_connect() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_to_prove_that_it_knows_the_password_is_refused() {
+async fn server_that_cannot_prove_it_knows_the_password_is_refused() {
     // A right beginning, and then a proof that is none.
     let server = Scripted::new(|mut client: Client| async move {
         client.read_startup().await;

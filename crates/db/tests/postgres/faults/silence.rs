@@ -15,7 +15,7 @@ use crate::servers::{
 const CLEANUP: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_server_that_stops_in_the_middle_of_a_message_is_given_up_when_its_time_is_over() {
+async fn server_that_stops_inside_a_message_is_given_up_in_time() {
     // Half a row: what it says it still has to send never comes.
     for part in [
         &b"D"[..],
@@ -54,7 +54,7 @@ async fn a_server_that_stops_in_the_middle_of_a_message_is_given_up_when_its_tim
 }
 
 #[tokio::test]
-async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_the_deadline() {
+async fn call_dropped_in_a_silent_network_is_given_up_in_time() {
     let proxy = network(Weather::fair()).await;
     let db = Db::builder(&dsn_through(&proxy))
         .max(2)
@@ -75,7 +75,7 @@ async fn a_network_that_falls_silent_costs_a_dropped_call_its_connection_within_
 }
 
 #[tokio::test]
-async fn a_commit_into_a_silent_network_can_be_given_up_and_its_place_is_free() {
+async fn commit_into_a_silent_network_can_be_given_up() {
     let proxy = network(Weather::fair()).await;
     let db = own_tables_at(&dsn_through(&proxy), |builder| {
         builder.max(1).cleanup_timeout(CLEANUP)
@@ -98,7 +98,7 @@ async fn a_commit_into_a_silent_network_can_be_given_up_and_its_place_is_free() 
 }
 
 #[tokio::test]
-async fn a_backend_that_does_not_react_to_a_cancel_is_given_up_within_the_deadline() {
+async fn backend_that_ignores_a_cancel_is_given_up_in_time() {
     let admin = Db::open(&dsn()).await.unwrap();
     let db = Db::builder(&dsn())
         .max(1)
@@ -123,7 +123,7 @@ async fn a_backend_that_does_not_react_to_a_cancel_is_given_up_within_the_deadli
 }
 
 #[tokio::test]
-async fn a_statement_past_its_limit_is_cancelled_and_the_connection_stays() {
+async fn statement_past_its_limit_is_cancelled_on_a_kept_connection() {
     let db = Db::builder(&dsn())
         .max(1)
         .statement_timeout(Duration::from_millis(100))

@@ -8,7 +8,7 @@ use crate::servers::{
 };
 
 #[tokio::test]
-async fn one_that_is_ended_in_a_stream_fails_it_with_the_servers_words() {
+async fn backend_ended_in_a_stream_fails_it_with_the_servers_message() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(2).open().await.unwrap();
     let sql = "SELECT pg_backend_pid()::int8 AS pid, repeat('x', 1000) \
@@ -56,7 +56,7 @@ async fn one_that_is_ended_during_a_commit_leaves_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_query_that_somebody_else_cancels_fails_and_keeps_its_connection() {
+async fn query_cancelled_from_outside_fails_and_keeps_its_connection() {
     let admin = admin().await;
     let db = Db::builder(&dsn()).max(1).open().await.unwrap();
     let process = session_id(&db).await;
@@ -79,7 +79,7 @@ async fn a_query_that_somebody_else_cancels_fails_and_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_idles_longer_than_the_server_allows_is_lost_with_its_reason() {
+async fn transaction_past_the_idle_limit_is_lost_with_its_reason() {
     let db = Db::builder(&dsn())
         .max(1)
         .option("set.idle_in_transaction_session_timeout", "50ms")

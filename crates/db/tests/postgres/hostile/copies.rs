@@ -17,7 +17,7 @@ async fn client() -> Client {
 }
 
 #[tokio::test]
-async fn a_copy_in_a_batch_is_refused_and_what_follows_gets_its_own_answers() {
+async fn copy_in_a_batch_is_refused_and_later_answers_stay_in_step() {
     for sql in [IN, "COPY t TO STDOUT"] {
         let mut client = client().await;
         for sets in [1, 2, 5] {

@@ -8,7 +8,7 @@ use crate::servers::network::{choppy, dsn_through, narrow, network};
 use crate::servers::soon;
 
 #[tokio::test]
-async fn a_transaction_whose_first_statement_is_dropped_at_any_poll_leaves_nothing() {
+async fn transaction_whose_first_statement_is_dropped_leaves_nothing() {
     let proxy = network(choppy(7)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int, name text)").await;
@@ -59,7 +59,7 @@ async fn what_a_dropped_call_would_have_given_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_dropped_at_any_poll_is_done_or_not_and_the_status_is_known() {
+async fn dropped_commit_is_done_or_not_and_the_status_is_known() {
     let proxy = network(choppy(3)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
@@ -85,7 +85,7 @@ async fn a_commit_that_is_dropped_at_any_poll_is_done_or_not_and_the_status_is_k
 /// The server waits for the network nearly all the time, and takes no cancel meanwhile: it would
 /// commit what it has at the Sync that ends the batch.
 #[tokio::test]
-async fn a_large_batch_that_is_dropped_while_it_is_sent_is_done_or_not() {
+async fn large_batch_dropped_while_sending_is_done_or_not() {
     let proxy = network(narrow(8_000_000)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;

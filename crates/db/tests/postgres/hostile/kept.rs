@@ -159,7 +159,7 @@ async fn a_table_that_was_made_anew_is_read_as_it_is_now() {
 
 /// Otherwise every transaction that uses it would fail from now on.
 #[tokio::test]
-async fn a_plan_that_went_stale_in_a_transaction_fails_that_one_and_no_other() {
+async fn stale_plan_in_a_transaction_fails_only_that_transaction() {
     let dsn = own_schema(&dsn()).await;
     let mut client = Client::open(&dsn).await;
     let mut other = Client::open(&dsn).await;
@@ -216,7 +216,7 @@ async fn a_function_that_was_made_anew_gives_what_it_gives_now() {
 
 /// The plan of a kept statement is for the tables that the path leads to now.
 #[tokio::test]
-async fn a_kept_statement_reads_the_tables_of_the_search_path_that_there_is() {
+async fn kept_statement_reads_tables_of_the_current_search_path() {
     let mut client = Client::new().await;
     let (one, other) = (unique("one"), unique("other"));
     for (schema, n) in [(&one, 1), (&other, 2)] {

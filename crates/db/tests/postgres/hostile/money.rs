@@ -11,7 +11,7 @@ use crate::servers::soon;
 /// Its error looks like that of a statement which the server has forgotten; but the server knew it
 /// and had begun, and a part of it is committed.
 #[tokio::test]
-async fn a_call_that_had_begun_is_not_made_again_whatever_its_error_looks_like() {
+async fn begun_call_is_not_repeated_whatever_its_error_looks_like() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int)").await;
     client
@@ -64,7 +64,7 @@ async fn answering(messages: Vec<u8>) -> Scripted {
 }
 
 #[tokio::test]
-async fn a_commit_is_done_when_the_server_says_commit_and_by_nothing_else() {
+async fn commit_counts_only_when_the_server_answers_commit() {
     let ready = message(b'Z', b"I");
     for tag in [&b""[..], b"SELECT 1\0", b"BEGIN\0", b"SET\0"] {
         let mut answer = match tag {
@@ -84,7 +84,7 @@ async fn a_commit_is_done_when_the_server_says_commit_and_by_nothing_else() {
 /// Outside a transaction a batch is done as a whole or not at all, wherever its error lies; in one
 /// it fails that.
 #[tokio::test]
-async fn a_batch_with_a_set_that_cannot_be_sent_does_nothing_however_late_it_comes() {
+async fn batch_with_an_unsendable_set_does_nothing_however_late() {
     let mut client = Client::in_own_schema().await;
     client.must("CREATE TABLE t (n int, name text)").await;
     let sql = "INSERT INTO t VALUES ($1, $2)";

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use crate::servers::{soon, told};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_with_native_parameters_is_never_mistaken_for_another_clients() {
+async fn native_parameters_never_run_another_clients_statement() {
     let dsn = told("CENOTE_TEST_POSTGRES_PGBOUNCER");
     let db = Db::builder(&dsn)
         .statement_cache(0)

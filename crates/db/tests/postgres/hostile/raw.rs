@@ -22,7 +22,7 @@ async fn count(db: &Db) -> i64 {
 }
 
 #[tokio::test]
-async fn whatever_ends_a_failed_transaction_does_not_say_that_it_was_committed() {
+async fn ending_a_failed_transaction_never_reports_a_commit() {
     let db = handle().await;
     for end in [
         "COMMIT",
@@ -76,7 +76,7 @@ async fn what_a_dropped_call_did_to_the_session_is_undone_as_well() {
 
 /// Nothing in the text tells that it does.
 #[tokio::test]
-async fn what_a_function_does_to_the_session_outside_of_a_coroutine_is_undone() {
+async fn session_change_by_a_function_outside_coroutines_is_undone() {
     let db = with_quiet_function().await;
     for _ in 0..3 {
         let set: String = db.query_as_one("SELECT quietly()", ()).await.unwrap();

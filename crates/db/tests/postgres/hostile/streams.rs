@@ -13,7 +13,7 @@ use crate::servers::soon;
 const ROWS: &str = "SELECT n, repeat('x', 20) FROM generate_series(1, 3000) AS s (n)";
 
 #[tokio::test]
-async fn a_stream_in_a_transaction_can_be_left_at_any_poll_and_the_transaction_goes_on() {
+async fn stream_in_a_transaction_can_be_left_at_any_poll() {
     let proxy = network(choppy(900)).await;
     let mut client = Client::open(&own_schema(&dsn_through(&proxy)).await).await;
     client.must("CREATE TABLE t (n int)").await;
