@@ -82,7 +82,7 @@ impl<M: Manager> Pool<M> {
         Builder::new(manager)
     }
 
-    /// Takes over the count of one handle, which every core is born with.
+    /// Takes over the count of one handle, which every core is origin with.
     pub(crate) fn from_core(core: Arc<Core<M>>) -> Self {
         Pool { core }
     }
