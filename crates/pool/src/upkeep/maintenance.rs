@@ -426,7 +426,7 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
     let wakeup = Arc::clone(&core.wakeup);
     core.spawn(Box::pin(poll_fn(move |cx| {
         wakeup.watch(runtime_watch.domain, cx);
-        // Progress at last: a handle that is gone by now has not seen the waker.
+        // Read last: a pool that was dropped before has not found the waker.
         match runtime_watch.core.strong_count() {
             0 => Poll::Ready(()),
             _ => Poll::Pending,
