@@ -105,8 +105,8 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) alarm: Alarm,
 }
 
-/// Wakes a waker, which is its executor's code, and contains its panic: the other wakers and
-/// whatever else was deferred must still have their turn.
+/// Wakes a waker, which is its executor's code, and contains its panic, so that the other wakers and
+/// everything else that was deferred follow.
 #[inline]
 pub(crate) fn wake(waker: Waker) {
     contained(|| waker.wake());
