@@ -11,6 +11,8 @@ mod coroutine;
 pub mod driver;
 mod error;
 pub mod guide;
+#[cfg(feature = "migrate")]
+pub mod migrate;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "odbc")]

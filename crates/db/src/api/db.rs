@@ -23,7 +23,7 @@ use crate::coroutine::seen;
 use crate::driver::Driver;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
-use crate::sql::Class;
+use crate::sql::{Class, Dialect};
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -466,6 +466,11 @@ impl Db {
     /// The settings it was opened with.
     pub fn config(&self) -> &DbConfig {
         &self.handle.config
+    }
+
+    /// Returns how SQL is written for this database: its quotes, comments and placeholders.
+    pub fn dialect(&self) -> &'static Dialect {
+        self.handle.shared.dialect
     }
 
     /// What the driver is called.

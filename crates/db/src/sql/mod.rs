@@ -49,7 +49,7 @@ mod resolved;
 mod scan;
 mod session;
 mod setting;
-#[cfg(feature = "odbc")]
+#[cfg(any(feature = "odbc", feature = "migrate"))]
 mod split;
 mod statement;
 mod verdict;
@@ -78,6 +78,8 @@ pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
+#[cfg(feature = "migrate")]
+pub(crate) use split::{Piece, pieces, verbatim};
 #[cfg(any(feature = "mysql", feature = "odbc"))]
 pub(crate) use statement::contains_any;
 #[cfg(any(
