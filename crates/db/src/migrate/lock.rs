@@ -22,7 +22,7 @@ const NAME: &str = "CONCAT('cenote.migrate.', MD5(COALESCE(DATABASE(), '')))";
 impl Lock {
     pub(super) fn of(driver: &str) -> Self {
         match driver {
-            "postgres" => Lock::Postgres,
+            "pgsql" => Lock::Postgres,
             "mysql" => Lock::Mysql,
             _ => Lock::PerMigration,
         }
