@@ -45,5 +45,5 @@ pub use crate::faults::{ChaosReport, FAULTS, Fault, FaultReport};
 pub use crate::run::{Chaos, Checked, Error, Options, Run};
 pub use crate::summary::{Millis, Money, NotBegun, RolledBack, Summary};
 pub use crate::workload::{
-    CAUSES, Counts, LatencySummary, Monitor, Outcome, Snapshot, silence_planned_panics,
+    CAUSES, Counts, LatencySummary, Monitor, Outcome, Phase, Snapshot, silence_planned_panics,
 };

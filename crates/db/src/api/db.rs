@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{CloseError, Pool, Status};
+use cenote_pool::{CloseError, Counters, Pool, Status};
 
 use crate::api::builder::Builder;
 use crate::api::connection::{Connection, Pinned};
@@ -461,6 +461,15 @@ impl Db {
             .as_ref()
             .map_or(0, Writers::waiting);
         status
+    }
+
+    /// Returns what has been counted since the handle was opened. As in [`status`](Db::status), calls that
+    /// waited to write count as waits.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.handle.pool.counters();
+        let writers = self.handle.shared.writers.as_ref();
+        counters.waited += writers.map_or(0, Writers::waited);
+        counters
     }
 
     /// The settings it was opened with.

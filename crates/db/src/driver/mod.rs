@@ -222,6 +222,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
         0
     }
 
+    /// Returns how the connection is encrypted; `None` if it is not, or the driver does not know.
+    fn tls(&self) -> Option<Tls> {
+        None
+    }
+
     /// It must not be used again.
     fn is_broken(&self) -> bool;
 
@@ -295,6 +300,38 @@ impl<'a> Request<'a> {
             unpinned: false,
         }
     }
+}
+
+/// How a connection is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tls {
+    /// The protocol, such as `TLSv1.3`, if the driver knows it.
+    pub protocol: Option<String>,
+    /// What the driver has verified of the server.
+    pub verified: Verified,
+}
+
+impl Tls {
+    /// Encrypted by a protocol that the driver does not know.
+    pub fn new(verified: Verified) -> Self {
+        Tls {
+            protocol: None,
+            verified,
+        }
+    }
+}
+
+/// What a driver has verified of a server before it used the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verified {
+    /// Nothing: anybody can pretend to be the server.
+    Nothing,
+    /// A trusted root has signed the certificate; it may be for another host.
+    Certificate,
+    /// A trusted root has signed the certificate, and it is for this host.
+    CertificateAndHost,
 }
 
 /// One parameter.

@@ -23,7 +23,7 @@ use crate::Result;
 use crate::driver::cache::StatementCache;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value, boxed_in_place,
+    Reset, Savepoint, Status, Tls, Value, Verified, boxed_in_place,
 };
 
 /// An open connection to a MySQL or MariaDB server.
@@ -211,6 +211,15 @@ impl Connection for MysqlConnection {
 
     fn warnings(&self) -> u64 {
         self.warnings
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        // The client library verifies certificate and name together, or neither.
+        let options = self.options.ssl_opts()?;
+        Some(Tls::new(match options.accept_invalid_certs() {
+            true => Verified::Nothing,
+            false => Verified::CertificateAndHost,
+        }))
     }
 
     fn is_broken(&self) -> bool {
