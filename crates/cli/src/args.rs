@@ -104,10 +104,7 @@ impl Environment<'_> {
     }
 }
 
-fn migrate(
-    mut parser: lexopt::Parser,
-    environment: &Environment<'_>,
-) -> Result<Command, Failure> {
+fn migrate(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
     let (mut dsn, mut folder, mut table) = (None, None, None);
     let (mut mode, mut json) = (MigrateMode::Apply, false);
     while let Some(arg) = parser.next().map_err(wrong)? {
@@ -160,9 +157,8 @@ fn check(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Co
         None => environment.dsn()?,
         given => given,
     };
-    let dsn = dsn.ok_or_else(|| {
-        Failure::usage("no database is given: cenote check DSN, or CENOTE_DSN")
-    })?;
+    let dsn =
+        dsn.ok_or_else(|| Failure::usage("no database is given: cenote check DSN, or CENOTE_DSN"))?;
     Ok(Command::Check(CheckOptions {
         database: environment.database(dsn)?,
         json,
@@ -460,7 +456,7 @@ mod tests {
         for (line, guess) in [
             ("--hlep", "--help"),
             ("migrate --dryrun x", "--dry-run"),
-            ("check --jsn", "--json"),
+            ("check --josn", "--json"),
             ("chek x", "check"),
         ] {
             let error = read_with(line, &[]).unwrap_err();
@@ -476,7 +472,10 @@ mod tests {
             assert!(help::CENOTE.contains(&format!("--{flag}")), "{flag}");
         }
         for command in COMMANDS {
-            assert!(help::CENOTE.contains(&format!("cenote {command}")), "{command}");
+            assert!(
+                help::CENOTE.contains(&format!("cenote {command}")),
+                "{command}"
+            );
         }
     }
 
@@ -488,9 +487,21 @@ mod tests {
             Database::Temporary => panic!("there is none"),
         };
         for (line, dsn, mode) in [
-            ("migrate --dsn sqlite:x.db dir", "sqlite:x.db", MigrateMode::Apply),
-            ("migrate dir --dry-run", "sqlite:env.db", MigrateMode::DryRun),
-            ("migrate --status dir --json", "sqlite:env.db", MigrateMode::Status),
+            (
+                "migrate --dsn sqlite:x.db dir",
+                "sqlite:x.db",
+                MigrateMode::Apply,
+            ),
+            (
+                "migrate dir --dry-run",
+                "sqlite:env.db",
+                MigrateMode::DryRun,
+            ),
+            (
+                "migrate --status dir --json",
+                "sqlite:env.db",
+                MigrateMode::Status,
+            ),
         ] {
             match read_with(line, &variables) {
                 Ok(Command::Migrate(options)) => {

@@ -8,7 +8,7 @@ use cenote::{Db, Error, Kind};
 use serde_json::{Value, json};
 
 use crate::args::CheckOptions;
-use crate::connect::{self, explained};
+use crate::connect::{self, Access, explained};
 use crate::facts::{self, Facts};
 use crate::failure::Failure;
 use crate::run::Signals;
@@ -51,8 +51,7 @@ impl Cause {
     /// What to do about it.
     fn advice(self) -> &'static str {
         match self {
-            Cause::Usage | Cause::Other => "",
-            Cause::Unreachable => "; is the server running, and are host and port right?",
+            Cause::Usage | Cause::Unreachable | Cause::Other => "",
             Cause::Login => "; check user, password and database (CENOTE_USER, CENOTE_PASSWORD)",
             Cause::Tls => "; check sslmode and sslrootcert",
         }
@@ -60,7 +59,9 @@ impl Cause {
 
     fn of(error: &Error) -> Self {
         let text = explained(error);
-        let is_about_tls = ["TLS", "certificate", "sslmode"].iter().any(|it| text.contains(it));
+        let is_about_tls = ["TLS", "certificate", "sslmode"]
+            .iter()
+            .any(|it| text.contains(it));
         let state = error.sql_state().unwrap_or_default();
         match error.kind() {
             _ if state.starts_with("28") || state == "3D000" || error.code() == Some(1049) => {
@@ -114,7 +115,7 @@ struct Found {
 }
 
 async fn look(options: &CheckOptions) -> Result<Found, Error> {
-    let (db, database) = connect::open(&options.database).await?;
+    let (db, database) = connect::open(&options.database, Access::Read).await?;
     let began = Instant::now();
     db.ping().await?;
     let connect = began.elapsed();

@@ -39,8 +39,16 @@ pub(crate) fn check_driver(database: &Database) -> Result<(), Failure> {
     }
 }
 
+/// Whether a command writes to the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    /// A file of SQLite is neither created nor changed: opened to write, it would become a WAL database.
+    Read,
+}
+
 /// Opens a database of the user's with at most two connections. Returns its name without a password, too.
-pub(crate) async fn open(database: &Database) -> Result<(Db, String), Error> {
+pub(crate) async fn open(database: &Database, access: Access) -> Result<(Db, String), Error> {
     let Database::Theirs {
         dsn,
         user,
@@ -49,12 +57,17 @@ pub(crate) async fn open(database: &Database) -> Result<(Db, String), Error> {
     else {
         unreachable!("only the bank has a temporary database");
     };
-    let shown = Dsn::parse(dsn.expose())?.to_string();
+    let parsed = Dsn::parse(dsn.expose())?;
     let mut config = DbConfig::new(dsn.clone());
     config.user.clone_from(user);
     config.password.clone_from(password);
     config.max = 2;
-    Ok((Builder::from_config(config).open().await?, shown))
+    let is_sqlite = ["sqlite", "sqlite3"].contains(&parsed.driver());
+    if access == Access::Read && is_sqlite && !dsn.expose().contains("mode=") {
+        config.options.set("mode", "ro");
+    }
+    let db = Builder::from_config(config).open().await?;
+    Ok((db, parsed.to_string()))
 }
 
 /// Returns an error with its causes, in one line. A cause that an error repeats is left out.

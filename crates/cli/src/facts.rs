@@ -1,6 +1,6 @@
 //! What a server says about itself: version, login, settings that matter, and what is odd about them.
 
-use cenote::driver::{Tls, Verified};
+use cenote::driver::{Dsn, Tls, Verified};
 use cenote::{Db, Error};
 
 /// What is known of a database.
@@ -57,7 +57,10 @@ async fn tls(db: &Db) -> Result<Option<Tls>, Error> {
     let Some(pool) = db.pool() else {
         return Ok(None);
     };
-    let mut lease = pool.acquire().await.map_err(|error| Error::other(error.to_string()))?;
+    let mut lease = pool
+        .acquire()
+        .await
+        .map_err(|error| Error::other(error.to_string()))?;
     Ok(lease.driver().tls())
 }
 
@@ -100,11 +103,15 @@ async fn postgres(db: &Db) -> Result<Facts, Error> {
         // Older servers do not know all of them.
         let sql = "SELECT current_setting(?, true)";
         let value: Option<String> = db.query_as_one(sql, (name,)).await?;
-        facts.settings.extend(value.map(|value| (name.to_owned(), value)));
+        facts
+            .settings
+            .extend(value.map(|value| (name.to_owned(), value)));
     }
     let in_use = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
     let in_use: i64 = db.query_as_one(in_use, ()).await?;
-    facts.settings.insert(1, ("connections in use".to_owned(), in_use.to_string()));
+    facts
+        .settings
+        .insert(1, ("connections in use".to_owned(), in_use.to_string()));
     if in_recovery {
         facts.note("the server is a standby: it only reads");
     }
@@ -134,7 +141,7 @@ async fn mysql(db: &Db) -> Result<Facts, Error> {
     let host = login.rsplit('@').next().unwrap_or_default();
     let mut facts = Facts {
         server: Some(format!("{product} {version} ({comment})")),
-        user: Some(format!("{login}, as {account}")),
+        user: Some(format!("{login} (account {account})")),
         name,
         tls: tls(db).await?,
         no_tls: "none: the connection is not encrypted",
@@ -172,10 +179,9 @@ async fn mysql(db: &Db) -> Result<Facts, Error> {
 }
 
 async fn sqlite(db: &Db) -> Result<Facts, Error> {
-    const PRAGMAS: [&str; 8] = [
+    const PRAGMAS: [&str; 7] = [
         "journal_mode",
         "synchronous",
-        "busy_timeout",
         "foreign_keys",
         "page_size",
         "page_count",
@@ -184,7 +190,10 @@ async fn sqlite(db: &Db) -> Result<Facts, Error> {
     ];
     let version: String = db.query_as_one("SELECT sqlite_version()", ()).await?;
     let file: String = db
-        .query_as_one("SELECT file FROM pragma_database_list WHERE name = 'main'", ())
+        .query_as_one(
+            "SELECT file FROM pragma_database_list WHERE name = 'main'",
+            (),
+        )
         .await?;
     let mut facts = Facts {
         server: Some(format!("SQLite {version}")),
@@ -207,13 +216,18 @@ async fn sqlite(db: &Db) -> Result<Facts, Error> {
             ("synchronous", "1") => "1 (normal)".to_owned(),
             ("synchronous", "2") => "2 (full)".to_owned(),
             ("synchronous", "3") => "3 (extra)".to_owned(),
-            ("busy_timeout", number) => format!("{number} ms"),
             _ => value,
         };
         facts.settings.push((name.to_owned(), value));
     }
+    // SQLite's own is not used: the driver waits by itself.
+    let dsn = Dsn::parse(db.config().dsn.expose())?;
+    let busy = dsn.option("busy_timeout").unwrap_or("30s");
+    facts
+        .settings
+        .insert(2, ("busy_timeout".to_owned(), busy.to_owned()));
     if !["wal", "memory"].contains(&facts.setting("journal_mode")) {
-        facts.note("journal_mode is not wal: a writer keeps all readers out");
+        facts.note("journal_mode is not wal: it becomes wal when cenote opens the file to write");
     }
     if facts.setting("synchronous").starts_with('0') {
         facts.note("synchronous is off: a crash can destroy the database");

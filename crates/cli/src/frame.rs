@@ -130,11 +130,7 @@ pub(crate) fn lines(
     let given_up = counts.of(Outcome::GaveUp) + counts.of(Outcome::Unserved);
     lines.push((
         Need::Detail,
-        number(
-            "not begun",
-            given_up,
-            "cancelled before they began",
-        ),
+        number("not begun", given_up, "cancelled before they began"),
     ));
     lines.push((Need::Gap, String::new()));
     lines.push((Need::Heart, sum(now, paint)));

@@ -7,8 +7,8 @@ cenote: checks, migrates and stresses databases
 Usage:
   cenote check DSN         connects, and shows version, login, TLS, latency and
                            settings of a database; see cenote check --help
-  cenote migrate DIR       applies the migrations of a folder; see cenote migrate
-                           --help
+  cenote migrate DIR       applies the migrations of a folder to a database; see
+                           cenote migrate --help
   cenote [options]         a bank on a temporary SQLite file, or on --dsn
   cenote run [options]     the same, with CENOTE_DSN as the default of --dsn
   cenote chaos [options]   the same while sessions are killed, the network is
@@ -33,8 +33,8 @@ Options:
                  Without it the server's process is left alone
   --only KINDS   for chaos: only these faults, with commas between them; a wrong
                  one gives the list
-  --report FILE  writes a page (HTML) with throughput, waits and connections over
-                 time, and the faults as bands
+  --report FILE  writes an HTML page with throughput, waits and connections
+                 over time, and the faults as bands
   --json         no live view: the summary as one JSON object
   --keep         leave the tables in the database
   --force        drop tables of the same names that are in the way
@@ -134,6 +134,7 @@ connection is encrypted and the server verified, the time of a round trip, the
 settings that matter, and what is odd about them. It changes nothing.
 
 Options:
+  --dsn DSN   the database, as an option
   --json      one JSON object
   -h, --help  this text
 

@@ -70,9 +70,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// Runs a command to its end.
-fn finish(
-    command: impl Future<Output = Result<ExitCode, Failure>>,
-) -> Result<ExitCode, Failure> {
+fn finish(command: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let ended = runtime.block_on(command);
     // What still runs has no results.

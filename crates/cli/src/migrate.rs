@@ -7,7 +7,7 @@ use cenote::{Db, Error, Kind};
 use serde_json::{Value, json};
 
 use crate::args::{MigrateMode, MigrateOptions};
-use crate::connect::{self, explained};
+use crate::connect::{self, Access, explained};
 use crate::failure::Failure;
 use crate::run::Signals;
 use crate::say;
@@ -43,7 +43,7 @@ async fn work(options: &MigrateOptions) -> Result<String, Error> {
     if let Some(table) = &options.table {
         migrations = migrations.table(table)?;
     }
-    let (db, shown) = connect::open(&options.database).await?;
+    let (db, shown) = connect::open(&options.database, Access::Write).await?;
     let text = show(options, &migrations, &db, &shown).await;
     // What was done is done, whether or not the connection says goodbye.
     let _ = db.close().await;
@@ -60,11 +60,15 @@ async fn show(
         (MigrateMode::Apply, false) => applied(&db.migrate(migrations).await?, shown),
         (MigrateMode::Apply, true) => {
             let report = db.migrate(migrations).await?;
-            let list = report.applied.iter().map(|it| {
-                json!({ "file": it.file, "ms": it.took.as_secs_f64() * 1_000.0 })
-            });
+            let list = report
+                .applied
+                .iter()
+                .map(|it| json!({ "file": it.file, "ms": it.took.as_secs_f64() * 1_000.0 }));
             let list: Vec<Value> = list.collect();
-            format!("{}\n", json!({ "applied": list, "migrations": [], "error": null }))
+            format!(
+                "{}\n",
+                json!({ "applied": list, "migrations": [], "error": null })
+            )
         }
         (MigrateMode::DryRun, as_json) => {
             let status = migrations.status(db).await?;
@@ -141,7 +145,10 @@ fn entries_as_json(entries: &[&Entry]) -> String {
         })
     });
     let entries: Vec<Value> = entries.collect();
-    format!("{}\n", json!({ "applied": [], "migrations": entries, "error": null }))
+    format!(
+        "{}\n",
+        json!({ "applied": [], "migrations": entries, "error": null })
+    )
 }
 
 /// The name of a state, and when the migration was applied.

@@ -28,16 +28,23 @@ pub(crate) async fn run(options: &Options, view: &mut View) -> Result<bool, Fail
     }
     let checked = {
         let recorder = recorder.as_mut();
-        show(run.check(interrupted), &monitor, view, recorder, &mut signals, false).await
+        show(
+            run.check(interrupted),
+            &monitor,
+            view,
+            recorder,
+            &mut signals,
+            false,
+        )
+        .await
     };
     let mut checked: Checked = checked.ok_or_else(Failure::interrupted)??;
     let cleaned_up = signals.unless(checked.clean_up()).await;
     view.end(&checked.summary);
     if let (Some(file), Some(recorder)) = (&options.report, &recorder) {
         let page = report::html(recorder, &monitor.phases(), &checked.summary);
-        std::fs::write(file, page).map_err(|error| {
-            Failure::other(format!("cannot write {}: {error}", file.display()))
-        })?;
+        std::fs::write(file, page)
+            .map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))?;
     }
     cleaned_up.ok_or_else(Failure::interrupted)??;
     Ok(checked.summary.ok)

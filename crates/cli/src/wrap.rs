@@ -44,8 +44,12 @@ fn wrap_line(line: &str, columns: usize, lines: &mut Vec<String>) {
 fn indent_of(line: &str, columns: usize) -> usize {
     let plain = plain(line);
     let leading = plain.chars().take_while(|letter| *letter == ' ').count();
-    let gap = plain.trim_end().rfind("  ").map(|at| plain[..at + 2].chars().count());
-    gap.filter(|gap| *gap >= leading && *gap <= columns / 2).unwrap_or(leading)
+    let gap = plain
+        .trim_end()
+        .rfind("  ")
+        .map(|at| plain[..at + 2].chars().count());
+    gap.filter(|gap| *gap >= leading && *gap <= columns / 2)
+        .unwrap_or(leading)
 }
 
 /// The columns that a text takes, without the codes of its colours.
@@ -72,7 +76,8 @@ mod tests {
     #[test]
     fn lines_break_between_words_and_below_their_column() {
         let text = "  --dsn DSN      the database, such as sqlite:/path/bank.db\nshort";
-        let expected = "  --dsn DSN      the database, such as\n                 sqlite:/path/bank.db\nshort";
+        let expected =
+            "  --dsn DSN      the database, such as\n                 sqlite:/path/bank.db\nshort";
         assert_eq!(wrapped(text, 40), expected);
         assert_eq!(wrapped(text, 80), text);
     }

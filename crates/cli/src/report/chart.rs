@@ -33,11 +33,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn line(
-        name: &'static str,
-        colour: &'static str,
-        points: Vec<(f64, f64)>,
-    ) -> Self {
+    pub(super) fn line(name: &'static str, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
         Series {
             name,
             colour,
@@ -46,11 +42,7 @@ impl Series {
         }
     }
 
-    pub(super) fn area(
-        name: &'static str,
-        colour: &'static str,
-        points: Vec<(f64, f64)>,
-    ) -> Self {
+    pub(super) fn area(name: &'static str, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
         Series {
             is_area: true,
             ..Series::line(name, colour, points)
@@ -81,7 +73,11 @@ impl<'p> Bands<'p> {
     pub(super) fn legend(&self) -> String {
         let mut legend = String::new();
         for name in &self.names {
-            let count = self.phases.iter().filter(|phase| phase.name == *name).count();
+            let count = self
+                .phases
+                .iter()
+                .filter(|phase| phase.name == *name)
+                .count();
             let (colour, name) = (self.colour(name), escaped(name));
             // Writing to a text cannot fail.
             let _ = write!(
@@ -207,8 +203,18 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        for (value, round) in [(0.3, 0.5), (1.0, 1.0), (17.0, 20.0), (430.0, 500.0), (501.0, 1_000.0)] {
-            assert!((round_up(value) - round).abs() < 1e-9, "{value}: {}", round_up(value));
+        for (value, round) in [
+            (0.3, 0.5),
+            (1.0, 1.0),
+            (17.0, 20.0),
+            (430.0, 500.0),
+            (501.0, 1_000.0),
+        ] {
+            assert!(
+                (round_up(value) - round).abs() < 1e-9,
+                "{value}: {}",
+                round_up(value)
+            );
         }
         assert_eq!(labelled(2_500.0), "2500");
         assert_eq!(labelled(20_000.0), "20k");

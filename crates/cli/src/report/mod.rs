@@ -68,7 +68,11 @@ pub(crate) fn html(recorder: &Recorder, phases: &[Phase], summary: &Summary) -> 
          {charts}<h2>Checks</h2><table>{checks}</table>\n</html>\n",
         escaped(&summary.database),
         summary.seed,
-        if summary.interrupted { ", interrupted" } else { "" },
+        if summary.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        },
     )
 }
 
@@ -98,6 +102,9 @@ mod tests {
 
     #[test]
     fn a_text_of_the_user_is_no_markup() {
-        assert_eq!(escaped("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert_eq!(
+            escaped("<a href=\"x\">&"),
+            "&lt;a href=&quot;x&quot;&gt;&amp;"
+        );
     }
 }

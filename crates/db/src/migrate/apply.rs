@@ -163,12 +163,15 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether a rollback undoes all of it.
     fn can_be_undone(&self) -> bool {
-        const CHANGES_ROWS: [&str; 6] =
-            ["DELETE", "INSERT", "REPLACE", "SELECT", "UPDATE", "WITH"];
+        const CHANGES_ROWS: [&str; 6] = ["DELETE", "INSERT", "REPLACE", "SELECT", "UPDATE", "WITH"];
         let changes_rows = |piece: &Piece<'_>| {
-            let end = piece.bare.find(|letter: char| !letter.is_ascii_alphabetic());
+            let end = piece
+                .bare
+                .find(|letter: char| !letter.is_ascii_alphabetic());
             let verb = &piece.bare[..end.unwrap_or(piece.bare.len())];
-            CHANGES_ROWS.iter().any(|known| known.eq_ignore_ascii_case(verb))
+            CHANGES_ROWS
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(verb))
         };
         let is_safe = !self.run.commits_ddl || self.pieces.iter().all(changes_rows);
         is_safe && !self.migration.no_transaction()
@@ -180,7 +183,9 @@ impl Attempt<'_> {
         let transaction = connection.begin().await?;
         // First, so that a second program waits here until the first has ended.
         let insert = history::record(table);
-        let recorded = transaction.exec(&insert, history::values(self.migration)).await;
+        let recorded = transaction
+            .exec(&insert, history::values(self.migration))
+            .await;
         if history::was_recorded(&recorded) {
             transaction.rollback().await?;
             return Ok(false);
@@ -226,7 +231,9 @@ impl Attempt<'_> {
             return Err(Error::new(Kind::Migration, message));
         }
         let insert = history::record(table);
-        let recorded = connection.exec(&insert, history::values(self.migration)).await;
+        let recorded = connection
+            .exec(&insert, history::values(self.migration))
+            .await;
         if history::was_recorded(&recorded) {
             return Ok(false);
         }
@@ -240,8 +247,9 @@ impl Attempt<'_> {
             // What cannot be scanned is refused when it is run.
             let scanned = sql::scan(self.run.dialect, piece.bare).ok();
             let verb = scanned.and_then(|scanned| scanned.class.transaction);
-            if let Some(TransactionVerb::Begin | TransactionVerb::Commit | TransactionVerb::Rollback) =
-                verb
+            if let Some(
+                TransactionVerb::Begin | TransactionVerb::Commit | TransactionVerb::Rollback,
+            ) = verb
             {
                 let message = format!(
                     "{}, {}: {} would end the transaction that every migration runs in; remove it, or put \
@@ -267,7 +275,10 @@ impl Attempt<'_> {
     fn not_recorded(&self, error: Error, effect: &str) -> Error {
         let (file, table) = (self.migration.file(), self.run.migrations.history_table());
         let kind = kind_of(error.kind());
-        error.wrapped(kind, format!("{file} could not be recorded in {table}; {effect}"))
+        error.wrapped(
+            kind,
+            format!("{file} could not be recorded in {table}; {effect}"),
+        )
     }
 
     /// Names a statement, and the line of this character of it.
@@ -290,7 +301,9 @@ impl Attempt<'_> {
             1 => "statement 1 has".to_owned(),
             some => format!("statements 1 to {some} have"),
         };
-        format!("{which} taken effect ({why}): undo that, or make it repeatable, before you migrate again")
+        format!(
+            "{which} taken effect ({why}): undo that, or make it repeatable, before you migrate again"
+        )
     }
 }
 

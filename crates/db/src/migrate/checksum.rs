@@ -14,8 +14,7 @@ pub(super) fn matches(recorded: &str, name: &str, version: i64, sql: &str) -> bo
     let Ok(recorded) = recorded.parse::<u64>() else {
         return false;
     };
-    recorded == checksum(name, version, sql)
-        || recorded == hash(name, &version.to_le_bytes(), sql)
+    recorded == checksum(name, version, sql) || recorded == hash(name, &version.to_le_bytes(), sql)
 }
 
 /// Hashes the way `std::hash::Hash` feeds a hasher: a string is its bytes and 0xff.
@@ -101,19 +100,27 @@ mod tests {
     fn checksums_are_those_of_refinery() {
         // Computed by refinery-core 0.9 (`Migration::unapplied(file, sql).checksum()`).
         for (name, version, sql, expected) in REFINERY {
-            assert_eq!(checksum(name, *version, sql), *expected, "V{version}__{name}");
+            assert_eq!(
+                checksum(name, *version, sql),
+                *expected,
+                "V{version}__{name}"
+            );
         }
     }
 
-    const PERSONS: &str =
-        "CREATE TABLE persons (id int, name varchar(255), city varchar(255));\n";
+    const PERSONS: &str = "CREATE TABLE persons (id int, name varchar(255), city varchar(255));\n";
     const REFINERY: &[(&str, i64, &str, u64)] = &[
         ("initial", 1, PERSONS, 9_435_430_460_266_820_252),
         ("größe", 12, "SELECT 'ö'", 6_688_442_175_932_887_422),
         ("late", 3, "", 975_208_329_220_286_895),
         ("last", 2_147_483_647, "x", 9_117_597_621_184_535_362),
         // With its feature `int8-versions`.
-        ("initial", 20_240_504_090_241, "SELECT 1", 490_735_546_107_098_207),
+        (
+            "initial",
+            20_240_504_090_241,
+            "SELECT 1",
+            490_735_546_107_098_207,
+        ),
     ];
 
     #[test]

@@ -76,7 +76,11 @@ impl Migrations {
         T: Into<String>,
     {
         let files = files.into_iter();
-        Migrations::new(files.map(|(name, text)| (name.into(), text.into())).collect())
+        Migrations::new(
+            files
+                .map(|(name, text)| (name.into(), text.into()))
+                .collect(),
+        )
     }
 
     /// What [`embed!`](super::embed) expands to. It has checked the names.
@@ -87,7 +91,9 @@ impl Migrations {
     }
 
     fn new(files: Vec<(String, String)>) -> Result<Self> {
-        let migrations = files.into_iter().map(|(file, sql)| Migration::new(file, sql));
+        let migrations = files
+            .into_iter()
+            .map(|(file, sql)| Migration::new(file, sql));
         let mut migrations = migrations.collect::<Result<Vec<_>>>()?;
         migrations.sort_by_key(|migration| migration.version);
         for pair in migrations.windows(2) {
@@ -115,7 +121,9 @@ impl Migrations {
         let is_name = |part: &str| {
             let mut bytes = part.bytes();
             bytes.next().is_some_and(|first| !first.is_ascii_digit())
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };
         let parts = name.split('.');
         if parts.clone().count() > 2 || !parts.into_iter().all(is_name) {
@@ -366,7 +374,10 @@ mod tests {
             ("V1__initial.sql", Some((1, "initial", false))),
             ("V001__a_b.sql", Some((1, "a_b", false))),
             ("U0__late.sql", Some((0, "late", true))),
-            ("V20240504090241__größe.sql", Some((20_240_504_090_241, "größe", false))),
+            (
+                "V20240504090241__größe.sql",
+                Some((20_240_504_090_241, "größe", false)),
+            ),
             ("V1___x.sql", Some((1, "_x", false))),
             ("V1_initial.sql", None),
             ("V1__.sql", None),
@@ -390,7 +401,10 @@ mod tests {
         let new = [0, 1, 2].map(|at| is_new_version(&files, at));
         assert_eq!(new, [true, true, false]);
         let error = Migrations::from_files(files.map(|file| (file, ""))).unwrap_err();
-        assert!(error.message().contains("V1__a.sql and V01__c.sql"), "{error}");
+        assert!(
+            error.message().contains("V1__a.sql and V01__c.sql"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -406,7 +420,10 @@ mod tests {
     #[test]
     fn the_table_is_a_plain_name() {
         let named = |name: &str| Migrations::new(Vec::new()).unwrap().table(name);
-        assert_eq!(named("ops.history_1").unwrap().history_table(), "ops.history_1");
+        assert_eq!(
+            named("ops.history_1").unwrap().history_table(),
+            "ops.history_1"
+        );
         for name in ["", "a b", "a;b", "a.b.c", "1a", ".a", "a."] {
             assert!(named(name).is_err(), "{name}");
         }

@@ -17,19 +17,20 @@ pub(super) struct Recorded {
 /// Returns the history, or `None` if its table does not exist.
 pub(super) async fn read(connection: &Connection, table: &str) -> Result<Option<Vec<Recorded>>> {
     type Columns = (i64, Option<String>, Option<String>, Option<String>);
-    let sql =
-        format!("SELECT version, name, applied_on, checksum FROM {table} ORDER BY version");
+    let sql = format!("SELECT version, name, applied_on, checksum FROM {table} ORDER BY version");
     let rows = match connection.query_as::<Columns>(&sql, ()).await {
         Ok(rows) => rows,
         Err(error) if error.violation() == Some(Violation::Undefined) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let recorded = rows.into_iter().map(|(version, name, on, checksum)| Recorded {
-        version,
-        name: name.unwrap_or_default(),
-        applied_on: on.unwrap_or_default(),
-        checksum: checksum.unwrap_or_default(),
-    });
+    let recorded = rows
+        .into_iter()
+        .map(|(version, name, on, checksum)| Recorded {
+            version,
+            name: name.unwrap_or_default(),
+            applied_on: on.unwrap_or_default(),
+            checksum: checksum.unwrap_or_default(),
+        });
     Ok(Some(recorded.collect()))
 }
 
@@ -81,8 +82,7 @@ pub(super) async fn has(connection: &Connection, table: &str, version: i64) -> R
 
 /// Whether recording failed because another program has recorded the same migration.
 pub(super) fn was_recorded(done: &Result<Executed>) -> bool {
-    done.as_ref()
-        .is_err_and(crate::Error::is_unique_violation)
+    done.as_ref().is_err_and(crate::Error::is_unique_violation)
 }
 
 /// The time now in UTC, as RFC 3339.
@@ -101,7 +101,11 @@ fn rfc3339(seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

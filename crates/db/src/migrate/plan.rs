@@ -67,7 +67,9 @@ impl Status {
     pub(super) fn new(migrations: &Migrations, recorded: &[Recorded]) -> Self {
         let highest = recorded.iter().map(|row| row.version).max();
         let of_file = |migration: &Migration| {
-            let row = recorded.iter().find(|row| row.version == migration.version());
+            let row = recorded
+                .iter()
+                .find(|row| row.version == migration.version());
             Entry {
                 file: migration.file().to_owned(),
                 version: migration.version(),
@@ -80,7 +82,10 @@ impl Status {
         let mut entries: Vec<Entry> = migrations.iter().map(of_file).collect();
         let files = migrations.all();
         for row in recorded {
-            if files.iter().all(|migration| migration.version() != row.version) {
+            if files
+                .iter()
+                .all(|migration| migration.version() != row.version)
+            {
                 entries.push(Entry {
                     file: format!("V{}__{}.sql", row.version, row.name),
                     version: row.version,
@@ -105,11 +110,17 @@ impl Status {
     /// [`Kind::Migration`](crate::Kind::Migration), as `Db::migrate` would fail before it applies
     /// anything: the history contradicts the files.
     pub fn pending(&self) -> Result<Vec<&Entry>> {
-        match self.entries.iter().find_map(|entry| self.contradiction(entry)) {
+        match self
+            .entries
+            .iter()
+            .find_map(|entry| self.contradiction(entry))
+        {
             Some(error) => Err(error),
             None => {
                 let pending = self.entries.iter();
-                Ok(pending.filter(|entry| entry.state == State::Pending).collect())
+                Ok(pending
+                    .filter(|entry| entry.state == State::Pending)
+                    .collect())
             }
         }
     }

@@ -123,7 +123,10 @@ async fn a_failure_names_file_statement_and_line(place: Place) {
     assert_eq!(history(&db).await, [1]);
     assert!(has_table(&db, "fine").await);
     if db.driver_name() == "mysql" {
-        assert!(message.contains("statement 1 has taken effect"), "{message}");
+        assert!(
+            message.contains("statement 1 has taken effect"),
+            "{message}"
+        );
         assert!(has_table(&db, "half").await);
     } else {
         assert!(message.ends_with("it was rolled back"), "{message}");

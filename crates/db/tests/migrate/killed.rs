@@ -23,7 +23,10 @@ async fn a_killed_process_leaves_no_half_migration() {
     for after in [1, 7, 25] {
         let place = Place::sqlite();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::a_killed_process_leaves_no_half_migration"])
+            .args([
+                "--exact",
+                "killed::a_killed_process_leaves_no_half_migration",
+            ])
             .env(DSN, place.dsn())
             .stdout(Stdio::null())
             .spawn()

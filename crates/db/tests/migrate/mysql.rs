@@ -6,9 +6,8 @@ use crate::support::{Place, files, has_table, history, numbers, soon, until};
 
 /// The number of the connection that runs a statement that begins so.
 async fn running(admin: &Db, statement: &str) -> i64 {
-    let sql = format!(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE '{statement}%'"
-    );
+    let sql =
+        format!("SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE '{statement}%'");
     let mut id = 0;
     until("the statement runs", async || {
         id = numbers(admin, &sql).await.first().copied().unwrap_or(0);
@@ -96,7 +95,10 @@ async fn killed_in_the_middle_it_can_be_repeated() {
     admin.exec(&format!("KILL {id}"), ()).await.unwrap();
     let error = soon("the run fails", run).await.unwrap().unwrap_err();
     assert!(error.is_connection_lost(), "{error:?}");
-    assert!(error.message().contains("statement 1 has taken effect"), "{error}");
+    assert!(
+        error.message().contains("statement 1 has taken effect"),
+        "{error}"
+    );
     assert_eq!(history(&db).await, [0_i64; 0]);
     let repeated = files(&[("V1__a.sql", &sql("SELECT 1"))]);
     let report = soon("it is applied", admin.migrate(&repeated)).await;

@@ -6,7 +6,8 @@ use crate::support::{Place, files, has_table, history, numbers, soon, until};
 
 /// The process of the session that runs a statement that begins so.
 async fn running(admin: &Db, statement: &str) -> i64 {
-    let sql = "SELECT pid::int8 FROM pg_stat_activity WHERE state = 'active' AND query LIKE ? || '%'";
+    let sql =
+        "SELECT pid::int8 FROM pg_stat_activity WHERE state = 'active' AND query LIKE ? || '%'";
     let mut pid = 0;
     until("the statement runs", async || {
         let found: Vec<(i64,)> = admin.query_as(sql, (statement,)).await.unwrap();
@@ -48,7 +49,10 @@ async fn a_concurrent_index_in_a_transaction_is_an_error() {
     let sql = "CREATE TABLE a (n int);\nCREATE INDEX CONCURRENTLY a_n ON a (n)";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
     assert_eq!(error.sql_state(), Some("25001"), "{error}");
-    assert!(error.message().contains("statement 2 of 2, line 2"), "{error}");
+    assert!(
+        error.message().contains("statement 2 of 2, line 2"),
+        "{error}"
+    );
     assert!(!has_table(&db, "a").await);
 }
 
@@ -79,7 +83,10 @@ async fn the_line_of_an_error_is_that_of_its_position() {
     let db = place.open().await;
     let sql = "SELECT 1;\n\nSELECT '{}'::jsonb ? 'a',\n  'ö',\n  wrong\nFROM pg_class;";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
-    assert!(error.message().contains("statement 2 of 2, line 5"), "{error}");
+    assert!(
+        error.message().contains("statement 2 of 2, line 5"),
+        "{error}"
+    );
     assert_eq!(error.sql_state(), Some("42703"));
 }
 
@@ -89,7 +96,10 @@ async fn dropped_in_the_middle_nothing_is_half_applied() {
     let (db, admin) = (place.open().await, place.open().await);
     let slow = files(&[
         ("V1__a.sql", "CREATE TABLE a (n int)"),
-        ("V2__slow.sql", "CREATE TABLE half (n int); SELECT pg_sleep(600) AS dropped_migration"),
+        (
+            "V2__slow.sql",
+            "CREATE TABLE half (n int); SELECT pg_sleep(600) AS dropped_migration",
+        ),
     ]);
     let run = tokio::spawn({
         let db = db.clone();
@@ -102,7 +112,9 @@ async fn dropped_in_the_middle_nothing_is_half_applied() {
         ("V1__a.sql", "CREATE TABLE a (n int)"),
         ("V2__fixed.sql", "CREATE TABLE whole (n int)"),
     ]);
-    let report = soon("the lock is free", admin.migrate(&fixed)).await.unwrap();
+    let report = soon("the lock is free", admin.migrate(&fixed))
+        .await
+        .unwrap();
     assert_eq!(report.applied.len(), 1);
     assert!(!has_table(&db, "half").await);
     assert_eq!(history(&db).await, [1, 2]);
@@ -114,7 +126,10 @@ async fn killed_in_the_middle_nothing_is_half_applied() {
     let (db, admin) = (place.open().await, place.open().await);
     let slow = files(&[
         ("V1__a.sql", "CREATE TABLE a (n int)"),
-        ("V2__slow.sql", "CREATE TABLE half (n int); SELECT pg_sleep(600) AS killed_migration"),
+        (
+            "V2__slow.sql",
+            "CREATE TABLE half (n int); SELECT pg_sleep(600) AS killed_migration",
+        ),
     ]);
     let run = tokio::spawn({
         let db = db.clone();

@@ -39,15 +39,24 @@ async fn triggers_and_pragmas_run() {
 async fn a_migration_cannot_end_its_transaction() {
     let place = Place::sqlite();
     let db = place.open().await;
-    let commits = files(&[("V1__a.sql", "CREATE TABLE a (n);\nCOMMIT;\nCREATE TABLE b (n)")]);
+    let commits = files(&[(
+        "V1__a.sql",
+        "CREATE TABLE a (n);\nCOMMIT;\nCREATE TABLE b (n)",
+    )]);
     let error = db.migrate(&commits).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Migration);
     let says = "V1__a.sql, statement 2 of 3, line 2: COMMIT";
     assert!(error.message().starts_with(says), "{error}");
     assert!(!has_table(&db, "a").await);
     let leaves = "-- cenote: no-transaction\nBEGIN; CREATE TABLE a (n)";
-    let error = db.migrate(&files(&[("V1__a.sql", leaves)])).await.unwrap_err();
-    assert!(error.message().contains("leaves a transaction open"), "{error}");
+    let error = db
+        .migrate(&files(&[("V1__a.sql", leaves)]))
+        .await
+        .unwrap_err();
+    assert!(
+        error.message().contains("leaves a transaction open"),
+        "{error}"
+    );
     drop(db);
     let db = place.open().await;
     assert!(!has_table(&db, "a").await);
@@ -58,11 +67,15 @@ async fn a_migration_cannot_end_its_transaction() {
 async fn without_a_transaction_the_error_names_what_stays() {
     let place = Place::sqlite();
     let db = place.open().await;
-    let sql = "-- cenote: no-transaction\nCREATE TABLE a (n);\nCREATE TABLE b (n);\nVACUUM nowhere;";
+    let sql =
+        "-- cenote: no-transaction\nCREATE TABLE a (n);\nCREATE TABLE b (n);\nVACUUM nowhere;";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
     let message = error.message();
     assert!(message.contains("statement 3 of 3, line 4"), "{message}");
-    assert!(message.contains("statements 1 to 2 have taken effect"), "{message}");
+    assert!(
+        message.contains("statements 1 to 2 have taken effect"),
+        "{message}"
+    );
     assert!(has_table(&db, "b").await);
 }
 
@@ -73,7 +86,10 @@ async fn placeholders_in_a_file_are_an_error_that_names_it() {
     let sql = "CREATE TABLE a (n);\nINSERT INTO a VALUES (?)";
     let error = db.migrate(&files(&[("V1__a.sql", sql)])).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Migration);
-    assert!(error.message().contains("V1__a.sql failed at statement 2"), "{error}");
+    assert!(
+        error.message().contains("V1__a.sql failed at statement 2"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -131,7 +147,10 @@ async fn dropped_at_any_poll_nothing_is_half_applied() {
         }
     }
     assert_eq!(seen.last(), Some(&40));
-    let between = seen.iter().filter(|tables| (1..40).contains(*tables)).count();
+    let between = seen
+        .iter()
+        .filter(|tables| (1..40).contains(*tables))
+        .count();
     assert!(between > 0, "it was dropped in the middle, too: {seen:?}");
 }
 
@@ -139,7 +158,8 @@ async fn dropped_at_any_poll_nothing_is_half_applied() {
 async fn a_time_out_around_it_leaves_the_database_usable() {
     let place = Place::sqlite();
     let db = place.open().await;
-    let endless = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n";
+    let endless =
+        "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n";
     let sql = format!("CREATE TABLE half (n);\n{endless}");
     let migrations = files(&[("V1__endless.sql", &sql)]);
     let limit = std::time::Duration::from_millis(200);

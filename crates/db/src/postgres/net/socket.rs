@@ -194,9 +194,10 @@ impl Socket {
             let raw = match self.stream {
                 Stream::Tcp(tcp) => Raw::Tcp(tcp.into_std()?),
                 Stream::Unix(unix) => Raw::Unix(unix.into_std()?),
-                stream => return Ok(Socket::new(stream, self.end_point)),
+                stream => return Ok(Socket { stream, ..self }),
             };
-            Ok(Socket::new(Stream::Plain(Plain::new(raw)?), self.end_point))
+            let stream = Stream::Plain(Plain::new(raw)?);
+            Ok(Socket { stream, ..self })
         }
         #[cfg(not(unix))]
         Ok(self)
