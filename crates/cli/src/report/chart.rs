@@ -16,6 +16,9 @@ const BOTTOM: f64 = 24.0;
 /// A band is at least so wide, so that a short fault can be seen.
 const NARROWEST: f64 = 1.5;
 
+/// Seconds, and the value then.
+pub(super) type Point = (f64, Option<f64>);
+
 /// A chart of figures over time.
 pub(super) struct Chart {
     pub(super) title: &'static str,
@@ -23,17 +26,17 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
 }
 
-/// A figure over time: seconds and values.
+/// A figure over time: seconds and values. Where there is no value the line has a gap.
 pub(super) struct Series {
     name: &'static str,
     /// The variable of the style sheet that has its colour.
     colour: &'static str,
     is_area: bool,
-    points: Vec<(f64, f64)>,
+    points: Vec<Point>,
 }
 
 impl Series {
-    pub(super) fn line(name: &'static str, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
+    pub(super) fn line(name: &'static str, colour: &'static str, points: Vec<Point>) -> Self {
         Series {
             name,
             colour,
@@ -42,7 +45,7 @@ impl Series {
         }
     }
 
-    pub(super) fn area(name: &'static str, colour: &'static str, points: Vec<(f64, f64)>) -> Self {
+    pub(super) fn area(name: &'static str, colour: &'static str, points: Vec<Point>) -> Self {
         Series {
             is_area: true,
             ..Series::line(name, colour, points)
@@ -65,6 +68,9 @@ impl<'p> Bands<'p> {
     }
 
     fn colour(&self, name: &str) -> String {
+        if name == "quiet moment" {
+            return "var(--d)".to_owned();
+        }
         let at = self.names.iter().position(|of| *of == name).unwrap_or(0);
         // Neighbours in the list are far apart on the circle of colours.
         format!("hsl({} 75% 55%)", at * 137 % 360)
@@ -111,8 +117,8 @@ impl<'p> Bands<'p> {
 impl Chart {
     pub(super) fn svg(&self, bands: &Bands<'_>, seconds: f64) -> String {
         let values = self.series.iter().flat_map(|series| &series.points);
-        let highest = values.map(|(_, value)| *value).fold(0.0, f64::max);
-        let top = round_up(highest);
+        let highest = values.filter_map(|(_, value)| *value).fold(0.0, f64::max);
+        let top = round_up(highest, &VALUES);
         let x = |at: f64| LEFT + at / seconds * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
         let mut drawn = bands.svg(x, seconds);
@@ -126,7 +132,7 @@ impl Chart {
                  <text x={edge} y={baseline:.1} text-anchor=end>{label}</text>"
             );
         }
-        let step = round_up(seconds / 12.0);
+        let step = round_up(seconds / 12.0, &TIMES);
         let mut at = 0.0;
         while at <= seconds {
             let _ = write!(
@@ -163,9 +169,15 @@ impl Series {
             return String::new();
         };
         let mut path = String::new();
+        let mut letter = 'M';
         for (at, value) in &self.points {
-            let letter = if path.is_empty() { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{:.1} {:.1}", x(*at), y(*value));
+            match value {
+                Some(value) => {
+                    let _ = write!(path, "{letter}{:.1} {:.1}", x(*at), y(*value));
+                    letter = 'L';
+                }
+                None => letter = 'M',
+            }
         }
         let colour = self.colour;
         match self.is_area {
@@ -181,12 +193,15 @@ impl Series {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20, 50 …
-fn round_up(value: f64) -> f64 {
+/// Where an axis of values can end, and how far apart times can be, up to powers of ten.
+const VALUES: [f64; 8] = [1.0, 1.2, 1.6, 2.0, 3.0, 4.0, 6.0, 8.0];
+const TIMES: [f64; 3] = [1.0, 2.0, 5.0];
+
+/// Returns the least round number that is not below a value.
+fn round_up(value: f64, steps: &[f64]) -> f64 {
     let power = 10_f64.powf(value.max(1e-3).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0];
-    let step = steps.into_iter().find(|step| step * power >= value);
-    step.unwrap_or(10.0) * power
+    let step = steps.iter().find(|step| *step * power >= value);
+    step.copied().unwrap_or(10.0) * power
 }
 
 fn labelled(value: f64) -> String {
@@ -203,18 +218,17 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        for (value, round) in [
-            (0.3, 0.5),
-            (1.0, 1.0),
-            (17.0, 20.0),
-            (430.0, 500.0),
-            (501.0, 1_000.0),
+        for (value, steps, round) in [
+            (0.3, &VALUES[..], 0.3),
+            (1.0, &VALUES, 1.0),
+            (17.0, &VALUES, 20.0),
+            (561.0, &VALUES, 600.0),
+            (900.0, &VALUES, 1_000.0),
+            (1.7, &TIMES, 2.0),
+            (5.1, &TIMES, 10.0),
         ] {
-            assert!(
-                (round_up(value) - round).abs() < 1e-9,
-                "{value}: {}",
-                round_up(value)
-            );
+            let rounded = round_up(value, steps);
+            assert!((rounded - round).abs() < 1e-9, "{value}: {rounded}");
         }
         assert_eq!(labelled(2_500.0), "2500");
         assert_eq!(labelled(20_000.0), "20k");
@@ -227,8 +241,8 @@ mod tests {
             title: "T",
             unit: "u",
             series: vec![
-                Series::line("a", "--a", vec![(0.0, 0.0), (1.0, 10.0)]),
-                Series::area("b", "--b", vec![(0.0, 3.0), (1.0, 3.0)]),
+                Series::line("a", "--a", vec![(0.0, Some(0.0)), (1.0, Some(10.0))]),
+                Series::area("b", "--b", vec![(0.0, Some(3.0)), (1.0, Some(3.0))]),
             ],
         };
         let svg = chart.svg(&Bands::new(&[]), 1.0);
@@ -237,6 +251,13 @@ mod tests {
         assert!(svg.contains(&format!("{first}{last}")), "{svg}");
         assert!(svg.contains("Z\""), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn a_line_has_a_gap_where_there_is_no_value() {
+        let points = vec![(0.0, Some(1.0)), (1.0, None), (2.0, Some(1.0))];
+        let svg = Series::line("a", "--a", points).svg(|at| at, |value| value);
+        assert!(svg.contains("d=\"M0.0 1.0M2.0 1.0\""), "{svg}");
     }
 
     #[test]

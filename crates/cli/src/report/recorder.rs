@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cenote_bank::{Outcome, Snapshot};
 
-use super::chart::{Chart, Series};
+use super::chart::{Chart, Point, Series};
 
 /// The most samples that are kept: two for each column of a chart.
 const MOST: usize = 2_000;
@@ -77,10 +77,10 @@ impl Recorder {
         last.map_or(0.0, |sample| sample.at.as_secs_f64()).max(0.1)
     }
 
-    pub(super) fn charts(&self) -> [Chart; 3] {
+    pub(super) fn charts(&self) -> [Chart; 4] {
         let gauge = |of: fn(&Sample) -> usize| {
             let points = self.samples.iter();
-            let points = points.map(|it| (it.at.as_secs_f64(), float(of(it) as u64)));
+            let points = points.map(|it| (it.at.as_secs_f64(), Some(float(of(it) as u64))));
             points.collect()
         };
         [
@@ -91,11 +91,17 @@ impl Recorder {
             },
             Chart {
                 title: "Waits",
-                unit: "ms, and tasks in the queue",
-                series: vec![
-                    Series::area("tasks in the queue", "--d", gauge(|it| it.waiting)),
-                    Series::line("mean wait, ms", "--b", self.rates(mean_wait)),
-                ],
+                unit: "milliseconds",
+                series: vec![Series::line("mean wait, ms", "--b", self.rates(mean_wait))],
+            },
+            Chart {
+                title: "Queue",
+                unit: "tasks",
+                series: vec![Series::area(
+                    "tasks that wait",
+                    "--b",
+                    gauge(|it| it.waiting),
+                )],
             },
             Chart {
                 title: "Connections",
@@ -110,11 +116,11 @@ impl Recorder {
     }
 
     /// A figure of the time between two samples, for each sample.
-    fn rates(&self, of: fn(&Sample, &Sample) -> Option<f64>) -> Vec<(f64, f64)> {
+    fn rates(&self, of: fn(&Sample, &Sample) -> Option<f64>) -> Vec<Point> {
         let points = self.samples.iter().enumerate().skip(1);
-        let points = points.filter_map(|(at, now)| {
+        let points = points.map(|(at, now)| {
             let before = &self.samples[at.saturating_sub(SMOOTH)];
-            Some((now.at.as_secs_f64(), of(before, now)?))
+            (now.at.as_secs_f64(), of(before, now))
         });
         points.collect()
     }
@@ -128,10 +134,7 @@ fn commits(before: &Sample, now: &Sample) -> Option<f64> {
 fn mean_wait(before: &Sample, now: &Sample) -> Option<f64> {
     let waits = now.waits - before.waits;
     let waited = now.waited.saturating_sub(before.waited).as_secs_f64();
-    Some(match waits {
-        0 => 0.0,
-        some => waited * 1_000.0 / float(some),
-    })
+    (waits > 0).then(|| waited * 1_000.0 / float(waits))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a chart has a thousand columns")]

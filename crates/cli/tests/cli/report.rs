@@ -21,6 +21,7 @@ fn the_report_of_chaos_stands_alone_and_has_the_faults_as_bands() {
     for said in [
         "Throughput",
         "Waits",
+        "Queue",
         "Connections",
         "<title>pool exhausted, ",
         "<title>all accounts locked, ",
@@ -29,7 +30,7 @@ fn the_report_of_chaos_stands_alone_and_has_the_faults_as_bands() {
     ] {
         assert!(page.contains(said), "{said}: {page}");
     }
-    assert_eq!(page.matches("<svg").count(), 3);
+    assert_eq!(page.matches("<svg").count(), 4);
     for elsewhere in ["<script", "http://", "https://", "@import", "NaN"] {
         assert!(!page.contains(elsewhere), "{elsewhere}: {page}");
     }
