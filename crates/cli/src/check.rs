@@ -1,11 +1,12 @@
 //! `cenote check`: connects, and shows what matters about a database.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cenote::driver::Verified;
 use cenote::{Db, Error, Kind};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::args::CheckOptions;
 use crate::connect::{self, Access, explained};

@@ -482,6 +482,12 @@ impl Db {
         self.handle.shared.dialect
     }
 
+    /// Returns the time of the runtime that the handle lives on.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn now(&self) -> std::time::Instant {
+        self.handle.shared.runtime.now()
+    }
+
     /// What the driver is called.
     pub fn driver_name(&self) -> &'static str {
         self.handle.driver

@@ -1,6 +1,6 @@
 //! Applies pending migrations, one after the other, on one connection.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::files::{Migration, Migrations};
 use super::history;
@@ -74,6 +74,7 @@ impl Db {
         let lock = Lock::of(self.driver_name());
         lock.take(&connection).await?;
         let run = Run {
+            db: self,
             migrations,
             dialect: self.dialect(),
             commits_ddl: self.driver_name() == "mysql",
@@ -108,6 +109,7 @@ impl Migrations {
 
 /// One call of [`Db::migrate`] that holds the lock.
 struct Run<'r> {
+    db: &'r Db,
     migrations: &'r Migrations,
     dialect: &'static Dialect,
     /// Each statement that defines something commits what is before it: MySQL.
@@ -125,9 +127,9 @@ impl Run<'_> {
                 .iter()
                 .find(|migration| migration.version() == entry.version)
                 .expect("what is pending has a file");
-            let began = Instant::now();
+            let began = self.db.now();
             if self.one(connection, migration).await? {
-                let took = began.elapsed();
+                let took = self.db.now().duration_since(began);
                 tracing::info!(migration = migration.file(), ?took, "migration applied");
                 report.applied.push(Applied {
                     file: migration.file().to_owned(),

@@ -67,7 +67,7 @@ async fn dropped_in_the_middle_the_lock_is_free_again() {
     let sql = |pause: &str| format!("CREATE TABLE IF NOT EXISTS half (n INT);\n{pause}");
     let slow = sql("SELECT SLEEP(600) AS dropped_migration");
     let slow = files(&[("V1__a.sql", &slow)]);
-    let run = tokio::spawn({
+    let run = cenote::spawn({
         let db = db.clone();
         async move { db.migrate(&slow).await }
     });
@@ -87,7 +87,7 @@ async fn killed_in_the_middle_it_can_be_repeated() {
     let sql = |pause: &str| format!("CREATE TABLE IF NOT EXISTS half (n INT);\n{pause}");
     let slow = sql("SELECT SLEEP(600) AS killed_migration");
     let slow = files(&[("V1__a.sql", &slow)]);
-    let run = tokio::spawn({
+    let run = cenote::spawn({
         let db = db.clone();
         async move { db.migrate(&slow).await }
     });

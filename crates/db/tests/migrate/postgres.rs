@@ -101,7 +101,7 @@ async fn dropped_in_the_middle_nothing_is_half_applied() {
             "CREATE TABLE half (n int); SELECT pg_sleep(600) AS dropped_migration",
         ),
     ]);
-    let run = tokio::spawn({
+    let run = cenote::spawn({
         let db = db.clone();
         async move { db.migrate(&slow).await }
     });
@@ -131,7 +131,7 @@ async fn killed_in_the_middle_nothing_is_half_applied() {
             "CREATE TABLE half (n int); SELECT pg_sleep(600) AS killed_migration",
         ),
     ]);
-    let run = tokio::spawn({
+    let run = cenote::spawn({
         let db = db.clone();
         async move { db.migrate(&slow).await }
     });
