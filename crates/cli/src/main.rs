@@ -9,7 +9,6 @@ mod failure;
 mod frame;
 mod help;
 mod migrate;
-mod report;
 mod run;
 mod screen;
 mod suggest;

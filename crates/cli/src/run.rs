@@ -2,12 +2,11 @@
 
 use std::io;
 
-use cenote_bank::{Checked, Monitor, Run};
+use cenote_bank::{Checked, Monitor, Recorder, Run};
 use tokio::time::interval;
 
 use crate::args::Options;
 use crate::failure::Failure;
-use crate::report::{self, Recorder};
 use crate::view::View;
 
 /// Runs the bank. `Ok` says whether every check passed.
@@ -17,7 +16,7 @@ pub(crate) async fn run(options: &Options, view: &mut View) -> Result<bool, Fail
     let mut run = started.ok_or_else(Failure::interrupted)??;
     view.begin(run.database());
     let monitor = run.monitor();
-    let mut recorder = options.report.as_ref().map(|_| Recorder::new());
+    let mut recorder = options.report.as_ref().map(|_| Recorder::default());
     let worked = {
         let recorder = recorder.as_mut();
         show(run.work(), &monitor, view, recorder, &mut signals, true).await
@@ -42,7 +41,7 @@ pub(crate) async fn run(options: &Options, view: &mut View) -> Result<bool, Fail
     let cleaned_up = signals.unless(checked.clean_up()).await;
     view.end(&checked.summary);
     if let (Some(file), Some(recorder)) = (&options.report, &recorder) {
-        let page = report::html(recorder, &monitor.phases(), &checked.summary);
+        let page = recorder.html(&monitor.phases(), &checked.summary);
         std::fs::write(file, page)
             .map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))?;
     }

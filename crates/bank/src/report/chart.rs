@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use cenote_bank::Phase;
-
 use super::escaped;
+use crate::workload::Phase;
 
 /// The size of a chart, and what its labels need.
 const WIDTH: f64 = 960.0;
@@ -215,6 +214,7 @@ fn labelled(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn axes_end_at_round_numbers() {
@@ -274,12 +274,20 @@ mod tests {
 
     #[test]
     fn each_kind_of_fault_has_one_colour_and_a_count() {
-        // Phases cannot be made from outside of the bank but by a run.
-        let bands = Bands {
-            phases: &[],
-            names: vec!["black hole", "network cut"],
+        let phase = |name, from| Phase {
+            name,
+            from: Duration::from_secs(from),
+            to: Some(Duration::from_secs(from + 1)),
         };
-        assert_ne!(bands.colour("black hole"), bands.colour("network cut"));
-        assert!(bands.legend().contains("network cut, 0"));
+        let phases = [phase("cut", 1), phase("black hole", 3), phase("cut", 5)];
+        let bands = Bands::new(&phases);
+        assert_ne!(bands.colour("black hole"), bands.colour("cut"));
+        assert!(bands.legend().contains("cut, 2"), "{}", bands.legend());
+        let drawn = bands.svg(|at| at * 10.0, 5.5);
+        assert!(drawn.contains("x=10.0 y=12 width=10.0"), "{drawn}");
+        assert!(
+            drawn.contains("<title>cut, 5.00 to 5.50 s</title>"),
+            "{drawn}"
+        );
     }
 }

@@ -1,13 +1,14 @@
-//! `--report`: a page about a run, with its figures over time and the faults as bands. The page
-//! stands alone: no scripts, no other files.
+//! A page about a run, with its figures over time and the faults as bands. The page stands alone:
+//! no scripts, no other files.
 
 mod chart;
 mod recorder;
 
-use cenote_bank::figures::{counted, grouped};
-use cenote_bank::{Phase, Summary};
-
-pub(crate) use self::recorder::Recorder;
+pub use self::recorder::Recorder;
+use crate::checks::Finding;
+use crate::figures::{counted, grouped};
+use crate::summary::Summary;
+use crate::workload::Phase;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #667; --line: #d4d7dd; --back: #fff; --panel: #f7f8fa;
@@ -30,8 +31,8 @@ td:first-child { width: 3rem } .ok { color: var(--c) } .bad { color: var(--bad);
 .figures b { display: block; font-size: 1.25rem; font-weight: 600 }
 ";
 
-/// Writes the page.
-pub(crate) fn html(recorder: &Recorder, phases: &[Phase], summary: &Summary) -> String {
+/// Returns the page.
+fn html(recorder: &Recorder, phases: &[Phase], summary: &Summary) -> String {
     let title = format!(
         "{} on {} for {:.1} s",
         counted(summary.tasks, "task"),
@@ -76,7 +77,7 @@ pub(crate) fn html(recorder: &Recorder, phases: &[Phase], summary: &Summary) -> 
     )
 }
 
-fn check_row(finding: &cenote_bank::Finding) -> String {
+fn check_row(finding: &Finding) -> String {
     let (class, word) = match finding.ok {
         true => ("ok", "ok"),
         false => ("bad", "FAIL"),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cenote_bank::{Outcome, Snapshot};
-
 use super::chart::{Chart, Point, Series};
+use crate::summary::Summary;
+use crate::workload::{Outcome, Phase, Snapshot};
 
 /// The most samples that are kept: two for each column of a chart.
 const MOST: usize = 2_000;
@@ -24,28 +24,36 @@ struct Sample {
     total: usize,
 }
 
-/// The samples of a run.
+/// The samples of a run, for a page about it.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     samples: Vec<Sample>,
     /// One of so many snapshots is kept.
     every: usize,
     seen: usize,
 }
 
-impl Recorder {
-    /// How often to take a sample.
-    pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
-
-    pub(crate) fn new() -> Self {
+impl Default for Recorder {
+    fn default() -> Self {
         Recorder {
             samples: Vec::new(),
             every: 1,
             seen: 0,
         }
     }
+}
 
-    pub(crate) fn push(&mut self, now: &Snapshot) {
+impl Recorder {
+    /// How often to take a sample.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+
+    /// Returns a page in HTML that draws the samples over time, with the faults as bands.
+    pub fn html(&self, phases: &[Phase], summary: &Summary) -> String {
+        super::html(self, phases, summary)
+    }
+
+    /// Adds a sample.
+    pub fn push(&mut self, now: &Snapshot) {
         self.seen += 1;
         if !self.seen.is_multiple_of(self.every) {
             return;
@@ -145,13 +153,14 @@ fn float(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cenote_bank::{Audits, Counts, LatencySummary};
+    use crate::checks::Audits;
+    use crate::workload::{Counts, LatencySummary};
 
     #[tokio::test]
     async fn a_long_run_keeps_few_samples_over_its_whole_length() {
         let dsn = "sqlite:file:recorder?mode=memory&cache=shared";
         let db = cenote::Db::open(dsn).await.unwrap();
-        let mut recorder = Recorder::new();
+        let mut recorder = Recorder::default();
         for tenth in 0..50_000 {
             recorder.push(&Snapshot {
                 elapsed: Duration::from_millis(tenth * 100),
