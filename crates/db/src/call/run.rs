@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use cenote_pool::Lease;
+use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunBatch};
 use super::route::Route;
@@ -38,7 +38,10 @@ impl Call<'_> {
             && is_plain(handle, text.class())
         {
             // The way of nearly all calls, without a detour: every layer of futures costs.
-            let acquired = handle.pool.acquire_as(self.site).await;
+            let acquired = handle
+                .pool
+                .acquire_with(AcquireOptions::new().call_site(self.site))
+                .await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => return self.noted(Err(route::from_pool(error))),

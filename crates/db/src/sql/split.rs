@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use super::compound::Compound;
 use super::dialect::Dialect;
 use super::lexer::{Kind, Lexer, Token};
-use super::statement::{Statement, is_one_of};
-use super::words::keyword;
+use super::statement::Statement;
+use super::words::{is_one_of, keyword};
 
 /// A statement of a script.
 pub(crate) struct Piece<'a> {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_comes_apart_at_the_semicolons_between_its_statements() {
+    fn script_splits_at_semicolons_between_statements() {
         let script =
             "INSERT INTO t VALUES (';'); -- a; b\n ;\n SELECT /* c; */ \"a;b\" FROM t; -- d";
         assert_eq!(
