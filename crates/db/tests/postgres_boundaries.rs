@@ -278,7 +278,7 @@ async fn stream_does_not_outlive_its_transaction() {
                 let mut rows = db
                     .stream("INSERT INTO t VALUES (2) RETURNING n", ())
                     .await?;
-                while rows.next().await?.is_some() {}
+                while rows.try_next().await?.is_some() {}
                 Ok(())
             }),
             async {
@@ -333,7 +333,7 @@ async fn call_that_settles_another_stays_in_its_transaction() {
             .stream("SELECT generate_series(1, 1000)", ())
             .await
             .unwrap();
-        rows.next().await.unwrap();
+        rows.try_next().await.unwrap();
         drop(rows);
         let call = db.exec("INSERT INTO t VALUES (2)", ());
         tokio::pin!(call);
@@ -364,7 +364,7 @@ async fn call_that_settles_another_stays_in_its_savepoint() {
             .stream("SELECT generate_series(1, 1000)", ())
             .await
             .unwrap();
-        rows.next().await.unwrap();
+        rows.try_next().await.unwrap();
         drop(rows);
         let call = db.exec("INSERT INTO t VALUES (2)", ());
         tokio::pin!(call);

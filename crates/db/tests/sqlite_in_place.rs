@@ -125,7 +125,7 @@ async fn a_write_in_a_transaction_that_holds_the_lock_is_in_place_and_its_commit
     let before = in_place(&mut db);
     let outcome = exec(&mut db, insert).await;
     assert_eq!(in_place(&mut db), before + 1);
-    assert_eq!(outcome.affected, 1);
+    assert_eq!(outcome.rows_affected, 1);
     let inserted = one::<i64>(&mut db, "SELECT max(id) FROM t").await;
     assert_eq!(outcome.last_insert_id, Some(inserted));
     let before = in_place(&mut db);

@@ -24,11 +24,12 @@ impl Connection {
     }
 
     #[track_caller]
-    fn call(&self) -> Call<'_> {
+    pub(crate) fn call(&self) -> Call<'_> {
         Call {
             target: Target::Bound(self.pin.bound(), Position::Frame(None)),
             seen: seen(),
             site: Location::caller(),
+            options: None,
         }
     }
 

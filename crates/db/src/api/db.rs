@@ -121,6 +121,7 @@ impl Db {
             },
             seen: seen(),
             site: Location::caller(),
+            options: None,
         }
     }
 

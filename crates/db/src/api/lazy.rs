@@ -160,6 +160,7 @@ impl Lazy {
             },
             seen: self.seen.clone(),
             site: self.site,
+            options: None,
         }
     }
 

@@ -490,7 +490,7 @@ pub(crate) async fn begin(
 
 impl Transaction<'_> {
     #[track_caller]
-    fn call(&self) -> Call<'_> {
+    pub(crate) fn call(&self) -> Call<'_> {
         let here = seen();
         Call {
             target: Target::Bound(
@@ -499,6 +499,7 @@ impl Transaction<'_> {
             ),
             seen: here,
             site: Location::caller(),
+            options: None,
         }
     }
 

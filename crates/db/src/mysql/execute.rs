@@ -297,7 +297,7 @@ impl MysqlConnection {
             let mut request = Request::new(sql, params);
             request.rows = false;
             let done = self.execute(request).await?;
-            total.affected += done.affected;
+            total.rows_affected += done.rows_affected;
             total.last_insert_id = done.last_insert_id.or(total.last_insert_id);
             total.warnings += done.warnings;
         }
@@ -398,7 +398,7 @@ impl MysqlConnection {
         };
         Ok(Outcome {
             rows,
-            affected,
+            rows_affected: affected,
             last_insert_id: id.and_then(|id| i64::try_from(id).ok()),
             warnings: u64::from(wire.get_warnings()),
         })

@@ -123,7 +123,7 @@ impl Session {
             let done = statement
                 .execute(cancel, None, set)
                 .and_then(|()| gather(&mut statement, cancel, false, false));
-            all.affected += self.outcome(done)?.affected;
+            all.rows_affected += self.outcome(done)?.rows_affected;
         }
         self.keep_text(sql, statement);
         Ok(all)
@@ -142,7 +142,7 @@ pub(super) fn gather(
     loop {
         let shape = Shape::of(statement)?;
         if shape.columns.is_empty() {
-            outcome.affected = statement.affected()?.unwrap_or(0);
+            outcome.rows_affected = statement.affected()?.unwrap_or(0);
             if script {
                 outcome.rows = None;
             }
@@ -154,7 +154,7 @@ pub(super) fn gather(
                     return Ok(Err(error));
                 }
             }
-            outcome.affected = 0;
+            outcome.rows_affected = 0;
             outcome.rows = rows.then(|| batch.finish());
         }
         if let Next::Over = statement.more(cancel)? {

@@ -90,7 +90,7 @@ impl Session {
                 .and_then(|()| self.before_run(statement, sql, class))
                 .and_then(|_| self.execute(statement, sql, class, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
-            total.affected += outcome.affected;
+            total.rows_affected += outcome.rows_affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
         }
         Ok(total)
@@ -164,9 +164,9 @@ impl Session {
         }
         let class = class();
         if insert::changes_rows(&class) {
-            outcome.affected = self.db.changes();
+            outcome.rows_affected = self.db.changes();
         }
-        if outcome.affected > 0 {
+        if outcome.rows_affected > 0 {
             outcome.last_insert_id = self.inserted(sql, &class, before.rowid)?;
         }
         Ok(outcome)

@@ -231,7 +231,7 @@ async fn outside_statements_and_streams_have_connections_of_their_own() -> Resul
         let statement = shop.outside().prepare("SELECT count(*) FROM t").await?;
         assert_eq!(statement.query_as::<i64>(()).await?, [0]);
         let mut rows = shop.outside().stream("SELECT count(*) FROM t", ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 0);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 0);
         drop((statement, rows));
         tx.commit().await
     })

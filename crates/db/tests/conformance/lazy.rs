@@ -58,7 +58,7 @@ async fn h32_first_statement_begins_whatever_it_is() -> Result<()> {
                     .map(drop)?,
                 2 => {
                     let mut rows = db.stream("SELECT n FROM t", ()).await?;
-                    while rows.next().await?.is_some() {}
+                    while rows.try_next().await?.is_some() {}
                 }
                 3 => drop(db.prepare("SELECT n FROM t").await?),
                 4 => drop(db.pin().await?),

@@ -261,7 +261,7 @@ async fn a_transaction_that_is_too_old_is_rolled_back_under_an_open_stream() -> 
         .transaction(async || {
             insert(&shop, 1).await?;
             let mut rows = shop.stream(many, ()).await?;
-            rows.next().await?;
+            rows.try_next().await?;
             settle().await;
             clock.advance(MORE);
             settle().await;

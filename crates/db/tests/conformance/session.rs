@@ -106,7 +106,7 @@ async fn outside_of_coroutines_a_stream_leaves_no_transaction_behind_without_a_w
     let shop = shop(1).await;
     let streamed = async {
         let mut rows = shop.stream("BEGIN", ()).await?;
-        rows.next().await.map(drop)
+        rows.try_next().await.map(drop)
     };
     let error = streamed
         .await
@@ -282,7 +282,7 @@ async fn session_state_that_a_stream_changes_is_not_lost_without_a_word() -> Res
     cenote::scope(async {
         let streamed = async {
             let mut rows = shop.stream("PRAGMA cache_size = 7", ()).await?;
-            while rows.next().await?.is_some() {}
+            while rows.try_next().await?.is_some() {}
             Ok::<(), Error>(())
         };
         if streamed.await.is_ok() {

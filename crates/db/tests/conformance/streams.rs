@@ -19,12 +19,12 @@ async fn a_stream_gives_all_rows_in_order() -> Result<()> {
     let shop = shop(1).await;
     let mut rows = shop.stream(MANY, ()).await?;
     let mut expected = 1;
-    while let Some(row) = rows.next().await? {
+    while let Some(row) = rows.try_next().await? {
         assert_eq!(row.get::<i64>("n")?, expected);
         expected += 1;
     }
     assert_eq!(expected, 100_001);
-    assert!(rows.next().await?.is_none(), "and none after the last");
+    assert!(rows.try_next().await?.is_none(), "and none after the last");
     Ok(())
 }
 
@@ -50,10 +50,10 @@ async fn outside_of_a_transaction_a_stream_has_a_private_connection_and_binds_no
         assert_eq!(shop.status().active, 1);
         // A call meanwhile is no error: it has a connection of its own.
         let other = connection_id(&shop).await?;
-        let own = rows.next().await?.unwrap().get::<i64>(0)?;
+        let own = rows.try_next().await?.unwrap().get::<i64>(0)?;
         assert_ne!(own, other);
         assert_eq!(shop.status().active, 1, "it has not been read to its end");
-        assert!(rows.next().await?.is_none());
+        assert!(rows.try_next().await?.is_none());
         assert_eq!(shop.status().active, 0, "it goes back with the last row");
         Ok(())
     })
@@ -67,7 +67,7 @@ async fn a_stream_beside_a_live_statement_has_a_private_connection_too() -> Resu
         let statement = shop.prepare(WHO).await?;
         let mut rows = shop.stream(WHO, ()).await?;
         let bound = statement.query_as::<i64>(()).await?[0];
-        assert_ne!(rows.next().await?.unwrap().get::<i64>(0)?, bound);
+        assert_ne!(rows.try_next().await?.unwrap().get::<i64>(0)?, bound);
         Ok(())
     })
     .await
@@ -81,7 +81,7 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
         insert(&shop, 2).await?;
         let mut rows = shop.stream("SELECT n FROM t ORDER BY n", ()).await?;
         let line = line!() - 1;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 1);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 1);
         let error = insert(&shop, 3).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
         let sites: Vec<_> = error.call_sites().iter().map(|site| site.line()).collect();
@@ -96,8 +96,8 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
         );
         let inner = shop.transaction(async || Ok(())).await;
         assert_eq!(inner.unwrap_err().kind(), Kind::Busy);
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 2);
-        assert!(rows.next().await?.is_none());
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 2);
+        assert!(rows.try_next().await?.is_none());
         // Read to its end, it is in nobody's way, though it is still there.
         insert(&shop, 3).await?;
         Ok(())
@@ -114,14 +114,14 @@ async fn on_a_pinned_connection_and_in_a_touched_session_a_stream_runs_there() -
         let pin = shop.pin().await?;
         let id = connection_id(&shop).await?;
         let mut rows = shop.stream(WHO, ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, id);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, id);
         assert_eq!(insert(&shop, 1).await.unwrap_err().kind(), Kind::Busy);
         drop((rows, pin));
         quiet(&shop).await;
         shop.exec("CREATE TEMP TABLE mine AS SELECT 7 AS n", ())
             .await?;
         let mut rows = shop.stream("SELECT n FROM mine", ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 7);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 7);
         Ok(())
     })
     .await
@@ -135,7 +135,7 @@ async fn dropping_a_stream_early_never_aborts_the_transaction() -> Result<()> {
         for read in [0, 1, 1000] {
             let mut rows = shop.stream(MANY, ()).await?;
             for _ in 0..read {
-                rows.next().await?;
+                rows.try_next().await?;
             }
             drop(rows);
             insert(&shop, 2).await?;
@@ -155,7 +155,7 @@ async fn dropping_a_stream_that_writes_does_not_undo_what_the_transaction_did() 
         insert(&shop, 1).await?;
         let sql = format!("INSERT INTO t (n) {MANY} RETURNING n");
         let mut rows = shop.stream(&sql, ()).await?;
-        rows.next().await?;
+        rows.try_next().await?;
         drop(rows);
         insert(&shop, 2).await
     })
@@ -174,7 +174,7 @@ async fn a_private_stream_that_is_dropped_early_gives_its_connection_back_for_us
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     for _ in 0..3 {
         let mut rows = shop.stream(MANY, ()).await?;
-        rows.next().await?;
+        rows.try_next().await?;
         drop(rows);
         assert_eq!(soon("the place is free", count(&shop)).await, 0);
     }
@@ -205,7 +205,7 @@ async fn a_next_that_is_dropped_loses_no_row() -> Result<()> {
     while expected <= 100_000 {
         // Given up whenever the row is not there at once.
         let polled = {
-            let next = pin!(rows.next());
+            let next = pin!(rows.try_next());
             poll_once(next).await
         };
         match polled {
@@ -230,14 +230,14 @@ async fn an_error_in_the_middle_of_a_stream_ends_it() -> Result<()> {
         let mut rows = shop.stream(sql, ()).await?;
         let mut expected = 1;
         let error = loop {
-            match rows.next().await {
+            match rows.try_next().await {
                 Ok(row) => assert_eq!(row.expect("an error follows").get::<i64>(0)?, expected),
                 Err(error) => break error,
             }
             expected += 1;
         };
         assert_eq!(error.kind(), Kind::Database);
-        assert!(rows.next().await?.is_none());
+        assert!(rows.try_next().await?.is_none());
         Ok::<(), Error>(())
     };
     read().await?;
@@ -247,7 +247,7 @@ async fn an_error_in_the_middle_of_a_stream_ends_it() -> Result<()> {
         shop.exec("DELETE FROM t WHERE n = 1", ()).await?;
         insert(&shop, 7).await?;
         let mut rows = shop.stream(sql, ()).await?;
-        while rows.next().await.is_ok_and(|row| row.is_some()) {}
+        while rows.try_next().await.is_ok_and(|row| row.is_some()) {}
         insert(&shop, 8).await
     })
     .await?;
@@ -264,7 +264,7 @@ async fn a_stream_whose_connection_is_lost_in_a_transaction_loses_that() -> Resu
             let mut rows = shop.stream(MANY, ()).await?;
             wire.cut();
             let error = loop {
-                match rows.next().await {
+                match rows.try_next().await {
                     Ok(row) => assert!(row.is_some(), "it does not end in order"),
                     Err(error) => break error,
                 }
@@ -316,7 +316,7 @@ async fn a_stream_that_escapes_its_coroutine_gives_its_connection_back_once() ->
     })
     .await?;
     assert_eq!(shop.status().active, 1);
-    while rows.next().await?.is_some() {}
+    while rows.try_next().await?.is_some() {}
     quiet(&shop).await;
     assert_eq!(numbers(&shop).await, [0; 0]);
     drop(rows);
@@ -333,7 +333,7 @@ async fn a_stream_keeps_no_more_than_a_few_rows_ready() -> Result<()> {
                SELECT n, zeroblob(1024) FROM up";
     let mut rows = shop.stream(sql, ()).await?;
     for expected in 1..=1000 {
-        let row = rows.next().await?.unwrap();
+        let row = rows.try_next().await?.unwrap();
         assert_eq!(row.get::<i64>(0)?, expected);
     }
     drop(rows);
@@ -346,6 +346,6 @@ async fn the_columns_of_a_stream_are_known_before_its_rows() -> Result<()> {
     let shop = shop(1).await;
     let mut rows = shop.stream("SELECT n AS number FROM t WHERE 0", ()).await?;
     assert_eq!(rows.columns()[0].name, "number");
-    assert!(rows.next().await?.is_none());
+    assert!(rows.try_next().await?.is_none());
     Ok(())
 }

@@ -42,7 +42,7 @@ async fn a_stream_in_a_transaction_can_be_left_at_any_poll_and_the_transaction_g
             client.connection.commit().await.unwrap(),
             CommitOutcome::Committed
         );
-        let gone = client.must("DELETE FROM t").await.affected;
+        let gone = client.must("DELETE FROM t").await.rows_affected;
         assert_eq!(gone, 1, "{polls} polls");
     }
 }

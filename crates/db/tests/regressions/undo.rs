@@ -169,7 +169,7 @@ fn a_stream_carried_out_of_a_failed_closure_leaves_the_coroutine_out_of_its_tran
             .await;
         assert_eq!(kind(failed), Kind::Busy);
         let mut stream = kept.take().expect("it was carried out");
-        while let Ok(Some(_)) = stream.next().await {}
+        while let Ok(Some(_)) = stream.try_next().await {}
         assert!(!db.in_transaction());
         db.exec(TWO, ()).await.unwrap();
     });

@@ -292,7 +292,7 @@ impl Answer {
         };
         Ok(Outcome {
             rows,
-            affected: self.affected,
+            rows_affected: self.affected,
             last_insert_id: None,
             warnings,
         })
