@@ -292,7 +292,7 @@ macro_rules! sql_methods {
         /// # Errors
         ///
         /// As `exec`. The first error ends the call; what ran before it took effect unless a transaction was open.
-        /// [`Kind::Unsupported`](crate::Kind::Unsupported) if a driver of your own has no `run_all`.
+        /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a script with a driver of your own that has no `run_all`.
         #[track_caller]
         #[inline(always)]
         pub fn run_all<'a>(

@@ -151,11 +151,15 @@ pub trait Connection: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if the driver has no such thing, which is the default.
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if the driver cannot do so for a script, which is the default.
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
-        let _ = request;
-        let message = "the driver returns one result of a call: run the statements one by one";
-        Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
+        Box::pin(async move {
+            if request.script {
+                let message = "the driver returns one outcome for a script: run its statements one by one";
+                return Err(Error::new(crate::Kind::Unsupported, message));
+            }
+            Ok(vec![self.run(request).await?])
+        })
     }
 
     /// Runs one statement with many sets of parameters, in as few round trips as

@@ -224,6 +224,21 @@ impl Connection for SqliteConnection {
         })
     }
 
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if !request.script {
+                return Ok(vec![self.run(request).await?]);
+            }
+            self.check()?;
+            let order = order(&request).await?;
+            self.call(move |session| {
+                session.note_inserts_of(order.sql.class())?;
+                session.run_all(&order)
+            })
+            .await
+        })
+    }
+
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,

@@ -27,20 +27,28 @@ const WIDE: usize = 16;
 impl Session {
     pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
         if order.script {
-            return self.run_script(order);
+            let mut last = Outcome::default();
+            self.run_script(order, |outcome| last = outcome)?;
+            return Ok(last);
         }
         let mut statement = self.statement(&order.sql, order.cache)?;
         check_count(&statement, order.params.len())?;
         self.run_timed(&mut statement, order)
     }
 
-    /// Statement by statement, to the end or the first error. The outcome is the last one's.
-    fn run_script(&self, order: &Order) -> Result<Outcome> {
+    /// Runs a script and returns the outcome of each of its statements.
+    pub(super) fn run_all(&self, order: &Order) -> Result<Vec<Outcome>> {
+        let mut all = Vec::new();
+        self.run_script(order, |outcome| all.push(outcome))?;
+        Ok(all)
+    }
+
+    /// Runs a script statement by statement, to its end or the first error.
+    fn run_script(&self, order: &Order, mut each: impl FnMut(Outcome)) -> Result<()> {
         if !order.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
-        let mut outcome = Outcome::default();
         let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
         // After an error it stands before the same statement, so it can be asked again.
         while let Some(mut statement) = self.patiently(|| statements.next())? {
@@ -48,9 +56,9 @@ impl Session {
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            outcome = self.execute(&mut statement, &sql, &class, order.rows)?;
+            each(self.execute(&mut statement, &sql, &class, order.rows)?);
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
