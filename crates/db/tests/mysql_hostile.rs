@@ -7,7 +7,7 @@
 mod servers;
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Outcome, Kind, PooledConnection, ResetPolicy, Result};
+use cenote::{DateTime, Db, Kind, Outcome, PooledConnection, ResetPolicy, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -225,7 +225,10 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
     assert_eq!(client.value(text, &[]).await, Value::DateTime(evening));
     let script = "SET time_zone = '+00:00'; INSERT INTO t VALUES (NULL), (NULL)";
     let added = client.script(script).await.unwrap();
-    assert_eq!(added.rows_affected, 2, "what is asked for is not what is told");
+    assert_eq!(
+        added.rows_affected, 2,
+        "what is asked for is not what is told"
+    );
 }
 
 /// That a name is unknown may come from deep inside, when the session is another one already.

@@ -396,7 +396,11 @@ async fn rows_that_an_insert_returns_are_given_with_their_number() {
         "/*My*/ -- trace\n",
     ] {
         let sql = format!("{comment} INSERT INTO t (n) VALUES (7) RETURNING id");
-        assert_eq!(client.run(&sql, &[]).await.unwrap().rows_affected, 1, "{sql}");
+        assert_eq!(
+            client.run(&sql, &[]).await.unwrap().rows_affected,
+            1,
+            "{sql}"
+        );
     }
 }
 

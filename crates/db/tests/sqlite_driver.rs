@@ -144,7 +144,10 @@ async fn what_was_changed_is_told_only_of_the_statement_that_changed_it() {
         0
     );
     let inserted = exec(&mut db, "INSERT INTO t (a) VALUES (1), (2), (3)").await;
-    assert_eq!((inserted.rows_affected, inserted.last_insert_id), (3, Some(3)));
+    assert_eq!(
+        (inserted.rows_affected, inserted.last_insert_id),
+        (3, Some(3))
+    );
     let updated = exec(&mut db, "UPDATE t SET a = 9 WHERE id > 1").await;
     assert_eq!((updated.rows_affected, updated.last_insert_id), (2, None));
     let none = exec(&mut db, "UPDATE t SET a = 9 WHERE id > 100").await;
@@ -218,7 +221,10 @@ async fn a_script_runs_to_its_end_and_its_last_result_counts() {
     .await;
     assert_eq!(first::<i64>(outcome.rows.unwrap()), 2);
     let outcome = exec_script(&mut db, "SELECT 1; INSERT INTO t VALUES (3)").await;
-    assert_eq!((outcome.rows_affected, outcome.last_insert_id), (1, Some(3)));
+    assert_eq!(
+        (outcome.rows_affected, outcome.last_insert_id),
+        (1, Some(3))
+    );
     let nothing = exec_script(&mut db, " -- nothing at all").await;
     assert!(nothing.rows.is_none());
 }
@@ -283,7 +289,10 @@ async fn a_batch_is_all_or_nothing_outside_a_transaction() {
     let sql = "INSERT INTO t VALUES (?)";
     let set = |n| vec![Param::Value(Value::Int(n))];
     let outcome = db.run_batch(sql, &[set(1), set(2), set(7)]).await.unwrap();
-    assert_eq!((outcome.rows_affected, outcome.last_insert_id), (3, Some(7)));
+    assert_eq!(
+        (outcome.rows_affected, outcome.last_insert_id),
+        (3, Some(7))
+    );
     let error = db
         .run_batch(sql, &[set(8), set(7), set(9)])
         .await

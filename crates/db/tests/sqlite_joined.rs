@@ -282,7 +282,10 @@ fn told(answer: &Result<Outcome>) -> String {
                 let rows = rows.into_rows().map(|row| format!("{row:?}"));
                 rows.collect::<Vec<_>>()
             });
-            format!("{} {:?} {rows:?}", outcome.rows_affected, outcome.last_insert_id)
+            format!(
+                "{} {:?} {rows:?}",
+                outcome.rows_affected, outcome.last_insert_id
+            )
         }
         Err(error) => format!("{:?} {}", error.code(), error.message()),
     }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use cenote::{Db, Outcome, Kind, Result};
+use cenote::{Db, Kind, Outcome, Result};
 use tokio::task::JoinHandle;
 
 const CONNECTIONS: usize = 4;

@@ -134,7 +134,9 @@ impl<'a> Call<'a> {
     /// Whether its statement may be kept prepared, and one that is kept be used.
     #[inline]
     pub(crate) fn keeps_statements(&self) -> bool {
-        self.options.as_ref().is_none_or(|options| !options.no_cache)
+        self.options
+            .as_ref()
+            .is_none_or(|options| !options.no_cache)
     }
 
     /// The time limit for its statement, outside of what a transaction has left.

@@ -155,7 +155,8 @@ pub trait Connection: fmt::Debug + Send + 'static {
     fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
         Box::pin(async move {
             if request.script {
-                let message = "the driver returns one outcome for a script: run its statements one by one";
+                let message =
+                    "the driver returns one outcome for a script: run its statements one by one";
                 return Err(Error::new(crate::Kind::Unsupported, message));
             }
             Ok(vec![self.run(request).await?])
@@ -372,12 +373,15 @@ impl Outcome {
     /// Returns the columns of the rows, also if there is no row. Empty if the statement returns no rows, or the call
     /// discarded them.
     pub fn columns(&self) -> &[Column] {
-        self.rows.as_ref().map_or(&[], |rows| rows.columns().as_slice())
+        self.rows
+            .as_ref()
+            .map_or(&[], |rows| rows.columns().as_slice())
     }
 
     /// Returns the rows. Empty if there are none.
     pub fn into_rows(self) -> Vec<Row> {
-        self.rows.map_or_else(Vec::new, |rows| rows.into_rows().collect())
+        self.rows
+            .map_or_else(Vec::new, |rows| rows.into_rows().collect())
     }
 }
 
@@ -406,6 +410,26 @@ pub struct Begin {
     pub isolation: Option<Isolation>,
     /// It writes nothing.
     pub read_only: bool,
+    /// It waits until it can run without serialization failures: PostgreSQL's SERIALIZABLE READ ONLY DEFERRABLE.
+    pub deferrable: bool,
+}
+
+impl Begin {
+    /// Refuses a deferrable transaction: for drivers of databases that have none.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if this one is deferrable.
+    pub fn check_not_deferrable(&self) -> Result<()> {
+        match self.deferrable {
+            false => Ok(()),
+            true => {
+                let message =
+                    "this database has no deferrable transactions: only PostgreSQL has them";
+                Err(Error::new(crate::Kind::Unsupported, message))
+            }
+        }
+    }
 }
 
 /// How well a transaction is kept apart from others.

@@ -30,7 +30,8 @@ impl Session {
 
     fn run_each(&mut self, order: &Order) -> Result<Vec<Outcome>> {
         if !order.script && !order.params.is_empty() {
-            let (mut statement, _) = self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+            let (mut statement, _) =
+                self.prepared_for(&order.sql, order.params.len(), order.cache)?;
             let done = statement
                 .execute(self.cancel(), None, &order.params)
                 .and_then(|()| gather_all(&mut statement, self.cancel()));
@@ -91,7 +92,8 @@ impl Session {
         if !order.cache && order.params.is_empty() {
             return self.run_text(&order.sql, order.rows);
         }
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+        let (mut statement, was_kept) =
+            self.prepared_for(&order.sql, order.params.len(), order.cache)?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
             statement.execute(cancel, None, &order.params)?;
             gather(statement, cancel, order.rows, false)
@@ -185,10 +187,7 @@ pub(super) fn gather(
 }
 
 /// Reads all results of what was run, with their rows.
-fn gather_all(
-    statement: &mut Stmt,
-    cancel: Cancel<'_>,
-) -> Result<Result<Vec<Outcome>>, OdbcError> {
+fn gather_all(statement: &mut Stmt, cancel: Cancel<'_>) -> Result<Result<Vec<Outcome>>, OdbcError> {
     let mut all = Vec::new();
     let read = gather_each(statement, cancel, true, |outcome| all.push(outcome))?;
     Ok(read.map(|()| all))

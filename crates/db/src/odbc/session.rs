@@ -14,9 +14,9 @@ use super::handle::{Bound, Cancel, Dbc, OdbcError, Stmt};
 use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
+use crate::driver::Prepared;
 use crate::driver::cache::StatementCache;
 use crate::driver::worker;
-use crate::driver::Prepared;
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
 

@@ -290,18 +290,31 @@ mod tests {
     #[test]
     fn tag_changes_neither_class_nor_placeholders_nor_places() {
         for dialect in [&SQLITE, &POSTGRES] {
-            for sql in ["SELECT 'ö', :größe, wrong", "BEGIN", "SET a = 1", "INSERT INTO wrong VALUES (?)"] {
+            for sql in [
+                "SELECT 'ö', :größe, wrong",
+                "BEGIN",
+                "SET a = 1",
+                "INSERT INTO wrong VALUES (?)",
+            ] {
                 let bare = plan(dialect, sql).unwrap();
                 let tagged = tagged_plan(dialect, sql, Some("a tag")).unwrap();
                 assert_eq!(tagged.class, bare.class, "{sql}");
                 assert_eq!(tagged.placeholders(), bare.placeholders(), "{sql}");
-                assert_eq!(class(dialect, tagged.sql()), class(dialect, bare.sql()), "{sql}");
+                assert_eq!(
+                    class(dialect, tagged.sql()),
+                    class(dialect, bare.sql()),
+                    "{sql}"
+                );
                 let sent = tagged.rewritten.as_deref().unwrap();
                 let character = |text: &str| Some(text[..text.find("wrong")?].chars().count() + 1);
                 if let Some(at) = character(sent) {
                     assert_eq!(Some(tagged.written(sent, at)), character(sql), "{sql}");
                 }
-                assert_eq!(tagged.written(sent, 1), 1, "a place in the comment is the first");
+                assert_eq!(
+                    tagged.written(sent, 1),
+                    1,
+                    "a place in the comment is the first"
+                );
             }
         }
     }

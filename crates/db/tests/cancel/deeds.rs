@@ -363,18 +363,20 @@ async fn retry(stage: &Stage<'_>) -> Result<()> {
     let attempts = Cell::new(0);
     let attempts = &attempts;
     let options = TransactionOptions::new().retries(3);
-    db.retry_transaction(options, async || {
-        attempts.set(attempts.get() + 1);
-        if attempts.get() == 1 {
-            db.exec(ONE, ()).await?;
-            let said = DatabaseError::new("could not serialize").with_sql_state("40001");
-            return Err(Error::database(said));
-        }
-        db.exec(TWO, ()).await?;
-        stage.may_commit();
-        Ok(())
-    })
-    .await
+    options
+        .on(&db)
+        .retry(async || {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 1 {
+                db.exec(ONE, ()).await?;
+                let said = DatabaseError::new("could not serialize").with_sql_state("40001");
+                return Err(Error::database(said));
+            }
+            db.exec(TWO, ()).await?;
+            stage.may_commit();
+            Ok(())
+        })
+        .await
 }
 
 async fn pin(stage: &Stage<'_>) -> Result<()> {

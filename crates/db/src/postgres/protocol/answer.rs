@@ -240,7 +240,9 @@ impl Answer {
             rows_affected: std::mem::take(&mut self.affected),
             ..Outcome::default()
         };
-        self.each.get_or_insert_default().push(Finished { layout, outcome });
+        self.each
+            .get_or_insert_default()
+            .push(Finished { layout, outcome });
     }
 
     /// Returns every result of a script.
