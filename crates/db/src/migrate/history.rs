@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::files::{Migration, Migrations};
-use crate::{Connection, Executed, Result, Violation};
+use crate::{Connection, Outcome, Result, Violation};
 
 /// A row of the history.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ pub(super) async fn has(connection: &Connection, table: &str, version: i64) -> R
 }
 
 /// Whether recording failed because another program has recorded the same migration.
-pub(super) fn was_recorded(done: &Result<Executed>) -> bool {
+pub(super) fn was_recorded(done: &Result<Outcome>) -> bool {
     done.as_ref().is_err_and(crate::Error::is_unique_violation)
 }
 

@@ -144,11 +144,7 @@ impl Connection for MysqlConnection {
         if decimal::is_among(request.params) {
             return Box::pin(self.execute(request));
         }
-        let kept = match request.script {
-            true => None,
-            false => self.cache.get(request.sql).cloned(),
-        };
-        match kept {
+        match self.kept(&request) {
             // What runs again and again has a future of its own, which is small. What may end the transaction
             // unseen is watched.
             Some(statement) if !statement.touches_session => {
@@ -156,6 +152,10 @@ impl Connection for MysqlConnection {
             }
             _ => Box::pin(self.execute(request)),
         }
+    }
+
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(self.execute_all(request))
     }
 
     fn run_batch<'c>(

@@ -389,6 +389,10 @@ impl Connection for PostgresConnection {
         boxed_in_place(|| self.execute(None, request))
     }
 
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(self.execute_all(request))
+    }
+
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,

@@ -71,7 +71,7 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::class;
 #[cfg(feature = "sqlite")]
 pub(crate) use plan::is_remembered;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::{Plan, plan, tagged_plan};
 #[cfg(feature = "postgres")]
 pub(crate) use resolved::Resolved;
 #[cfg(any(test, feature = "sqlite", feature = "odbc"))]
