@@ -173,7 +173,7 @@ impl Route {
         call: &Call<'_>,
     ) -> Result<O::Out> {
         self.link().expect(class);
-        if !call.shared().limits_calls() && self.unsent_begin().is_none() {
+        if !call.is_limited() && self.unsent_begin().is_none() {
             return self.link().send(op, call.site).await;
         }
         // With a timer in it, its future is large.
@@ -192,9 +192,9 @@ impl Route {
         {
             turn.begin_now(call).await?;
         }
-        let limit = self.limit(shared);
+        let limit = self.limit(call);
         if let Route::ConnectionTurn(turn, _) = self
-            && limit == Some(Duration::ZERO)
+            && turn.bound().time_left() == Some(Duration::ZERO)
         {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
@@ -232,12 +232,12 @@ impl Route {
     }
 
     /// How long a statement may take here.
-    fn limit(&self, shared: &Shared) -> Option<Duration> {
+    fn limit(&self, call: &Call<'_>) -> Option<Duration> {
         let left = match self {
             Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
             Route::Unpinned(_) => None,
         };
-        match (shared.statement_timeout, left) {
+        match (call.time_limit(), left) {
             (Some(statement), Some(left)) => Some(statement.min(left)),
             (statement, left) => statement.or(left),
         }
