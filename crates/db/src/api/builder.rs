@@ -406,7 +406,7 @@ fn pool_builder(
 fn not_opened(error: cenote_pool::OpenError<Error>) -> Error {
     match error {
         cenote_pool::OpenError::Config(error) => Error::new(Kind::Config, error.to_string()),
-        cenote_pool::OpenError::Warmup(error) => crate::call::route::from_pool(error),
+        cenote_pool::OpenError::Warmup(error) => crate::call::route::from_pool(error, None),
         other => Error::new(Kind::Config, other.to_string()),
     }
 }

@@ -285,18 +285,18 @@ where
         if inside.is_over() {
             // It was carried out of its coroutine, and that has ended.
             let _ = ending.roll_back(call).await;
-            return Err(call.too_late().into());
+            return Err(call.named(None, call.too_late()).into());
         }
         match result {
             Ok(value) => {
                 let committed = ending.commit(call).await;
-                call.note(&committed);
-                committed?;
+                call.ended(None, committed)?;
                 Ok(value)
             }
             Err(error) => {
                 // That it could not begin is the cause of whatever else went wrong.
-                ending.roll_back(call).await?;
+                let rolled_back = ending.roll_back(call).await;
+                rolled_back.map_err(|error| call.named(None, error))?;
                 Err(error)
             }
         }

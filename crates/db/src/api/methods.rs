@@ -130,8 +130,8 @@ macro_rules! sql_methods {
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
         ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a {
-            let query = self.call().query(sql, params.into_params());
-            async move { query.await?.iter().map($crate::from_row).collect() }
+            let query = self.call().query_unread(sql, params.into_params());
+            async move { query.await?.all() }
         }
 
         /// Runs a query that has exactly one row, and reads that into a type of yours.
@@ -151,8 +151,8 @@ macro_rules! sql_methods {
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
         ) -> impl Future<Output = $crate::Result<T>> + Send + 'a {
-            let query = self.call().query_one(sql, params.into_params());
-            async move { $crate::from_row(&query.await?) }
+            let query = self.call().query_unread(sql, params.into_params());
+            async move { query.await?.one() }
         }
 
         /// Runs a query that has one row or none, and reads that into a type of yours.
@@ -172,8 +172,8 @@ macro_rules! sql_methods {
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
         ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a {
-            let query = self.call().query_opt(sql, params.into_params());
-            async move { query.await?.as_ref().map($crate::from_row).transpose() }
+            let query = self.call().query_unread(sql, params.into_params());
+            async move { query.await?.opt() }
         }
 
         /// Runs a query and gives its rows one by one, as they arrive: no more than a few

@@ -16,7 +16,7 @@ use crate::call::route::Purpose;
 use crate::call::route::{Route, left_open};
 use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
-use crate::sql::Class;
+use crate::sql::{Class, Plan};
 use crate::types::row::Row;
 use crate::{Error, Result};
 
@@ -45,6 +45,8 @@ pub struct RowStream {
     route: Option<Route>,
     columns: Arc<Columns>,
     ready: VecDeque<Row>,
+    /// Of the call that has started it, for errors.
+    plan: Arc<Plan>,
     site: &'static Location<'static>,
 }
 
@@ -52,8 +54,7 @@ impl Call<'_> {
     /// Starts a stream.
     pub(crate) async fn stream(self, sql: &str, params: Given<'_>) -> Result<RowStream> {
         let done = self.start_stream(sql, params).await;
-        self.note(&done);
-        done
+        self.ended(Some(sql), done)
     }
 
     async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<RowStream> {
@@ -68,6 +69,7 @@ impl Call<'_> {
                     route: Some(route),
                     columns,
                     ready: VecDeque::new(),
+                    plan: Arc::clone(&text.plan),
                     site: self.site,
                 })
             }
@@ -94,7 +96,7 @@ impl Call<'_> {
             return self.route(class).await;
         }
         if class.contains_transaction_control || class.transaction.is_some() {
-            return Err(left_open(self.site));
+            return Err(left_open());
         }
         if !class.reads_only {
             self.check_writer()?;
@@ -136,16 +138,28 @@ impl RowStream {
             {
                 // What is left of it is settled by whoever has the connection next.
                 self.route = None;
-                return Poll::Ready(Err(lost));
+                return Poll::Ready(Err(self.plan.in_call(lost, self.site)));
             }
             match ready!(route.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
                 Ok(None) => self.end(true),
-                Err(error) => {
-                    self.end(false);
-                    return Poll::Ready(Err(error));
-                }
+                Err(error) => return Poll::Ready(Err(self.fail(error))),
             }
+        }
+    }
+
+    /// Ends with an error, which names the call that has started the stream.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        let bound = match &self.route {
+            Some(Route::ConnectionTurn(turn, _)) => Some(Arc::clone(turn.bound())),
+            _ => None,
+        };
+        self.end(false);
+        let error = self.plan.in_call(self.plan.relocated(error), self.site);
+        match bound {
+            Some(bound) => bound.explain_abort(error),
+            None => error,
         }
     }
 

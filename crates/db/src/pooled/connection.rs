@@ -10,7 +10,9 @@ use cenote_pool::{Runtime, Verdict, within};
 use crate::binding::writers::Writer;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
 use crate::driver::{Connection, Request, Reset, Status};
+use crate::error::rounded;
 use crate::pooled::manager::ConnectionManager;
+use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -139,15 +141,15 @@ impl PooledConnection {
         op: &O,
         site: &'static Location<'static>,
         runtime: &dyn Runtime,
-        limit: Option<Duration>,
+        limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
-        let Some(limit) = limit else {
+        let Some(TimeLimit { time, setting }) = limit else {
             return self.send(op, site).await;
         };
-        let answer = within(runtime, Some(limit), self.send(op, site)).await;
+        let answer = within(runtime, Some(time), self.send(op, site)).await;
         answer.unwrap_or_else(|| {
-            let message = format!("ran longer than {limit:?}");
-            Err(Error::new(Kind::StatementTimeout, message).at(site))
+            let message = format!("statement cancelled after {} ({setting})", rounded(time));
+            Err(Error::new(Kind::StatementTimeout, message))
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::placeholders::written_at;
@@ -65,13 +66,27 @@ impl Plan {
         }
     }
 
-    /// With the position of an error in the text as it was written, not as it was sent.
+    /// Translates the position of an error into the text as it was written, from the text as it was sent.
     #[inline]
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        match (done, &self.rewritten) {
-            (Err(error), Some(sent)) => Err(error.relocated(&|at| self.written(sent, at))),
-            (done, _) => done,
+        match done {
+            Err(error) => Err(self.relocated(error)),
+            done => done,
         }
+    }
+
+    #[cold]
+    pub(crate) fn relocated(&self, error: Error) -> Error {
+        match &self.rewritten {
+            Some(sent) => error.relocated(&|at| self.written(sent, at)),
+            None => error,
+        }
+    }
+
+    /// Adds the call that ran this text to its error.
+    #[cold]
+    pub(crate) fn in_call(&self, error: Error, site: &'static Location<'static>) -> Error {
+        error.in_call(site, Some((self.dialect, &self.text)))
     }
 
     /// Both count characters from 1.
