@@ -212,6 +212,19 @@ impl Error {
     }
 
     /// Adds the call that failed, and its SQL in this dialect. An error that passes through several calls keeps the first.
+    #[cold]
+    pub(crate) fn set_call(
+        &mut self,
+        site: &'static Location<'static>,
+        statement: Option<(&'static Dialect, &str)>,
+    ) {
+        if self.details.call.is_none() {
+            let statement = statement.map(|(dialect, sql)| (dialect, Box::from(sql)));
+            self.change(|details| details.call = Some(FailedCall { site, statement }));
+        }
+    }
+
+    /// The same, for an error on its way.
     #[must_use]
     #[cold]
     pub(crate) fn in_call(
@@ -219,24 +232,22 @@ impl Error {
         site: &'static Location<'static>,
         statement: Option<(&'static Dialect, &str)>,
     ) -> Self {
-        if self.details.call.is_none() {
-            let statement = statement.map(|(dialect, sql)| (dialect, Box::from(sql)));
-            self.change(|details| details.call = Some(FailedCall { site, statement }));
-        }
+        self.set_call(site, statement);
         self
     }
 
     /// Names an earlier failure that this error follows from, and keeps it as the cause.
-    #[must_use]
-    pub(crate) fn after(mut self, first: Error) -> Self {
+    pub(crate) fn set_first_failure(&mut self, first: Error) {
         let message = format!("{}; first failure: {}", self.message(), first.message());
-        self.change(|details| details.message = message);
-        let site = first.call_site();
-        let error = self.because(first);
-        match site {
-            Some(site) => error.at("at", site),
-            None => error,
-        }
+        self.change(|details| {
+            details.message = message;
+            if let Some(site) = first.call_site() {
+                details.call_sites.push(site);
+                details.roles.push("at");
+            }
+            details.source = Some(Arc::new(first));
+            details.repeats_source = true;
+        });
     }
 
     /// Wraps this error in one of another kind. What the database reported stays readable there.
@@ -315,10 +326,9 @@ impl Error {
     }
 
     /// Translates the position, here and in the causes.
-    #[must_use]
-    pub(crate) fn relocated(mut self, written: &dyn Fn(usize) -> usize) -> Self {
+    pub(crate) fn relocate(&mut self, written: &dyn Fn(usize) -> usize) {
         let Some(sent) = self.position() else {
-            return self;
+            return;
         };
         self.change(|details| {
             if let Some(reported) = &mut details.database {
@@ -328,11 +338,11 @@ impl Error {
                 .source
                 .as_ref()
                 .and_then(|it| it.downcast_ref::<Error>());
-            if let Some(inner) = inner.cloned() {
-                details.source = Some(Arc::new(inner.relocated(written)));
+            if let Some(mut inner) = inner.cloned() {
+                inner.relocate(written);
+                details.source = Some(Arc::new(inner));
             }
         });
-        self
     }
 
     /// Returns the line of the program that made the failed call. `None` only for an error that no call

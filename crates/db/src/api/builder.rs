@@ -18,6 +18,7 @@ use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::{ConnectionManager, Defaults, OnConnect};
 use crate::pooled::shared::{DbId, Shared};
+use crate::pooled::statement_log::StatementLog;
 use crate::{Error, Kind, Result};
 
 /// A database, described. [`open`](Builder::open) gives the [`Db`].
@@ -165,6 +166,22 @@ impl Builder {
     /// never. Default: 1 s.
     pub fn slow_acquire_warning(mut self, slow: impl Into<Option<Duration>>) -> Self {
         self.config.slow_acquire_warning = slow.into();
+        self
+    }
+
+    /// Logs a warning, once, for a connection that one task has held for this long, with the line that took it; `None`
+    /// for never. Default: never.
+    pub fn leak_warning(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.config.leak_warning = after.into();
+        self
+    }
+
+    /// Logs a warning for every statement that takes this long, with the time, the rows, the line of the program and
+    /// the shortened SQL, in which `?` stands for every literal; `None` for never. The target of the event is
+    /// `cenote::statement`; with the same target every statement is logged at level DEBUG, whatever this says.
+    /// Default: never.
+    pub fn slow_statements(mut self, threshold: impl Into<Option<Duration>>) -> Self {
+        self.config.slow_statements = threshold.into();
         self
     }
 
@@ -327,6 +344,11 @@ impl Builder {
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),
+            log: Arc::new(StatementLog {
+                slow: config.slow_statements,
+                dialect: shared.dialect,
+                runtime: runtime.clone(),
+            }),
             settings: ConnectSettings {
                 full_reset: config.reset == ResetPolicy::Always,
                 ..ConnectSettings::new(config.statement_cache)
@@ -387,6 +409,9 @@ fn pool_builder(
         Some(slow) => pool.slow_acquire_warning(slow),
         None => pool.no_slow_acquire_warning(),
     };
+    if let Some(after) = config.leak_warning {
+        pool = pool.leak_warning(after);
+    }
     if config.unpooled {
         // It is the user's one connection: it does not come and go by itself.
         return pool;

@@ -77,6 +77,16 @@ impl Lazy {
         self.handle.shared.id == db
     }
 
+    #[cfg(debug_assertions)]
+    pub(crate) fn db(&self) -> DbId {
+        self.handle.shared.id
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn begun_at(&self) -> &'static Location<'static> {
+        self.site
+    }
+
     /// Whether it would begin on this connection.
     fn is_to_begin_on(&self, bound: &Arc<Bound>) -> bool {
         let found = self.call().lookup();

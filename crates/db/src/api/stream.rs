@@ -134,11 +134,12 @@ impl RowStream {
                 return Poll::Ready(Ok(None));
             };
             if let Route::ConnectionTurn(turn, _) = route
-                && let Some(lost) = turn.bound().why_lost()
+                && let Some(mut lost) = turn.bound().why_lost()
             {
                 // What is left of it is settled by whoever has the connection next.
                 self.route = None;
-                return Poll::Ready(Err(self.plan.in_call(lost, self.site)));
+                self.plan.set_call(&mut lost, self.site);
+                return Poll::Ready(Err(lost));
             }
             match ready!(route.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
@@ -150,17 +151,18 @@ impl RowStream {
 
     /// Ends with an error, which names the call that has started the stream.
     #[cold]
-    fn fail(&mut self, error: Error) -> Error {
+    fn fail(&mut self, mut error: Error) -> Error {
         let bound = match &self.route {
             Some(Route::ConnectionTurn(turn, _)) => Some(Arc::clone(turn.bound())),
             _ => None,
         };
         self.end(false);
-        let error = self.plan.in_call(self.plan.relocated(error), self.site);
-        match bound {
-            Some(bound) => bound.explain_abort(error),
-            None => error,
+        self.plan.relocate(&mut error);
+        self.plan.set_call(&mut error, self.site);
+        if let Some(bound) = bound {
+            bound.explain_abort(&mut error);
         }
+        error
     }
 
     /// The last row was read: the connection goes back.

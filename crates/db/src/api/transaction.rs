@@ -326,11 +326,11 @@ impl LevelGuard {
                 self.over(turn);
                 let message = "the server answered the commit with a rollback, because the \
                                transaction had failed before";
-                let error = Error::new(Kind::RolledBack, message);
-                Err(match first {
-                    Some(first) => error.after(first),
-                    None => error,
-                })
+                let mut error = Error::new(Kind::RolledBack, message);
+                if let Some(first) = first {
+                    error.set_first_failure(first);
+                }
+                Err(error)
             }
             Err(error) if error.kind() == Kind::StatementTimeout => {
                 turn.give_up();

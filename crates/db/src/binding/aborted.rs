@@ -11,15 +11,15 @@ use crate::driver::Status;
 const ABORTED: &str = "25P02";
 
 impl Bound {
-    /// Remembers an error with which the server has aborted the transaction. An error of a call after it is
-    /// returned with the first one as its cause.
+    /// Remembers an error with which the server has aborted the transaction. The error of a call after it
+    /// gets the first one as its cause.
     #[cold]
-    pub(crate) fn explain_abort(&self, error: Error) -> Error {
+    pub(crate) fn explain_abort(&self, error: &mut Error) {
         if error.sql_state() == Some(ABORTED) {
-            return match self.aborted_by() {
-                Some(first) => error.after(first),
-                None => error,
-            };
+            if let Some(first) = self.aborted_by() {
+                error.set_first_failure(first);
+            }
+            return;
         }
         let mut state = self.state();
         // Any other error in an aborted transaction is the one that has aborted it.
@@ -32,7 +32,6 @@ impl Bound {
         drop(state);
         // Dropped after the lock: an error may contain a value of the user's.
         drop(before);
-        error
     }
 
     /// Returns the error that has aborted the transaction.

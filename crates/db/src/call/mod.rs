@@ -65,6 +65,11 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
+    /// Returns the SQL as the caller wrote it.
+    pub(crate) fn sql(&self) -> &str {
+        self.plan.written_sql()
+    }
+
     /// See [`Plan::located`].
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
         self.plan.located(done)
@@ -136,6 +141,10 @@ impl<'a> Call<'a> {
     /// transaction, nor enter another.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
+        #[cfg(debug_assertions)]
+        if let (Target::Ambient(handle), Some(frame)) = (&self.target, self.seen.frame()) {
+            frame.warn_if_spawned_in(handle.shared.id, self.site);
+        }
         let anywhere = match &self.target {
             Target::Ambient(_) | Target::Outside(_) => false,
             // A statement belongs to its coroutine. A transaction guard and a connection may be used anywhere.

@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
                 Ok(lease) => lease,
                 Err(error) => {
                     let error = route::from_pool(error, Some(&handle.pool));
-                    return self.ended(Some(sql), Err(error));
+                    return self.ended(Some(text.sql()), Err(error));
                 }
             };
             let mut op = Run(text.request(rows));
@@ -52,14 +52,15 @@ impl<'a> Call<'a> {
                 handle.check_idle();
             }
             if answer.is_ok() && lease.is_clean() {
-                return self.ended(Some(sql), answer);
+                self.note(None);
+                return answer;
             }
             let route = Route::unpinned(Lease::into_owned(lease), self.owner().cloned());
             let done = self.end_unclean(route, text.class(), op, answer).await;
-            return self.ended(Some(sql), text.located(done));
+            return self.ended(Some(text.sql()), text.located(done));
         }
         let done = self.run_bound(&text, rows).await;
-        self.ended(Some(sql), text.located(done))
+        self.ended(Some(text.sql()), text.located(done))
     }
 
     /// Runs a statement on the connection that it has to run on. Boxed and out of line, so that

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote_pool::{Runtime, Verdict, within};
+use tracing::level_filters::LevelFilter;
 
 use crate::binding::writers::Writer;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
@@ -13,6 +14,7 @@ use crate::driver::{Connection, Request, Reset, Status};
 use crate::error::rounded;
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::TimeLimit;
+use crate::pooled::statement_log::StatementLog;
 use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -46,6 +48,8 @@ pub struct PooledConnection {
     /// When its present use began, by the same clock.
     used: u64,
     runtime: Arc<dyn Runtime>,
+    log: Arc<StatementLog>,
+    watches_from: LevelFilter,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
     /// A call has reported that the connection is lost.
@@ -53,7 +57,8 @@ pub struct PooledConnection {
 }
 
 impl PooledConnection {
-    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, log: &Arc<StatementLog>) -> Self {
+        let runtime = &log.runtime;
         PooledConnection {
             connection,
             in_flight: None,
@@ -67,6 +72,8 @@ impl PooledConnection {
             answers: 0,
             used: runtime.coarse_now(),
             runtime: Arc::clone(runtime),
+            log: Arc::clone(log),
+            watches_from: log.watches_from(),
             writer: None,
             is_loss_reported: false,
         }
@@ -89,7 +96,10 @@ impl PooledConnection {
         request.script = true;
         request.cache = false;
         request.rows = false;
-        async move { self.send(&Run(request), site).await.map(drop) }
+        async move {
+            let done = self.send(&Run(request), site).await.map(drop);
+            done.map_err(|error| error.in_call(site, Some((self.log.dialect, sql))))
+        }
     }
 
     /// The driver's own connection.
@@ -111,7 +121,11 @@ impl PooledConnection {
     ) -> Result<O::Out> {
         self.in_flight = Some(site);
         self.harmless = O::HARMLESS;
-        let answer = op.start(&mut *self.connection).await;
+        let answer = match LevelFilter::current() >= self.watches_from {
+            false => op.start(&mut *self.connection),
+            true => self.log.watch(op, site, &mut *self.connection),
+        };
+        let answer = answer.await;
         self.note_answer();
         if answer.is_err() {
             self.note_error();

@@ -16,6 +16,7 @@ use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
 use crate::error::rounded;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::shared::TimeLimit;
+use crate::pooled::statement_log::StatementLog;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -41,6 +42,7 @@ pub struct ConnectionManager {
     pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) log: Arc<StatementLog>,
     pub(crate) defaults: Defaults,
     /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
     /// at which a call last found its connection lost. 0 if none did.
@@ -116,7 +118,7 @@ impl ConnectionManager {
     async fn connect(&self) -> Result<PooledConnection> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = PooledConnection::new(connection, &self.runtime);
+            let mut link = PooledConnection::new(connection, &self.log);
             self.set_up(&mut link).await?;
             Ok(link)
         };

@@ -35,6 +35,11 @@ impl Plan {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
+    /// The text as it was written.
+    pub(crate) fn written_sql(&self) -> &str {
+        &self.text
+    }
+
     #[inline]
     pub(crate) fn placeholders(&self) -> Placeholders<'_> {
         match &self.places {
@@ -68,25 +73,24 @@ impl Plan {
 
     /// Translates the position of an error into the text as it was written, from the text as it was sent.
     #[inline]
-    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        match done {
-            Err(error) => Err(self.relocated(error)),
-            done => done,
+    pub(crate) fn located<T>(&self, mut done: Result<T>) -> Result<T> {
+        if let Err(error) = &mut done {
+            self.relocate(error);
         }
+        done
     }
 
     #[cold]
-    pub(crate) fn relocated(&self, error: Error) -> Error {
-        match &self.rewritten {
-            Some(sent) => error.relocated(&|at| self.written(sent, at)),
-            None => error,
+    pub(crate) fn relocate(&self, error: &mut Error) {
+        if let Some(sent) = &self.rewritten {
+            error.relocate(&|at| self.written(sent, at));
         }
     }
 
     /// Adds the call that ran this text to its error.
     #[cold]
-    pub(crate) fn in_call(&self, error: Error, site: &'static Location<'static>) -> Error {
-        error.in_call(site, Some((self.dialect, &self.text)))
+    pub(crate) fn set_call(&self, error: &mut Error, site: &'static Location<'static>) {
+        error.set_call(site, Some((self.dialect, &self.text)));
     }
 
     /// Both count characters from 1.
