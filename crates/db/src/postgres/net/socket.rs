@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_waits_for_nobody_takes_nothing_from_the_one_that_waits() {
+    async fn non_blocking_read_takes_nothing_from_a_waiting_one() {
         let (mut ours, mut theirs) = pair().await;
         let mut read = [0; 2];
         let nothing = ours.try_read(&mut read).unwrap_err();
