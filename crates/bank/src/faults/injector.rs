@@ -269,9 +269,9 @@ impl Injection {
             }
             Fault::ExhaustPool => self.exhaust().await,
             Fault::OpenBreaker => {
-                self.pool(cenote::pool::Pool::deactivate);
+                self.pool(cenote::pool::Pool::open_breaker);
                 self.wait(BRIEF).await;
-                self.pool(cenote::pool::Pool::recover);
+                self.pool(cenote::pool::Pool::half_open_breaker);
                 self.wait(BRIEF).await;
             }
             Fault::Resize => {
@@ -356,7 +356,7 @@ impl Injection {
                     .wrong("faults", format!("the server cannot start: {error}"));
             }
         }
-        self.pool(cenote::pool::Pool::activate);
+        self.pool(cenote::pool::Pool::close_breaker);
         if let Err(error) = self.resize(self.monitor.max()) {
             self.log.wrong("faults", error.to_string());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use cenote_pool::{AcquireError, Phase, Pool, Timeout};
+use cenote_pool::{AcquireError, AcquireOptions, Phase, Pool, Timeout};
 
 use crate::binding::{Bound, ConnectionTurn, Control, Lease, Level, PinGuard};
 use crate::call::Call;
@@ -84,14 +84,20 @@ async fn acquire_any(
     site: &'static Location<'static>,
 ) -> Result<Lease> {
     let shared = &handle.shared;
-    let mut acquiring = pin!(handle.pool.acquire_owned_as(site));
+    let mut acquiring = pin!(
+        handle
+            .pool
+            .acquire_with(AcquireOptions::new().call_site(site))
+    );
     // Registers the wait, once.
     let mut waiting = None;
     std::future::poll_fn(|cx| {
         let polled = acquiring.as_mut().poll(cx);
         if polled.is_ready() || waiting.is_some() {
             return polled.map(|acquired| {
-                acquired.map_err(|error| from_pool(error, Some(&handle.pool)))
+                acquired
+                    .map(cenote_pool::Lease::into_owned)
+                    .map_err(|error| from_pool(error, Some(&handle.pool)))
             });
         }
         let inside = inside.cloned().or_else(hidden_frame);
@@ -124,7 +130,7 @@ pub(crate) fn from_pool(
         AcquireError::Create(inner) => return inner,
         AcquireError::Closed => return closed(),
         AcquireError::Timeout(timeout) => return timed_out(*timeout, pool),
-        AcquireError::Unavailable | AcquireError::QueueFull { .. } => Kind::Unavailable,
+        AcquireError::Unavailable(_) | AcquireError::QueueFull { .. } => Kind::Unavailable,
         _ => Kind::Connect,
     };
     Error::new(kind, error.to_string())

@@ -1,6 +1,6 @@
 //! Runs a text: un-pinned or on the bound connection, once or for many sets of parameters.
 
-use cenote_pool::Lease;
+use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunBatch};
 use super::route::Route;
@@ -36,7 +36,10 @@ impl<'a> Call<'a> {
             && is_plain(handle, text.class())
         {
             // The path of nearly all calls. It is inline because every nested future costs.
-            let acquired = handle.pool.acquire_as(self.site).await;
+            let acquired = handle
+                .pool
+                .acquire_with(AcquireOptions::new().call_site(self.site))
+                .await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => {

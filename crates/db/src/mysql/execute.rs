@@ -15,12 +15,13 @@ use super::connection::MysqlConnection;
 use super::decimal;
 use super::error;
 use super::param;
+use super::stale::is_stale;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{catch, caught};
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
 use crate::sql::{Class, Keyword, class};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// What came of a statement, besides what the connection keeps of it.
 #[derive(Debug, Default)]
@@ -109,30 +110,6 @@ impl MysqlConnection {
         }
     }
 
-    /// A kept statement that the server does not know any more, or wants prepared again, is run once more
-    /// where nothing depends on it.
-    #[cold]
-    async fn execute_stale(
-        &mut self,
-        request: Request<'_>,
-        was_idle: bool,
-        wrong: Error,
-    ) -> Result<Outcome> {
-        self.forget_stale(request.sql).await?;
-        match was_idle {
-            true => self.execute_once(request).await,
-            false => Err(wrong),
-        }
-    }
-
-    /// The server may still have it, and only want it prepared again.
-    pub(super) async fn forget_stale(&mut self, sql: &str) -> Result<()> {
-        match self.cache.remove(sql) {
-            Some(statement) => self.close_statement(statement).await,
-            None => Ok(()),
-        }
-    }
-
     /// Runs what is not kept so far.
     async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
         match request.params.is_empty() {
@@ -162,7 +139,7 @@ impl MysqlConnection {
     }
 
     /// Prepares a statement and runs it; keeps it if it is worth that.
-    async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
+    pub(super) async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
         let keeps = request.cache && self.cache.is_on();
         // What cannot be sent is found before anything is prepared for it.
         param::to_raw(request.params, self.is_utc)?;
@@ -428,12 +405,6 @@ impl MysqlConnection {
         }
         Ok(())
     }
-}
-
-/// The server does not know the statement, or wants it prepared again.
-pub(super) fn is_stale(error: &Error) -> bool {
-    const STALE: [i64; 3] = [1243, 1615, 2057];
-    error.kind() == Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
 }
 
 /// Whether a text of this class begins with a word that writes.

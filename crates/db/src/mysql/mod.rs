@@ -11,6 +11,7 @@
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `settle`, `cancel`, `wire` | the guard of calls under way: what happens after a dropped call, and how the server learns of it |
 //! | `execute`, `statement`, `stream` | running statements; those that are kept; rows batch by batch |
+//! | `stale` | when a kept statement is prepared again |
 //! | `transaction`, `reset` | as they say |
 //! | `param`, `decimal`, `types` | values on their way there and back |
 //! | `infile` | files of this machine that a server may ask for |
@@ -30,6 +31,7 @@ mod param;
 mod reset;
 mod session;
 mod session_effects;
+mod stale;
 mod statement;
 mod stream;
 mod transaction;

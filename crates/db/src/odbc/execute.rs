@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::error::Vendor;
 use super::handle::{Bound, Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
 use super::session::{Order, Session};
@@ -70,25 +69,6 @@ impl Session {
         let outcome = self.outcome(done)?;
         self.keep(order, statement);
         Ok(outcome)
-    }
-
-    /// Its table has changed under it and nothing of it has been done, so that it may be prepared and run once more, as if
-    /// it were new. A procedure can say the same of a statement of its own, after it has committed others.
-    pub(super) fn is_stale<T>(&self, class: &Class, done: &Result<T, OdbcError>) -> bool {
-        let Err(OdbcError::Diagnostics { record, .. }) = done else {
-            return false;
-        };
-        let never_ran = match (record.state.as_str(), self.can.vendor) {
-            ("0A000" | "26000", _) => true,
-            (_, Vendor::Mysql) => match record.native_error {
-                1243 | 1615 => true,
-                // Found by the driver in the rows.
-                2057 => class.reads_only,
-                _ => false,
-            },
-            _ => false,
-        };
-        never_ran && !self.transaction.is_open() && !class.touches_session
     }
 
     /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.

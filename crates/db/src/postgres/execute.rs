@@ -84,7 +84,7 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             answer.explain(request.params.len(), way.name());
-            if !(self.forget_if_stale(&answer, &way) && was_idle) {
+            if !self.forget_if_stale(&answer, &way, was_idle) {
                 return answer.outcome(self.warnings_so_far());
             }
             self.flight = Flight::Statement;
@@ -129,7 +129,7 @@ impl PostgresConnection {
         }
         self.roll_back_leftover(was_idle).await?;
         let (mut answer, way) = self.execute_once(begin, request).await?;
-        if self.forget_if_stale(&answer, &way) && was_idle {
+        if self.forget_if_stale(&answer, &way, was_idle) {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -168,25 +168,6 @@ impl PostgresConnection {
             self.simple("ROLLBACK", Answer::new(false)).await?;
         }
         Ok(())
-    }
-
-    /// Forgets a kept statement whose error may come from its age: the server has lost it, or it was
-    /// parsed for tables, columns and types that are others by now. The next call prepares it anew. `true`
-    /// if this call may do so right now, where no transaction has failed by the error.
-    ///
-    /// Once it was bound it may have run, and committed: then it is not run again.
-    pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way) -> bool {
-        let (Way::Known(statement), Some(report)) = (way, answer.report.as_ref()) else {
-            return false;
-        };
-        let was_bound = answer.bound > 0;
-        let is_stale = report.may_be_stale();
-        if is_stale || (!was_bound && report.may_be_of_old_types()) {
-            self.cache.forget(&statement.sql);
-            // ALTER TYPE gives a type other fields or labels under the same number.
-            self.types.forget(&statement.params);
-        }
-        is_stale && !was_bound
     }
 
     /// Runs a statement, and gives what the server said to it.
@@ -466,7 +447,7 @@ impl PostgresConnection {
             return Err(in_set(wrong, n, sets.len()));
         }
         let (mut answer, way) = self.batch_once(sql, sets).await?;
-        if self.forget_if_stale(&answer, &way) && was_idle {
+        if self.forget_if_stale(&answer, &way, was_idle) {
             (answer, _) = self.batch_once(sql, sets).await?;
         }
         answer.outcome(self.warnings_so_far())

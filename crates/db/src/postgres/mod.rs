@@ -13,6 +13,7 @@
 //! | `connect`, `startup`, `require_auth` | the template; the login, and which kinds of it are allowed |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `execute`, `statement`, `kept` | running statements; a prepared one; which are kept, and for how long |
+//! | `stale` | when a kept statement is prepared again |
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
 //! | `session` | what the server has told of the session |
@@ -42,6 +43,7 @@ mod protocol;
 mod require_auth;
 mod reset;
 mod session;
+mod stale;
 mod startup;
 mod statement;
 mod stream;

@@ -4,8 +4,7 @@
 //! blocks can be wrong. Neither error hides anything: a text with a compound statement in it is always said to touch the
 //! session, and transaction control is looked for in all of its words.
 
-use super::statement::is_one_of;
-use super::words::Keyword;
+use super::words::{Keyword, is_one_of};
 
 /// A compound statement, as far as it has been read.
 #[derive(Clone, Copy)]

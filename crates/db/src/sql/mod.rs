@@ -33,6 +33,7 @@
 //! SQL that does not end properly (a string, a comment) is passed on as it is: the
 //! database has the better error message.
 
+mod calls;
 mod class;
 mod compound;
 mod copy;
@@ -44,6 +45,7 @@ mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;
 mod masked;
+mod notes;
 mod placeholders;
 mod plan;
 mod resolved;
@@ -80,8 +82,6 @@ pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-pub(crate) use statement::contains_any;
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",
@@ -89,3 +89,5 @@ pub(crate) use statement::contains_any;
     feature = "odbc"
 ))]
 pub(crate) use words::Keyword;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(crate) use words::contains_any;

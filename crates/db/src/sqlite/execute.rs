@@ -1,16 +1,17 @@
 //! How a session runs statements, scripts and batches, and what they come to.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::Statement;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value as SqlValue;
+use rusqlite::{Statement, StatementStatus};
 
 use super::config::DIALECT;
 use super::insert;
-use super::session::{Order, Session, Text};
-use super::statement::check_count;
+use super::session::Session;
+use super::statement::{OwnedRequest, OwnedSql, check_count};
+use super::timing::{StatementKind, StatementTiming};
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::sql::{Class, classify};
@@ -25,24 +26,60 @@ pub(super) struct BeforeStep {
 /// A row of more columns is wide.
 const WIDE: usize = 16;
 
+/// A write that took longer as a transaction of its own is not batched, however slow the disk is.
+const SOON_ON_DISK: Duration = Duration::from_millis(500);
+
 impl Session {
-    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
-        if order.script {
-            return self.run_script(order);
+    pub(super) fn run(&self, request: &OwnedRequest) -> Result<Outcome> {
+        if request.script {
+            return self.run_script(request);
         }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.run_timed(&mut statement, order)
+        let mut statement = self.statement(&request.sql, request.cache)?;
+        check_count(&statement, request.params.len())?;
+        self.run_timed(&mut statement, request)
+    }
+
+    /// Runs a statement on the thread, and notes how long it took and what SQLite did.
+    fn run_timed(&self, statement: &mut Statement<'_>, request: &OwnedRequest) -> Result<Outcome> {
+        let (sql, class) = (&request.sql, request.sql.class());
+        self.bind(statement, &request.params)?;
+        let plan = self.before_run(statement, sql, class)?;
+        let is_writing = self.is_writing();
+        // Forgets the calls of earlier statements.
+        self.alarm.take_used();
+        let watch = self.timing.start();
+        let done = self.execute(statement, sql, class, request.rows);
+        self.note_time(watch);
+        if request.cache {
+            let took = watch.took();
+            let calls_out = self.alarm.take_used();
+            let kind = StatementKind::of(statement, class);
+            let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
+            let change = |timing: &mut StatementTiming| {
+                timing.note_plan(plan, class, recompiled);
+                if calls_out {
+                    timing.note_call_out();
+                }
+                match kind {
+                    StatementKind::Write if !is_writing => {
+                        timing.note_alone(done.is_ok() && took <= SOON_ON_DISK);
+                    }
+                    _ => timing.note(took),
+                }
+            };
+            self.timing.change(sql, kind, change);
+        }
+        done
     }
 
     /// Statement by statement, to the end or the first error. The outcome is the last one's.
-    fn run_script(&self, order: &Order) -> Result<Outcome> {
-        if !order.params.is_empty() {
+    fn run_script(&self, request: &OwnedRequest) -> Result<Outcome> {
+        if !request.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
         let mut outcome = Outcome::default();
-        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
+        let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
         let refused = Cell::new(0);
         // After an error it stands before the same statement, so it can be asked again.
         let mut next = || {
@@ -55,7 +92,7 @@ impl Session {
             });
             next.map_err(|mut error| {
                 // SQLite counts from the beginning of the statement.
-                let before = order.sql.get(..order.sql.len() - refused.get());
+                let before = request.sql.get(..request.sql.len() - refused.get());
                 let before = before.map_or(0, |before| before.chars().count());
                 error.relocate(&|at| at + before);
                 error
@@ -66,14 +103,14 @@ impl Session {
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            outcome = self.execute(&mut statement, &sql, &class, order.rows)?;
+            outcome = self.execute(&mut statement, &sql, &class, request.rows)?;
         }
         Ok(outcome)
     }
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
     /// it makes one.
-    pub(super) fn run_batch(&self, sql: &Text, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+    pub(super) fn run_batch(&self, sql: &OwnedSql, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
@@ -97,7 +134,7 @@ impl Session {
     fn run_sets(
         &self,
         statement: &mut Statement<'_>,
-        sql: &Text,
+        sql: &OwnedSql,
         sets: &[Vec<SqlValue>],
     ) -> Result<Outcome> {
         let class = sql.class();
