@@ -33,6 +33,7 @@ pub(crate) mod worker;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -245,6 +246,12 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Brings the session back to what it was after connecting. There is no open
     /// transaction. [`Reset::Replace`] if that cannot be done.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>>;
+
+    /// The line of the program that makes the calls from now on, for messages such as who holds a lock. The layer says so
+    /// only if the [template](Template::one_writer) has one writer at a time.
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        let _ = site;
+    }
 
     /// Sets a named setting of the session: see [`Db::set_default`](crate::Db::set_default).
     ///

@@ -50,6 +50,8 @@ pub struct PooledConnection {
     runtime: Arc<dyn Runtime>,
     log: Arc<StatementLog>,
     watches_from: LevelFilter,
+    /// The driver names the line that holds the only permit to write.
+    names_writers: bool,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
     /// A call has reported that the connection is lost.
@@ -57,7 +59,11 @@ pub struct PooledConnection {
 }
 
 impl PooledConnection {
-    pub(crate) fn new(connection: Box<dyn Connection>, log: &Arc<StatementLog>) -> Self {
+    pub(crate) fn new(
+        connection: Box<dyn Connection>,
+        log: &Arc<StatementLog>,
+        names_writers: bool,
+    ) -> Self {
         let runtime = &log.runtime;
         PooledConnection {
             connection,
@@ -74,6 +80,7 @@ impl PooledConnection {
             runtime: Arc::clone(runtime),
             log: Arc::clone(log),
             watches_from: log.watches_from(),
+            names_writers,
             writer: None,
             is_loss_reported: false,
         }
@@ -121,6 +128,9 @@ impl PooledConnection {
     ) -> Result<O::Out> {
         self.in_flight = Some(site);
         self.harmless = O::HARMLESS;
+        if self.names_writers {
+            self.connection.set_call_site(site);
+        }
         let answer = match LevelFilter::current() >= self.watches_from {
             false => op.start(&mut *self.connection),
             true => self.log.watch(op, site, &mut *self.connection),

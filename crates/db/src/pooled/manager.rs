@@ -118,7 +118,7 @@ impl ConnectionManager {
     async fn connect(&self) -> Result<PooledConnection> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = PooledConnection::new(connection, &self.log);
+            let mut link = PooledConnection::new(connection, &self.log, self.template.one_writer());
             self.set_up(&mut link).await?;
             Ok(link)
         };

@@ -2,7 +2,9 @@
 
 use rusqlite::ffi;
 
+use super::write_queue::WriteHolder;
 use crate::driver::{DatabaseError, Violation};
+use crate::error::rounded;
 use crate::{Error, Kind};
 
 /// The class of the SQL standard for broken constraints, and the one for everything
@@ -43,11 +45,41 @@ pub(super) fn cancelled() -> Error {
     refused(ffi::SQLITE_INTERRUPT, "interrupted".to_owned())
 }
 
-/// Others of this process wrote for too long.
-pub(super) fn write_queue_timeout() -> Error {
-    let message = "database is locked: another transaction of this program has been writing for \
-                   longer than the busy timeout";
-    refused(ffi::SQLITE_BUSY, message.to_owned())
+/// The wait in the write queue was longer than the busy timeout.
+pub(super) fn write_queue_timeout(holder: Option<WriteHolder>) -> Error {
+    locked(ffi::SQLITE_BUSY, holder, || {
+        "database is locked: another transaction of this program has been writing for longer than \
+         the busy timeout"
+            .to_owned()
+    })
+}
+
+/// Returns the error of a call that another writer of this program keeps waiting, with the line and the time; `otherwise` is the
+/// message if there is no such writer.
+pub(super) fn locked(
+    extended: i32,
+    holder: Option<WriteHolder>,
+    otherwise: impl FnOnce() -> String,
+) -> Error {
+    let Some(holder) = holder else {
+        return refused(extended, otherwise());
+    };
+    let message = format!(
+        "database is locked: this program has been writing for {}",
+        rounded(holder.held_for())
+    );
+    let error = refused(extended, message);
+    match holder.site {
+        Some(site) => error.at("since the call at", site),
+        None => error,
+    }
+}
+
+/// SQLite has refused a lock that somebody holds: not one of another database connection's snapshot, which is a conflict.
+pub(super) fn lock_refused(error: &rusqlite::Error) -> Option<i32> {
+    let extended = extended_code(error)?;
+    let is_lock = extended & 0xff == ffi::SQLITE_BUSY && extended != ffi::SQLITE_BUSY_SNAPSHOT;
+    is_lock.then_some(extended)
 }
 
 /// There is no statement in the SQL.
