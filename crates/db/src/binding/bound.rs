@@ -12,12 +12,12 @@ use super::limits::watch;
 use super::release::PinKind;
 use super::state::{Deferred, LostSession, Seat, State};
 use super::turn::{Position, doomed};
+use crate::Error;
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
 use crate::driver::{Begin, Status};
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::{DbId, Shared};
-use crate::Error;
 
 pub(crate) type Lease = OwnedLease<ConnectionManager>;
 

@@ -63,7 +63,10 @@ where
     let scope = scope(future);
     #[cfg(debug_assertions)]
     if let Some(frame) = current_frame() {
-        scope.inner.frame.note_spawned_in(&frame, Location::caller());
+        scope
+            .inner
+            .frame
+            .note_spawned_in(&frame, Location::caller());
     }
     tokio::runtime::Handle::current().spawn(scope)
 }

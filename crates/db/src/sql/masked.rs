@@ -27,7 +27,11 @@ pub(crate) fn masked(dialect: &Dialect, sql: &str) -> String {
                     return cut(shown);
                 }
                 // A quoted name may contain a line break.
-                shown.push(if character.is_control() { ' ' } else { character });
+                shown.push(if character.is_control() {
+                    ' '
+                } else {
+                    character
+                });
                 length += 1;
             }
             after_number = token.kind == Kind::Number;
@@ -54,9 +58,18 @@ mod tests {
     fn literals_and_comments_are_masked() {
         let dialects = [&Dialect::SQLITE, &Dialect::POSTGRES, &Dialect::MYSQL];
         for (sql, expected) in [
-            ("SELECT  a\n FROM t -- secret\nWHERE b = 'x''y'", "SELECT a FROM t WHERE b = ?"),
-            ("INSERT INTO t VALUES (1, 2.5, -3e10, 0xff, 'a')", "INSERT INTO t VALUES (?, ?, -?, ?, ?)"),
-            ("SELECT t1.a2 FROM t1 /* secret */ WHERE id = ?", "SELECT t1.a2 FROM t1 WHERE id = ?"),
+            (
+                "SELECT  a\n FROM t -- secret\nWHERE b = 'x''y'",
+                "SELECT a FROM t WHERE b = ?",
+            ),
+            (
+                "INSERT INTO t VALUES (1, 2.5, -3e10, 0xff, 'a')",
+                "INSERT INTO t VALUES (?, ?, -?, ?, ?)",
+            ),
+            (
+                "SELECT t1.a2 FROM t1 /* secret */ WHERE id = ?",
+                "SELECT t1.a2 FROM t1 WHERE id = ?",
+            ),
             ("SELECT 'never closed", "SELECT ?"),
             ("", ""),
         ] {

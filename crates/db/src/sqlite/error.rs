@@ -311,7 +311,10 @@ mod tests {
         let not_null = failing("CREATE TABLE t (a NOT NULL)", "INSERT INTO t VALUES (NULL)");
         assert!(not_null.is_not_null_violation());
         assert_eq!(not_null.constraint(), Some("t.a"));
-        assert_eq!((not_null.table(), not_null.column()), (Some("t"), Some("a")));
+        assert_eq!(
+            (not_null.table(), not_null.column()),
+            (Some("t"), Some("a"))
+        );
 
         let check = failing(
             "CREATE TABLE t (a CONSTRAINT small CHECK (a < 9))",

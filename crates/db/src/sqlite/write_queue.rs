@@ -413,7 +413,8 @@ impl WritePermit {
     /// Notes who has the permit from now on.
     pub(super) fn set_holder(&self, site: Option<&'static Location<'static>>) {
         let since = timing::now();
-        self.write_queue.set_holder(Some(WriteHolder { site, since }));
+        self.write_queue
+            .set_holder(Some(WriteHolder { site, since }));
     }
 
     /// Returns whether a session of this kind could take the oldest waiter into its batch.

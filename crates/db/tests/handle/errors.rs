@@ -180,7 +180,10 @@ async fn the_statement_log_has_every_statement_and_no_value() -> Result<()> {
         assert!(line.contains("elapsed="), "{line}");
         assert!(!line.contains("ada") && !line.contains("grace"), "{line}");
     }
-    assert!(lines[0].contains(&format!("errors.rs:{line}:")), "{lines:?}");
+    assert!(
+        lines[0].contains(&format!("errors.rs:{line}:")),
+        "{lines:?}"
+    );
     Ok(())
 }
 

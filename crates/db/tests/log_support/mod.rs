@@ -36,7 +36,10 @@ impl Log {
     pub(crate) fn take(&self, level: Level, target: &str) -> Vec<String> {
         let all = std::mem::take(&mut *self.lines.lock().unwrap());
         let wanted = |line: &Line| line.level == level && line.target.starts_with(target);
-        all.into_iter().filter(wanted).map(|line| line.text).collect()
+        all.into_iter()
+            .filter(wanted)
+            .map(|line| line.text)
+            .collect()
     }
 }
 

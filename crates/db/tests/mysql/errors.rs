@@ -45,10 +45,16 @@ async fn a_violation_names_table_column_and_constraint() {
     assert_eq!(error.column(), Some("email"), "{error}");
     let error = refused("INSERT INTO pet VALUES (9)").await;
     assert!(error.is_foreign_key_violation());
-    assert_eq!((error.table(), error.constraint()), (Some("pet"), Some("owner")));
+    assert_eq!(
+        (error.table(), error.constraint()),
+        (Some("pet"), Some("owner"))
+    );
     let error = refused("INSERT INTO person VALUES (3, 'x', 7)").await;
     assert!(error.is_check_violation());
-    assert_eq!((error.table(), error.constraint()), (Some("person"), Some("adult")));
+    assert_eq!(
+        (error.table(), error.constraint()),
+        (Some("person"), Some("adult"))
+    );
     let error = refused("SELECT nope FROM person").await;
     assert_eq!(error.column(), Some("nope"), "{error}");
     let error = refused("SELECT 1 FROM nowhere").await;
@@ -60,13 +66,18 @@ async fn a_violation_names_table_column_and_constraint() {
 async fn a_slow_statement_of_mariadb_is_logged() {
     let db = open().await;
     let log = Log::new();
-    db.query("SELECT id, 'secret' FROM person", ()).await.unwrap();
+    db.query("SELECT id, 'secret' FROM person", ())
+        .await
+        .unwrap();
     let line = line!() - 1;
     let lines = log.take(Level::WARN, "cenote::statement");
     let [slow] = &lines[..] else {
         panic!("{lines:?}");
     };
-    assert!(slow.contains("slow statement: SELECT id, ? FROM person"), "{slow}");
+    assert!(
+        slow.contains("slow statement: SELECT id, ? FROM person"),
+        "{slow}"
+    );
     assert!(slow.contains("rows=1"), "{slow}");
     assert!(slow.contains(&format!("errors.rs:{line}:")), "{slow}");
 }

@@ -51,9 +51,16 @@ async fn a_hint_and_a_position_are_those_of_the_callers_sql() {
     let db = open(|builder| builder).await;
     let sql = "SELECT 'größe', :größe::int4, emial FROM person";
     for _ in 0..2 {
-        let error = db.query(sql, cenote::named! { größe: 1 }).await.unwrap_err();
+        let error = db
+            .query(sql, cenote::named! { größe: 1 })
+            .await
+            .unwrap_err();
         let before = &sql[..sql.find("emial").unwrap()];
-        assert_eq!(error.position(), Some(before.chars().count() + 1), "{error}");
+        assert_eq!(
+            error.position(),
+            Some(before.chars().count() + 1),
+            "{error}"
+        );
         let hint = error.hint().expect("PostgreSQL has an idea");
         assert!(hint.contains("person.email"), "{hint}");
         assert!(error.to_string().ends_with(hint), "{error}");
@@ -156,7 +163,9 @@ async fn a_cancelled_statement_names_its_limit() {
     let site = error.call_site().unwrap();
     assert_eq!(
         error.to_string(),
-        format!("statement cancelled after 200 ms (statement_timeout): SELECT pg_sleep(?); at {site}")
+        format!(
+            "statement cancelled after 200 ms (statement_timeout): SELECT pg_sleep(?); at {site}"
+        )
     );
     let lines = log.take(Level::DEBUG, "cenote::statement");
     let is_dropped = |line: &String| line.contains("pg_sleep") && line.contains("\"dropped\"");
@@ -177,7 +186,8 @@ async fn a_time_out_of_an_acquire_names_all_holders() -> Result<()> {
     assert_eq!(lines, [line - 1, line]);
     let text = error.to_string();
     assert!(text.starts_with("timed out after "), "{text}");
-    let expected = " ms waiting for a connection (2 of 2 in use); see Error::holders: SELECT ?; at ";
+    let expected =
+        " ms waiting for a connection (2 of 2 in use); see Error::holders: SELECT ?; at ";
     assert!(text.contains(expected), "{text}");
     assert_eq!(error.sql(), Some("SELECT 1"));
     Ok(())
@@ -194,7 +204,10 @@ async fn a_slow_statement_of_postgres_is_logged() -> Result<()> {
     let lines = log.take(Level::WARN, "cenote::statement");
     let slow = lines.iter().find(|line| line.contains("pg_sleep"));
     let slow = slow.expect("it took more than 20 ms");
-    assert!(slow.contains("slow statement: SELECT pg_sleep(?)"), "{slow}");
+    assert!(
+        slow.contains("slow statement: SELECT pg_sleep(?)"),
+        "{slow}"
+    );
     assert!(slow.contains("rows=2"), "{slow}");
     assert!(slow.contains(&format!("errors.rs:{line}:")), "{slow}");
     Ok(())

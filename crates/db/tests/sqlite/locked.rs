@@ -26,8 +26,14 @@ async fn a_locked_database_names_the_line_that_writes() -> Result<()> {
         let waiting = other.connection().await?;
         for error in [
             db.exec("INSERT INTO t VALUES (2)", ()).await.unwrap_err(),
-            other.exec("INSERT INTO t VALUES (2)", ()).await.unwrap_err(),
-            waiting.exec("INSERT INTO t VALUES (2)", ()).await.unwrap_err(),
+            other
+                .exec("INSERT INTO t VALUES (2)", ())
+                .await
+                .unwrap_err(),
+            waiting
+                .exec("INSERT INTO t VALUES (2)", ())
+                .await
+                .unwrap_err(),
             db.transaction(async || Ok(())).await.unwrap_err(),
         ] {
             assert!(error.is_retryable(), "{error}");

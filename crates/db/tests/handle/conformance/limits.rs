@@ -376,7 +376,12 @@ async fn waiting_for_a_connection_has_a_deadline_that_names_holders() -> Result<
     assert_eq!((holder.caller.line(), holder.held_for), (line, MORE));
     let expected = "timed out after 11 s waiting for a connection";
     assert!(error.message().starts_with(expected), "{error}");
-    assert!(error.message().contains("(1 of 1 in use); see Error::holders"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("(1 of 1 in use); see Error::holders"),
+        "{error}"
+    );
     Ok(())
 }
 
