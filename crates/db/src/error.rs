@@ -118,6 +118,8 @@ pub enum Kind {
     TransactionTimeout,
     /// The driver or the handle does not support the request.
     Unsupported,
+    /// A migration failed, or the files contradict the history of the database.
+    Migration,
     /// The program's own error, returned from inside a transaction: see [`Error::other`].
     Other,
 }

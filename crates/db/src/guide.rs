@@ -6,6 +6,7 @@
 //! | [`errors`] | everybody: what each error means, what to do about it, what is safe to log |
 //! | [`sqlite`] | users of SQLite: what is different about it, and what is done about that |
 //! | [`drivers`] | those who choose a database: what each driver can do |
+//! | [`migrate`](crate::migrate) | those whose program brings its schema: migrations |
 //! | [`own_driver`] | those whose database is not among them: how to write a driver |
 //! | [`from_sqlx`] | those who know sqlx |
 //! | [`from_deadpool`] | those who know deadpool or deadpool-postgres |

@@ -9,12 +9,13 @@ mod run;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::api::executor::CallOptions;
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::call::route::{Purpose, Route};
 use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
-use crate::pooled::shared::Shared;
+use crate::pooled::shared::{Shared, TimeLimit};
 use crate::sql::{self, Class, Plan, Statements};
 use crate::types::params::Params;
 use crate::{Error, Kind, Result};
@@ -41,6 +42,8 @@ pub(crate) struct Call<'a> {
     pub(crate) seen: Seen,
     /// The line of the program that made it.
     pub(crate) site: &'static Location<'static>,
+    /// `None` for nearly all calls; boxed, because a call is moved often.
+    pub(crate) options: Option<Box<CallOptions>>,
 }
 
 /// How long a call keeps its connection.
@@ -76,11 +79,11 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the request to a driver; `rows` says whether the caller wants the rows.
-    pub(crate) fn request(&self, rows: bool) -> Request<'_> {
+    pub(crate) fn request(&self, call: &Call<'_>, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
         request.script = self.plan.class.statements == Statements::Several;
-        request.cache = !request.script;
+        request.cache = !request.script && call.keeps_statements();
         request
     }
 }
@@ -124,11 +127,44 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Scans a text, which is sent with the tag of this call if it has one.
+    #[inline]
+    pub(crate) fn plan(&self, sql: &str) -> Result<Arc<Plan>> {
+        match &self.options {
+            None => sql::plan(self.shared().dialect, sql),
+            Some(options) => sql::tagged_plan(self.shared().dialect, sql, options.tag),
+        }
+    }
+
+    /// Returns whether the connection may keep the prepared statement, and use one that it has kept.
+    #[inline]
+    pub(crate) fn keeps_statements(&self) -> bool {
+        self.options
+            .as_ref()
+            .is_none_or(|options| !options.no_cache)
+    }
+
+    /// Returns the time limit of the statement, outside of what a transaction has left.
+    pub(crate) fn time_limit(&self) -> Option<TimeLimit> {
+        let own = self.options.as_ref().and_then(|options| options.timeout);
+        let own = own.map(|time| TimeLimit {
+            time,
+            setting: "CallOptions::timeout",
+        });
+        own.or_else(|| self.shared().statement_limit())
+    }
+
+    /// Returns whether the statement may have a time limit.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.options.is_some() || self.shared().limits_calls()
+    }
+
     /// Scans the SQL and binds the parameters to it. Sends nothing.
     #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
-        let plan = sql::plan(self.shared().dialect, sql)?;
+        let plan = self.plan(sql)?;
         let params = params.and_then(|params| plan.bind(params))?;
         if plan.class.statements == Statements::Several && !params.is_empty() {
             return Err(script_with_params());

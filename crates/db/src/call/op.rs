@@ -79,7 +79,7 @@ impl Op for Run<'_> {
     fn rows(out: &Outcome) -> Option<u64> {
         Some(match &out.rows {
             Some(rows) => rows.len() as u64,
-            None => out.affected,
+            None => out.rows_affected,
         })
     }
 
@@ -117,6 +117,28 @@ impl<O: Op> Op for WithBegin<'_, O> {
     }
 }
 
+pub(crate) struct RunAll<'a>(pub(crate) Request<'a>);
+
+impl Op for RunAll<'_> {
+    type Out = Vec<Outcome>;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        on.run_all(self.0)
+    }
+
+    fn sql(&self) -> &str {
+        self.0.sql
+    }
+
+    fn rows(out: &Vec<Outcome>) -> Option<u64> {
+        Some(out.iter().filter_map(Run::rows).sum())
+    }
+
+    fn set_unpinned(&mut self, unpinned: bool) {
+        self.0.unpinned = unpinned;
+    }
+}
+
 pub(crate) struct RunBatch<'a> {
     pub(crate) sql: &'a str,
     pub(crate) sets: &'a [Vec<Param<'a>>],
@@ -134,7 +156,7 @@ impl Op for RunBatch<'_> {
     }
 
     fn rows(out: &Outcome) -> Option<u64> {
-        Some(out.affected)
+        Some(out.rows_affected)
     }
 }
 

@@ -206,7 +206,7 @@ impl Route {
         call: &Call<'_>,
     ) -> Result<O::Out> {
         self.link().expect(class);
-        if !call.shared().limits_calls() && self.unsent_begin().is_none() {
+        if !call.is_limited() && self.unsent_begin().is_none() {
             return self.link().send(op, call.site).await;
         }
         // With a timer in it, its future is large.
@@ -225,9 +225,9 @@ impl Route {
         {
             turn.begin_now(call).await?;
         }
-        let limit = self.limit(shared);
+        let limit = self.limit(call);
         if let Route::ConnectionTurn(turn, _) = self
-            && limit.is_some_and(|limit| limit.time.is_zero())
+            && turn.bound().time_left() == Some(Duration::ZERO)
         {
             // The request is not sent.
             return Err(turn.bound().lose_by_age());
@@ -265,7 +265,7 @@ impl Route {
     }
 
     /// Returns the time limit of a statement here: its own, or what is left of the transaction's.
-    fn limit(&self, shared: &Shared) -> Option<TimeLimit> {
+    fn limit(&self, call: &Call<'_>) -> Option<TimeLimit> {
         let left = match self {
             Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
             Route::Unpinned(_) => None,
@@ -274,7 +274,7 @@ impl Route {
             time,
             setting: "max_transaction_age",
         });
-        let limits = [shared.statement_limit(), left];
+        let limits = [call.time_limit(), left];
         limits.into_iter().flatten().min_by_key(|limit| limit.time)
     }
 

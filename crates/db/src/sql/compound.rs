@@ -33,6 +33,14 @@ pub(super) fn begins_with(word: &str) -> bool {
 }
 
 impl Compound {
+    /// No block is open yet.
+    #[cfg(any(feature = "odbc", feature = "migrate"))]
+    pub(super) const NOT_BEGUN: Compound = Compound {
+        open: 0,
+        at_start: false,
+        ..Compound::BEGUN
+    };
+
     /// Its first block is open.
     pub(super) const BEGUN: Compound = Compound {
         open: 1,

@@ -32,7 +32,9 @@ const SOON_ON_DISK: Duration = Duration::from_millis(500);
 impl Session {
     pub(super) fn run(&self, request: &OwnedRequest) -> Result<Outcome> {
         if request.script {
-            return self.run_script(request);
+            let mut last = Outcome::default();
+            self.run_script(request, |outcome| last = outcome)?;
+            return Ok(last);
         }
         let mut statement = self.statement(&request.sql, request.cache)?;
         check_count(&statement, request.params.len())?;
@@ -72,13 +74,19 @@ impl Session {
         done
     }
 
-    /// Statement by statement, to the end or the first error. The outcome is the last one's.
-    fn run_script(&self, request: &OwnedRequest) -> Result<Outcome> {
+    /// Runs a script and returns the outcome of each of its statements.
+    pub(super) fn run_all(&self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
+        let mut all = Vec::new();
+        self.run_script(request, |outcome| all.push(outcome))?;
+        Ok(all)
+    }
+
+    /// Runs a script statement by statement, to its end or the first error.
+    fn run_script(&self, request: &OwnedRequest, mut each: impl FnMut(Outcome)) -> Result<()> {
         if !request.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
-        let mut outcome = Outcome::default();
         let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
         let refused = Cell::new(0);
         // After an error it stands before the same statement, so it can be asked again.
@@ -103,9 +111,9 @@ impl Session {
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            outcome = self.execute(&mut statement, &sql, &class, request.rows)?;
+            each(self.execute(&mut statement, &sql, &class, request.rows)?);
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
@@ -145,7 +153,7 @@ impl Session {
                 .and_then(|()| self.before_run(statement, sql, class))
                 .and_then(|_| self.execute(statement, sql, class, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
-            total.affected += outcome.affected;
+            total.rows_affected += outcome.rows_affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
         }
         Ok(total)
@@ -219,9 +227,9 @@ impl Session {
         }
         let class = class();
         if insert::changes_rows(&class) {
-            outcome.affected = self.db.changes();
+            outcome.rows_affected = self.db.changes();
         }
-        if outcome.affected > 0 {
+        if outcome.rows_affected > 0 {
             outcome.last_insert_id = self.inserted(sql, &class, before.rowid)?;
         }
         Ok(outcome)

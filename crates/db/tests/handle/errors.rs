@@ -46,6 +46,8 @@ async fn every_error_of_a_call_names_its_line_and_its_sql() -> Result<()> {
         (db.query(bad, ()).await.unwrap_err(), bad),
         (db.exec_many(bad, [()]).await.unwrap_err(), bad),
         (db.prepare(bad).await.map(drop).unwrap_err(), bad),
+        (db.run(bad, ()).await.unwrap_err(), bad),
+        (db.run_all(bad, ()).await.unwrap_err(), bad),
         (db.stream(bad, ()).await.map(drop).unwrap_err(), bad),
         (connection.exec(bad, ()).await.unwrap_err(), bad),
         (statement.exec((1,)).await.unwrap_err(), statement.sql()),
@@ -113,12 +115,19 @@ async fn an_error_of_a_stream_names_the_call_that_started_it() -> Result<()> {
     let mut rows = db.stream(sql, ()).await?;
     let line = line!() - 1;
     let error = loop {
-        match rows.next().await {
+        match rows.try_next().await {
             Ok(row) => assert!(row.is_some(), "it fails before its end"),
             Err(error) => break error,
         }
     };
     assert_names(&error, line, Some(sql));
+
+    let typed = "SELECT 'ada' AS name";
+    let mut rows = db.stream_as::<i64>(typed, ()).await?;
+    let line = line!() - 1;
+    let error = rows.try_next().await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Type);
+    assert_names(&error, line, Some(typed));
     Ok(())
 }
 

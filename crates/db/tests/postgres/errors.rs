@@ -135,7 +135,7 @@ async fn an_error_of_a_stream_names_its_call_and_aborts() -> Result<()> {
         let mut rows = db.stream(sql, (1,)).await?;
         let line = line!() - 1;
         let error = loop {
-            match rows.next().await {
+            match rows.try_next().await {
                 Ok(row) => assert!(row.is_some(), "it fails before its end"),
                 Err(error) => break error,
             }
