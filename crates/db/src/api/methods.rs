@@ -285,6 +285,10 @@ macro_rules! sql_methods {
         /// Runs SQL and returns the outcome of each of its statements, or each result set of a procedure, in order.
         #[doc = $here]
         ///
+        /// Every driver of this crate returns all outcomes of a script. A procedure returns several result sets with
+        /// MySQL and MariaDB, natively and by ODBC; natively it ends with an outcome without columns. There,
+        /// `rows_affected` of a statement in a script that returns rows is 0.
+        ///
         /// # Cancel safety
         ///
         /// As `exec`.
