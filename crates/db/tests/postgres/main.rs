@@ -5,6 +5,7 @@
 
 mod boundaries;
 mod cache;
+mod calls;
 mod cancel;
 mod conformance;
 mod connect;
