@@ -1,16 +1,15 @@
-//! A script, taken apart into its statements.
+//! Splits a script into its statements.
 
 use super::dialect::Dialect;
 use super::lexer::Lexer;
 use super::statement::Statement;
 
-/// The statements of a text one by one, as they stand there, without what is between them: semicolons
-/// and comments.
+/// Returns the statements of a text, without the semicolons and comments between them.
 pub(crate) fn split<'a>(dialect: &Dialect, sql: &'a str) -> Vec<&'a str> {
     let mut lexer = Lexer::new(dialect, sql);
     let mut current = Statement::new(dialect, sql);
     let mut statements = Vec::new();
-    // From its first token to its last.
+    // The statement's first and last byte.
     let mut span: Option<(usize, usize)> = None;
     while let Some(token) = lexer.next() {
         if token.is_symbol(b';') && current.ends_with_semicolon() {
