@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::acquire::AcquireOptions;
 use crate::acquire::create::Creation;
 use crate::breaker::{BreakerState, PoolId, Strategy};
 use crate::builder::Builder;
@@ -108,8 +109,8 @@ impl<M: Manager> Pool<M> {
             .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
-    /// Acquires like [`acquire`](Pool::acquire), within this time instead of the
-    /// pool's own.
+    /// Acquires like [`acquire`](Pool::acquire), with a timeout or a call site of its own.
+    /// [`Lease::into_owned`] makes an owned lease of the result.
     ///
     /// # Cancel safety
     ///
@@ -119,11 +120,14 @@ impl<M: Manager> Pool<M> {
     ///
     /// As [`acquire`](Pool::acquire).
     #[track_caller]
-    pub fn acquire_within(
+    #[inline]
+    pub fn acquire_with(
         &self,
-        timeout: Duration,
+        options: AcquireOptions,
     ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
-        self.core.acquire(Location::caller(), Some(timeout))
+        let caller = options.call_site.unwrap_or(Location::caller());
+        let timeout = options.timeout.or(self.core.config.acquire_timeout);
+        self.core.acquire(caller, timeout)
     }
 
     /// Acquires like [`acquire`](Pool::acquire) a lease that borrows nothing, so
@@ -145,60 +149,6 @@ impl<M: Manager> Pool<M> {
             .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
-    /// Acquires like [`acquire_owned`](Pool::acquire_owned), within this time
-    /// instead of the pool's own.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Pool::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Pool::acquire).
-    #[track_caller]
-    pub fn acquire_owned_within(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
-        self.core.acquire(Location::caller(), Some(timeout))
-    }
-
-    /// Acquires like [`acquire`](Pool::acquire), in the name of another line of the
-    /// program: for libraries, so that [`holders`](Pool::holders), events and errors
-    /// show their users' call sites and not their own.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Pool::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Pool::acquire).
-    #[inline]
-    pub fn acquire_as(
-        &self,
-        caller: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Lease<'_, M>, AcquireError<M::Error>>> + Send + '_ {
-        self.core.acquire(caller, self.core.config.acquire_timeout)
-    }
-
-    /// Acquires like [`acquire_as`](Pool::acquire_as) a lease that borrows nothing.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Pool::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Pool::acquire).
-    #[inline]
-    pub fn acquire_owned_as(
-        &self,
-        caller: &'static Location<'static>,
-    ) -> impl Future<Output = Result<OwnedLease<M>, AcquireError<M::Error>>> + Send + '_ {
-        self.core.acquire(caller, self.core.config.acquire_timeout)
-    }
-
     /// Acquires without queueing: an idle resource, or a new one if there is
     /// room, or in place of an idle one that the acquire hook refused. `None` if the pool is exhausted, closed, backing off after a failed
     /// creation, or its breaker open.
@@ -214,24 +164,6 @@ impl<M: Manager> Pool<M> {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<Lease<'_, M>>, AcquireError<M::Error>>> + Send + '_
-    {
-        self.core
-            .acquire(Location::caller(), self.core.config.acquire_timeout)
-    }
-
-    /// Acquires like [`try_acquire`](Pool::try_acquire) a lease that borrows nothing.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Pool::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Pool::try_acquire).
-    #[track_caller]
-    pub fn try_acquire_owned(
-        &self,
-    ) -> impl Future<Output = Result<Option<OwnedLease<M>>, AcquireError<M::Error>>> + Send + '_
     {
         self.core
             .acquire(Location::caller(), self.core.config.acquire_timeout)
@@ -276,17 +208,20 @@ impl<M: Manager> Pool<M> {
         self.lease_blocking(Location::caller(), self.core.config.acquire_timeout)
     }
 
-    /// Acquires like [`acquire_blocking`](Pool::acquire_blocking), within this time.
+    /// Acquires like [`acquire_blocking`](Pool::acquire_blocking), with a timeout or a call site of
+    /// its own.
     ///
     /// # Errors
     ///
     /// As [`acquire_blocking`](Pool::acquire_blocking).
     #[track_caller]
-    pub fn acquire_blocking_within(
+    pub fn acquire_blocking_with(
         &self,
-        timeout: Duration,
+        options: AcquireOptions,
     ) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
-        self.lease_blocking(Location::caller(), Some(timeout))
+        let caller = options.call_site.unwrap_or(Location::caller());
+        let timeout = options.timeout.or(self.core.config.acquire_timeout);
+        self.lease_blocking(caller, timeout)
     }
 
     fn lease_blocking(
@@ -428,19 +363,19 @@ impl<M: Manager> Pool<M> {
     }
 
     /// Closes the breaker by hand: business as usual.
-    pub fn activate(&self) {
-        self.move_breaker(BreakerState::Active);
+    pub fn close_breaker(&self) {
+        self.move_breaker(BreakerState::Closed);
     }
 
     /// Opens the breaker by hand: everybody who waits fails with
     /// [`AcquireError::Unavailable`] at once, and no strategy closes it again.
-    pub fn deactivate(&self) {
-        self.move_breaker(BreakerState::Inactive);
+    pub fn open_breaker(&self) {
+        self.move_breaker(BreakerState::Open);
     }
 
     /// Lets probes through by hand, or everybody if there is no strategy.
-    pub fn recover(&self) {
-        self.move_breaker(BreakerState::Recovering);
+    pub fn half_open_breaker(&self) {
+        self.move_breaker(BreakerState::HalfOpen);
     }
 
     fn move_breaker(&self, to: BreakerState) {

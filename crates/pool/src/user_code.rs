@@ -19,6 +19,7 @@ use crate::error::{DestroyError, chain, panic_message};
 use crate::hooks::{Check, Refusal};
 use crate::info::Info;
 use crate::manager::{Manager, Verdict};
+use crate::observe::text::human;
 use crate::runtime::{Task, within};
 
 /// Makes and runs a user's future; a panic in any of that becomes its message.
@@ -192,7 +193,9 @@ impl<M: Manager> Core<M> {
     /// The failure of a creation that took too long.
     pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
         let limit = self.config.create_timeout.unwrap_or_default();
-        CreateFailure::Broken(format!("it took longer than the create timeout of {limit:?}").into())
+        CreateFailure::Broken(
+            format!("took longer than the create timeout of {}", human(limit)).into(),
+        )
     }
 
     pub(crate) async fn call_destroy(
@@ -311,5 +314,5 @@ pub(crate) fn into_answer<E: std::error::Error + 'static>(
 }
 
 fn late(limit: std::time::Duration) -> Arc<str> {
-    format!("it took longer than the cleanup timeout of {limit:?}").into()
+    format!("took longer than the cleanup timeout of {}", human(limit)).into()
 }

@@ -33,6 +33,14 @@ pub(super) fn begins_with(word: &str) -> bool {
 }
 
 impl Compound {
+    /// A statement before its first block.
+    #[cfg(any(feature = "odbc", feature = "migrate"))]
+    pub(super) const NOT_BEGUN: Compound = Compound {
+        open: 0,
+        at_start: false,
+        ..Compound::BEGUN
+    };
+
     /// A statement whose first block is open.
     pub(super) const BEGUN: Compound = Compound {
         open: 1,

@@ -47,7 +47,7 @@ mod resolved;
 mod scan;
 mod session;
 mod setting;
-#[cfg(feature = "odbc")]
+#[cfg(any(feature = "odbc", feature = "migrate"))]
 mod split;
 mod statement;
 mod verdict;
@@ -67,7 +67,7 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::class;
 #[cfg(feature = "sqlite")]
 pub(crate) use plan::is_remembered;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::{Plan, plan, tagged_plan};
 #[cfg(feature = "postgres")]
 pub(crate) use resolved::Resolved;
 #[cfg(any(test, feature = "sqlite", feature = "odbc"))]
@@ -76,6 +76,8 @@ pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
+#[cfg(feature = "migrate")]
+pub(crate) use split::{Piece, pieces, verbatim};
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",

@@ -199,6 +199,21 @@ impl Connection for SqliteConnection {
         })
     }
 
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if !request.script {
+                return Ok(vec![self.run(request).await?]);
+            }
+            self.check()?;
+            let request = OwnedRequest::of(&request).await?;
+            self.call(move |session| {
+                session.note_inserts_of(request.sql.class())?;
+                session.run_all(&request)
+            })
+            .await
+        })
+    }
+
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,

@@ -31,7 +31,9 @@ const SOON_ON_DISK: Duration = Duration::from_millis(500);
 impl Session {
     pub(super) fn run(&self, request: &OwnedRequest) -> Result<Outcome> {
         if request.script {
-            return self.run_script(request);
+            let mut last = Outcome::default();
+            self.run_script(request, |outcome| last = outcome)?;
+            return Ok(last);
         }
         let mut statement = self.statement(&request.sql, request.cache)?;
         check_count(&statement, request.params.len())?;
@@ -71,13 +73,19 @@ impl Session {
         done
     }
 
-    /// Runs a script up to its end or its first error. The outcome is that of the last statement.
-    fn run_script(&self, request: &OwnedRequest) -> Result<Outcome> {
+    /// Runs a script and returns the outcome of each of its statements.
+    pub(super) fn run_all(&self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
+        let mut all = Vec::new();
+        self.run_script(request, |outcome| all.push(outcome))?;
+        Ok(all)
+    }
+
+    /// Runs a script statement by statement, to its end or the first error.
+    fn run_script(&self, request: &OwnedRequest, mut each: impl FnMut(Outcome)) -> Result<()> {
         if !request.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
-        let mut outcome = Outcome::default();
         let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
         // After an error the batch stands before the same statement and can be asked again.
         while let Some(mut statement) = self.patiently(|| statements.next())? {
@@ -85,9 +93,9 @@ impl Session {
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            outcome = self.execute(&mut statement, &sql, &class, request.rows)?;
+            each(self.execute(&mut statement, &sql, &class, request.rows)?);
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// Runs a statement with each set of parameters. Without an open transaction it begins one: all sets take effect,
@@ -127,7 +135,7 @@ impl Session {
                 .and_then(|()| self.before_run(statement, sql, class))
                 .and_then(|_| self.execute(statement, sql, class, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
-            total.affected += outcome.affected;
+            total.rows_affected += outcome.rows_affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
         }
         Ok(total)
@@ -199,9 +207,9 @@ impl Session {
         }
         let class = class();
         if insert::changes_rows(&class) {
-            outcome.affected = self.db.changes();
+            outcome.rows_affected = self.db.changes();
         }
-        if outcome.affected > 0 {
+        if outcome.rows_affected > 0 {
             outcome.last_insert_id = self.inserted(sql, &class, before.rowid)?;
         }
         Ok(outcome)

@@ -21,6 +21,7 @@ impl Session {
     /// Begins a transaction. A writer takes the write lock at once, so that it cannot fail half-way because another
     /// writer was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {
+        begin.check_not_deferrable()?;
         if !begin.read_only {
             let begun = self.begin_writing();
             // A read-only database has no write lock, and needs none.

@@ -159,7 +159,7 @@ fn failed<M: Manager>(
         if !delivered {
             log::create_failed(core.name(), &error);
         }
-        core.tell(&Event::CreateFailed {
+        core.emit(&Event::CreateFailed {
             error: Arc::clone(&error),
             delivered,
         });

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use crate::breaker::PoolId;
-use crate::core::slot::{Phase, Slot};
+use crate::core::slot::{Slot, SlotState};
 use crate::core::{Core, Filled, signal};
 use crate::manager::Manager;
 use crate::sync::thread_local;
@@ -34,7 +34,7 @@ impl<M: Manager> Core<M> {
                 .iter()
                 .filter(|(_, slot)| {
                     let word = slot.word();
-                    word.phase() == Phase::Idle && !word.must_lock()
+                    word.state() == SlotState::Idle && !word.must_lock()
                 })
                 .min_by_key(|(_, slot)| slot.since())?;
             // Lost only to somebody who took it: look again.

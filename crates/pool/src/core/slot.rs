@@ -41,9 +41,9 @@ use crate::core::table::{self, Table};
 use crate::info::Usage;
 use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
 
-/// What a slot's word says about its place. Read [`Word::phase`].
+/// What a slot's word says about its place. Read [`Word::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum SlotState {
     /// Nothing here, and it does not count.
     Vacant,
     /// A resource is being made, or somebody has the right to make one.
@@ -61,7 +61,7 @@ const CREATING: u64 = 1;
 const IDLE: u64 = 2;
 const LEASED: u64 = 3;
 const RESERVED: u64 = 4;
-const PHASE: u64 = 0b111;
+const STATE: u64 = 0b111;
 
 /// "Come by the lock": makes the three lock-free transitions fail.
 const MUST_LOCK: u64 = 1 << 3;
@@ -72,13 +72,13 @@ const GENERATION: u64 = 1 << 4;
 pub(crate) struct Word(u64);
 
 impl Word {
-    pub(crate) fn phase(self) -> Phase {
-        match self.0 & PHASE {
-            VACANT => Phase::Vacant,
-            CREATING => Phase::Creating,
-            IDLE => Phase::Idle,
-            LEASED => Phase::Leased,
-            _ => Phase::Reserved,
+    pub(crate) fn state(self) -> SlotState {
+        match self.0 & STATE {
+            VACANT => SlotState::Vacant,
+            CREATING => SlotState::Creating,
+            IDLE => SlotState::Idle,
+            LEASED => SlotState::Leased,
+            _ => SlotState::Reserved,
         }
     }
 
@@ -89,7 +89,7 @@ impl Word {
 
     /// The mark of the same slot once it is idle.
     pub(crate) fn mark_when_idle(self) -> u64 {
-        (self.0 & !(PHASE | MUST_LOCK)) + IDLE
+        (self.0 & !(STATE | MUST_LOCK)) + IDLE
     }
 
     pub(crate) fn must_lock(self) -> bool {
@@ -155,14 +155,14 @@ impl<T> Slot<T> {
     pub(crate) fn take(&self) -> bool {
         // Relaxed: only a guess, the exchange below decides.
         let word = self.word.load(Ordering::Relaxed);
-        word & (PHASE | MUST_LOCK) == IDLE && self.lease_from(word)
+        word & (STATE | MUST_LOCK) == IDLE && self.lease_from(word)
     }
 
     /// Takes an idle slot, flagged or not: for code that holds the lock.
     pub(crate) fn take_locked(&self) -> bool {
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            if word & PHASE != IDLE {
+            if word & STATE != IDLE {
                 return false;
             }
             // Fails only against a racing `take`, which changes the phase.
@@ -174,7 +174,7 @@ impl<T> Slot<T> {
 
     #[inline]
     fn lease_from(&self, word: u64) -> bool {
-        let leased = (word & !(PHASE | MUST_LOCK)) + GENERATION + LEASED;
+        let leased = (word & !(STATE | MUST_LOCK)) + GENERATION + LEASED;
         // Acquire pairs with the release of whoever made the slot idle: the
         // cell's contents are visible before we touch them.
         self.word
@@ -209,7 +209,7 @@ impl<T> Slot<T> {
     fn give_word(atomic: &AtomicU64) -> bool {
         // Relaxed: our own word, only the flag can have changed since.
         let word = atomic.load(Ordering::Relaxed);
-        if word & (PHASE | MUST_LOCK) != LEASED {
+        if word & (STATE | MUST_LOCK) != LEASED {
             return false;
         }
         // Release pairs with the acquire of the next `take`. A failure means
@@ -228,17 +228,17 @@ impl<T> Slot<T> {
     ///
     /// A plain store would be enough but for [`Slot::summon`], which runs under
     /// the same lock; so it is one. Release pairs with the acquire of `take`.
-    pub(crate) fn set(&self, phase: Phase, must_lock: bool) -> Word {
+    pub(crate) fn set(&self, state: SlotState, must_lock: bool) -> Word {
         let word = self.word.load(Ordering::Relaxed);
-        let (bits, generation) = match phase {
-            Phase::Vacant => (VACANT, 0),
-            Phase::Creating => (CREATING, 0),
-            Phase::Idle => (IDLE, 0),
-            Phase::Reserved => (RESERVED, GENERATION),
-            Phase::Leased => (LEASED, GENERATION),
+        let (bits, generation) = match state {
+            SlotState::Vacant => (VACANT, 0),
+            SlotState::Creating => (CREATING, 0),
+            SlotState::Idle => (IDLE, 0),
+            SlotState::Reserved => (RESERVED, GENERATION),
+            SlotState::Leased => (LEASED, GENERATION),
         };
         let flag = if must_lock { MUST_LOCK } else { 0 };
-        let next = (word & !(PHASE | MUST_LOCK)) + generation + bits + flag;
+        let next = (word & !(STATE | MUST_LOCK)) + generation + bits + flag;
         self.word.store(next, Ordering::Release);
         Word(next)
     }
@@ -250,7 +250,7 @@ impl<T> Slot<T> {
     pub(crate) fn collect(&self, ticket: u32) -> bool {
         // Relaxed: only a guess, the exchange below decides.
         let word = self.word.load(Ordering::Relaxed);
-        if word & (PHASE | MUST_LOCK) != RESERVED || Word(word).ticket() != ticket {
+        if word & (STATE | MUST_LOCK) != RESERVED || Word(word).ticket() != ticket {
             return false;
         }
         // Acquire pairs with the release in `set`, which reserved it: the cell's
@@ -267,12 +267,12 @@ impl<T> Slot<T> {
         let word = self.word.load(Ordering::Relaxed);
         // Acquire pairs with the release in `set`, as in `collect`, with which
         // this races; everything else that changes a reserved slot has the lock.
-        word & PHASE == RESERVED
+        word & STATE == RESERVED
             && self
                 .word
                 .compare_exchange(
                     word,
-                    (word & !(PHASE | MUST_LOCK)) + LEASED + MUST_LOCK,
+                    (word & !(STATE | MUST_LOCK)) + LEASED + MUST_LOCK,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
@@ -282,7 +282,7 @@ impl<T> Slot<T> {
     /// Makes the one for whom the slot is reserved come by the lock to collect
     /// it. For code that holds the lock.
     pub(crate) fn set_must_lock_if_reserved(&self) {
-        if self.word.load(Ordering::Relaxed) & PHASE == RESERVED {
+        if self.word.load(Ordering::Relaxed) & STATE == RESERVED {
             // If it has just been collected, it is flagged already. Relaxed: whoever
             // finds the flag takes the lock.
             self.word.fetch_or(MUST_LOCK, Ordering::Relaxed);
@@ -292,20 +292,20 @@ impl<T> Slot<T> {
     /// Sets the flag on an idle or leased slot. For code that holds the lock.
     /// Returns the phase in which the flag landed. A reserved slot needs none: it is
     /// flagged when it is collected.
-    pub(crate) fn set_must_lock(&self) -> Phase {
+    pub(crate) fn set_must_lock(&self) -> SlotState {
         // AcqRel: the caller may go on to take the slot, and the holder whose
         // `give` now fails must find what we wrote under the lock (it takes it).
         let before = self.word.load(Ordering::Relaxed);
-        if before & MUST_LOCK != 0 || !matches!(before & PHASE, IDLE | LEASED) {
-            return Word(before).phase();
+        if before & MUST_LOCK != 0 || !matches!(before & STATE, IDLE | LEASED) {
+            return Word(before).state();
         }
-        Word(self.word.fetch_or(MUST_LOCK, Ordering::AcqRel)).phase()
+        Word(self.word.fetch_or(MUST_LOCK, Ordering::AcqRel)).state()
     }
 
     /// Clears the flag of an idle slot. For code that holds the lock.
     pub(crate) fn clear_must_lock(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        if word & (PHASE | MUST_LOCK) == IDLE | MUST_LOCK {
+        if word & (STATE | MUST_LOCK) == IDLE | MUST_LOCK {
             // A flagged idle slot is moved under the lock only, so a store does.
             self.word.store(word & !MUST_LOCK, Ordering::Release);
         }
@@ -457,12 +457,12 @@ mod tests {
     fn a_flag_makes_both_lock_free_transitions_fail() {
         let slots = Slots::<u64>::new();
         let slot = slots.at(slots.grow());
-        slot.set(Phase::Idle, false);
+        slot.set(SlotState::Idle, false);
         assert!(slot.take());
         assert!(!slot.take(), "it is leased");
-        assert_eq!(slot.set_must_lock(), Phase::Leased);
+        assert_eq!(slot.set_must_lock(), SlotState::Leased);
         assert!(!slot.give(), "the holder has to come by the lock");
-        slot.set(Phase::Idle, true);
+        slot.set(SlotState::Idle, true);
         assert!(!slot.take(), "so has the next");
         slot.clear_must_lock();
         assert!(slot.take() && slot.give());

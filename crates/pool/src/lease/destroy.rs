@@ -119,7 +119,7 @@ impl<M: Manager> Drop for Destroying<M> {
         if let Some(error) = &error {
             log::destroy_failed(core.name(), resource, error);
         }
-        core.tell(&Event::Destroyed {
+        core.emit(&Event::Destroyed {
             resource,
             reason,
             error,

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::core::slot::Slot;
-use crate::core::state::Patience;
+use crate::core::state::AcquireMode;
 use crate::core::{Core, Filled, Held};
 use crate::hooks::Refusal;
 use crate::info::Born;
@@ -305,7 +305,7 @@ where
 /// A kind of lease that an acquire can hand out.
 pub(crate) trait Handout<'p, M: Manager>: Sized {
     /// How far it goes for a resource.
-    const PATIENCE: Patience;
+    const MODE: AcquireMode;
 
     /// Takes over a leased slot.
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self;
@@ -315,7 +315,7 @@ pub(crate) trait Handout<'p, M: Manager>: Sized {
 }
 
 impl<'p, M: Manager> Handout<'p, M> for Lease<'p, M> {
-    const PATIENCE: Patience = Patience::Queue;
+    const MODE: AcquireMode = AcquireMode::Queue;
 
     #[inline]
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
@@ -328,7 +328,7 @@ impl<'p, M: Manager> Handout<'p, M> for Lease<'p, M> {
 }
 
 impl<'p, M: Manager> Handout<'p, M> for OwnedLease<M> {
-    const PATIENCE: Patience = Patience::Queue;
+    const MODE: AcquireMode = AcquireMode::Queue;
 
     #[inline]
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
@@ -341,7 +341,7 @@ impl<'p, M: Manager> Handout<'p, M> for OwnedLease<M> {
 }
 
 impl<'p, M: Manager> Handout<'p, M> for Option<Lease<'p, M>> {
-    const PATIENCE: Patience = Patience::Create;
+    const MODE: AcquireMode = AcquireMode::Create;
 
     #[inline]
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
@@ -353,24 +353,11 @@ impl<'p, M: Manager> Handout<'p, M> for Option<Lease<'p, M>> {
     }
 }
 
-impl<'p, M: Manager> Handout<'p, M> for Option<OwnedLease<M>> {
-    const PATIENCE: Patience = Patience::Create;
-
-    #[inline]
-    fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
-        Some(OwnedLease::of(core, slot))
-    }
-
-    fn nothing() -> Option<Self> {
-        Some(None)
-    }
-}
-
 /// A lease of a resource that was idle, if there was one.
 pub(crate) struct IfIdle<M: Manager>(pub(crate) Option<OwnedLease<M>>);
 
 impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
-    const PATIENCE: Patience = Patience::Idle;
+    const MODE: AcquireMode = AcquireMode::Idle;
 
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
         IfIdle(Some(OwnedLease::of(core, slot)))

@@ -126,7 +126,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         let core = self.held.core();
         let slot = core.slots.at(index);
         let signals = core.signals() & (signal::QUEUED | signal::SPARE);
-        if signals == signal::QUEUED && core.hand_over(slot) {
+        if signals == signal::QUEUED && core.hand_off(slot) {
             return;
         }
         idle::used(core, slot);
@@ -147,7 +147,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
                 Replacing::Ready => core.replace_in_hand(locked, index),
                 _ => None,
             };
-            locked.give(index);
+            locked.release(index);
             let used = leased.map(|leased| locked.clock.now().saturating_duration_since(leased));
             (used, replaced)
         });

@@ -92,17 +92,17 @@ mod unix {
 
         fn inherit(self: Box<Self>) {
             let HeldLock { mut state, core } = *self;
-            let mut after = Deferred::default();
+            let mut deferred = Deferred::default();
             Locked {
                 state: &mut state,
                 slots: &core.slots,
                 clock: Clock::new(&**core.runtime),
-                after: &mut after,
+                deferred: &mut deferred,
             }
             .close();
             // Wakers, resources and handles of the pool are left as they are: what would follow is
             // the parent's business.
-            mem::forget((after, core.spare.lock().take()));
+            mem::forget((deferred, core.spare.lock().take()));
             core.note_inherited(&mut state);
             drop(state);
             mem::forget(core);

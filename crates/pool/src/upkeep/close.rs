@@ -103,7 +103,7 @@ impl<M: Manager> Core<M> {
     pub(crate) fn close(self: &Arc<Self>) -> Closing<M> {
         let retiring = self.locked(|locked| {
             locked.close();
-            std::mem::take(&mut locked.after.rare().retiring)
+            std::mem::take(&mut locked.deferred.rare().retiring)
         });
         let destroying = retiring
             .into_iter()

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::acquire::create::{self, Creation};
 use crate::config::Config;
 use crate::core::claims::ClaimKey;
-use crate::core::slot::Phase;
+use crate::core::slot::SlotState;
 use crate::core::state::Locked;
 use crate::core::{Core, Held, wake};
 use crate::manager::Manager;
@@ -205,7 +205,7 @@ impl<M: Manager> Maintenance<M> {
             {
                 log::leak_suspected(core.name(), *resource, *held_for, caller);
             }
-            core.tell(&leak);
+            core.emit(&leak);
         }
         if plan.healthcheck {
             let run = HealthRun {
@@ -237,11 +237,11 @@ impl<M: Manager> Drop for Maintenance<M> {
                 // Replacements went with the runtime.
                 meta.replaced = false;
             }
-            state.rewatch(locked.slots);
+            state.update_watch_flags(locked.slots);
             if self.ran {
                 for key in state.waiters.keys() {
                     let waker = state.waiters.get_mut(key).and_then(|w| w.waker.take());
-                    locked.after.wake(waker);
+                    locked.deferred.wake(waker);
                 }
             }
         });
@@ -281,14 +281,14 @@ fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) 
         // One that goes from hand to hand in a crowd is reserved as often as it is leased.
         let expired = meta.expires.is_some_and(|expires| expires <= now);
         meta.is_expired = expired;
-        if !matches!(word.phase(), Phase::Idle | Phase::Leased) {
+        if !matches!(word.state(), SlotState::Idle | SlotState::Leased) {
             continue;
         }
         if meta.seen.0 != word.mark() {
             meta.seen = (word.mark(), now);
         }
         let unchanged_for = now.saturating_duration_since(meta.seen.1);
-        if word.phase() == Phase::Leased
+        if word.state() == SlotState::Leased
             && meta.warned != Some(word.mark())
             && config
                 .leak_warning
@@ -315,7 +315,7 @@ fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) 
                 let old = old.id;
                 plan.replacements.push((locked.begin_own_creation(), old));
             }
-        } else if word.phase() == Phase::Idle
+        } else if word.state() == SlotState::Idle
             && config
                 .idle_timeout
                 .is_some_and(|limit| unchanged_for >= limit)
@@ -428,7 +428,7 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
     let wakeup = Arc::clone(&core.wakeup);
     core.spawn(Box::pin(poll_fn(move |cx| {
         wakeup.watch(runtime_watch.domain, cx);
-        // Looked at last: a handle that is gone by now has not seen the waker.
+        // Progress at last: a handle that is gone by now has not seen the waker.
         match runtime_watch.core.strong_count() {
             0 => Poll::Ready(()),
             _ => Poll::Pending,

@@ -86,7 +86,7 @@ impl<T, F> Locked<'_, T, F> {
 
     fn end_replacement(&mut self) {
         self.state.replacing = Replacing::No;
-        self.state.rewatch(self.slots);
+        self.state.update_watch_flags(self.slots);
         self.replace_later();
     }
 }
@@ -135,7 +135,7 @@ impl<M: Manager> Making<M> {
                 let (resource, meta) = made.into_parts(locked);
                 locked.state.replacing = Replacing::Ready;
                 *core.spare.lock() = Some(Spare { resource, meta });
-                locked.state.rewatch(locked.slots);
+                locked.state.update_watch_flags(locked.slots);
             }
         });
         match made {
@@ -162,7 +162,7 @@ impl<M: Manager> Making<M> {
         });
         log::create_failed(core.name(), &error);
         // Not reported to the breaker: the old resources serve as well as before.
-        core.tell(&Event::CreateFailed {
+        core.emit(&Event::CreateFailed {
             error,
             delivered: false,
         });
@@ -236,7 +236,7 @@ impl<M: Manager> Core<M> {
             for index in locked.idle_oldest_first() {
                 if locked.state.is_outdated(index, locked.slots) && locked.take_this(index) {
                     let replaced = self.replace_in_hand(locked, index);
-                    locked.give_unused(index);
+                    locked.release_unused(index);
                     return replaced;
                 }
             }

@@ -1,13 +1,13 @@
 //! Evicting resources by a predicate.
 //!
 //! [`Pool::retain`] makes every resource *unjudged*. One that is idle, or comes back, is set aside by
-//! the turn that has it in hand ([`Locked::pass_on`](crate::core::state::Locked)), judged after the lock, and then
+//! the turn that has it in hand ([`Locked::serve_next`](crate::core::state::Locked)), judged after the lock, and then
 //! given to the next waiter, or destroyed. While any is unjudged the pool is watched (I4): every return
 //! comes by the lock.
 
 use std::sync::Arc;
 
-use crate::core::slot::Phase;
+use crate::core::slot::SlotState;
 use crate::core::state::Locked;
 use crate::core::{Core, Held, signal};
 use crate::info::Info;
@@ -63,12 +63,12 @@ impl<T, F> Locked<'_, T, F> {
     /// Sets every idle resource aside to be judged. The others are flagged (I4).
     fn begin_to_judge(&mut self) {
         self.state.judging = true;
-        self.state.rewatch(self.slots);
+        self.state.update_watch_flags(self.slots);
         for index in self.idle_oldest_first() {
             let mark = self.slots.at(index).word().mark();
             let (seen, since) = self.state.metas[index].seen;
             if self.take_this(index) {
-                self.give_unused(index);
+                self.release_unused(index);
                 // Being judged is no use: it has been idle all along.
                 if seen == mark {
                     let mark = self.slots.at(index).word().mark_when_idle();
@@ -86,9 +86,9 @@ impl<T, F> Locked<'_, T, F> {
             return false;
         }
         let slot = self.slots.at(index);
-        slot.set(Phase::Leased, true);
+        slot.set(SlotState::Leased, true);
         slot.note_pool();
-        self.after.rare().unjudged.push(index);
+        self.deferred.rare().unjudged.push(index);
         true
     }
 }
@@ -143,7 +143,7 @@ impl<M: Manager> Core<M> {
             }
             let slots = self.slots.iter();
             let filled = slots.filter(|(_, slot)| {
-                !matches!(slot.word().phase(), Phase::Vacant | Phase::Creating)
+                !matches!(slot.word().state(), SlotState::Vacant | SlotState::Creating)
             });
             let passed = filled.map(|(index, _)| state.metas[index].judged).min();
             let passed = passed.unwrap_or(u64::MAX);
@@ -152,8 +152,8 @@ impl<M: Manager> Core<M> {
             let spent = spent.collect();
             if predicates.is_empty() {
                 state.judging = false;
-                state.rewatch(&self.slots);
-                self.mirror(&mut state);
+                state.update_watch_flags(&self.slots);
+                self.publish_signals(&mut state);
             }
             spent
         };
