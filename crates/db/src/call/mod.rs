@@ -243,7 +243,7 @@ impl<'a> Call<'a> {
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 Err(error) if bound.is_gone() => {
                     self.forget(&bound);
-                    if bound.tell_lost_session() {
+                    if bound.report_lost_session() {
                         return Err(error.at(self.site));
                     }
                     // It went back to the pool between the two: look again.
@@ -401,7 +401,7 @@ impl<'a> Call<'a> {
                 return Ok(Some(pin));
             }
             self.forget(&bound);
-            if bound.tell_lost_session() {
+            if bound.report_lost_session() {
                 let message = "the connection was lost, and with it what this coroutine had changed \
                                in its session: change it again";
                 return Err(Error::new(Kind::ConnectionLost, message).at(self.site));

@@ -1,4 +1,4 @@
-//! Finds the placeholders of a text that is sent as it is.
+//! Finds the placeholders of a text that is sent unchanged.
 
 use super::dialect::Dialect;
 use super::lexer::{Kind, Lexer};

@@ -13,10 +13,10 @@
 //!
 //! | written | SQLite | PostgreSQL | MySQL, ODBC |
 //! |---|---|---|---|
-//! | `?` | as it is | becomes `$1`, `$2` … | as it is |
+//! | `?` | unchanged | becomes `$1`, `$2` … | unchanged |
 //! | `:name` | becomes `?1` … | becomes `$1` … | becomes `?` |
-//! | `?1` | as it is | | |
-//! | `$1` | an error | as it is | |
+//! | `?1` | unchanged | | |
+//! | `$1` | an error | unchanged | |
 //! | `@name`, `$name`, `:1` | an error | | |
 //!
 //! A text uses one kind of placeholder. A name is a letter or `_`, then letters, digits and `_`. Where placeholders have

@@ -72,7 +72,7 @@ pub(crate) fn split<'a>(dialect: &Dialect, sql: &'a str) -> Vec<&'a str> {
 }
 
 /// Returns a text in which no question mark is a placeholder, so that the database gets it as it is
-/// written. Only a dialect with operators such as `?` can tell the two apart.
+/// written. Only a dialect with operators such as `?` distinguishes the two.
 #[cfg(feature = "migrate")]
 pub(crate) fn verbatim<'a>(dialect: &Dialect, sql: &'a str) -> Cow<'a, str> {
     if !dialect.doubled_question_marks || !sql.contains('?') {

@@ -83,7 +83,7 @@ const BOUNDED_FUNCTIONS: &str = "abs avg changes coalesce count date datetime de
 const LIMITED: &str =
     "Blob Column Concat Copy Function MakeRecord PureFunc RowData String String8 Variable";
 
-/// Steps that stand for any number of rows. (Most loops end with `Next` or `Prev`.)
+/// Steps that visit any number of rows. (Most loops end with `Next` or `Prev`.)
 const LOOPS: &str = "RowSetRead RowSetTest SorterNext SorterSort Yield";
 
 /// One step may copy fewer values than this.
