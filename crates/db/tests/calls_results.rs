@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use cenote::{Db, Kind, Outcome, Result};
+use cenote_testkit::Fake;
 
 async fn notes(name: &str) -> Db {
     let dsn = format!("sqlite:file:{name}?mode=memory&cache=shared");
@@ -105,5 +106,15 @@ async fn run_all_ends_at_the_first_error_and_joins_a_transaction() -> Result<()>
         db.last_error().is_none(),
         "no coroutine, nothing to remember"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn driver_without_run_all_refuses_scripts_only() -> Result<()> {
+    let fake = Fake::new();
+    let db = fake.builder().open().await?;
+    assert_eq!(db.run_all("SELECT 1", ()).await?.len(), 1);
+    let refused = db.run_all("SELECT 1; SELECT 2", ()).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Unsupported);
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::limits::Watch;
+use crate::Error;
 use crate::api::transaction::run_callback;
 use crate::binding::contention::Holding;
 use crate::coroutine::Frame;
@@ -33,6 +34,8 @@ pub(crate) struct Level {
     pub(crate) raw: bool,
     /// The call in the level that was dropped half-way.
     pub(crate) doomed_by: Option<&'static Location<'static>>,
+    /// The error with which the server aborted the transaction.
+    pub(crate) aborted_by: Option<Error>,
     /// The call that has sent the level's end and has no answer yet.
     pub(crate) ending: Option<&'static Location<'static>>,
     /// The connection that the level holds, for the detection of self-deadlocks.
@@ -64,6 +67,7 @@ impl Level {
             begun: false,
             raw: false,
             doomed_by: None,
+            aborted_by: None,
             ending: None,
             holding: None,
             watch: None,

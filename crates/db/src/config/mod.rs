@@ -93,6 +93,12 @@ pub struct DbConfig {
     /// After how long a wait for a connection is reported. Default: 1 s; `None` is never.
     #[serde(deserialize_with = "durations::optional")]
     pub slow_acquire_warning: Option<Duration>,
+    /// A connection that one task has held for this long is reported. Default: `None`, never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub leak_warning: Option<Duration>,
+    /// A statement that takes this long is reported. Default: `None`, never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub slow_statements: Option<Duration>,
     /// One connection, opened on first use, in place of a pool. Default: `false`.
     pub unpooled: bool,
     /// The connection stays open for as long as the handle lives: needs `unpooled`, because a pool
@@ -146,6 +152,8 @@ impl Default for DbConfig {
             max_transaction_age: None,
             idle_in_transaction: None,
             slow_acquire_warning: Some(Duration::from_secs(1)),
+            leak_warning: None,
+            slow_statements: None,
             unpooled: false,
             persistent: false,
             reset: ResetPolicy::WhenTouched,
@@ -239,6 +247,8 @@ impl DbConfig {
             ("max_transaction_age", self.max_transaction_age),
             ("idle_in_transaction", self.idle_in_transaction),
             ("slow_acquire_warning", self.slow_acquire_warning),
+            ("leak_warning", self.leak_warning),
+            ("slow_statements", self.slow_statements),
         ];
         let zero = |duration: &Option<Duration>| *duration == Some(Duration::ZERO);
         match optional.iter().find(|(_, duration)| zero(duration)) {

@@ -31,6 +31,7 @@ pub(crate) mod worker;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -257,6 +258,12 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Resets the session to its state after connecting. No transaction is open. Returns [`Reset::Replace`] if that is
     /// not possible.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>>;
+
+    /// Sets the line of the program that makes the next calls, for messages such as who holds a lock. The layer calls this
+    /// only if the [template](Template::one_writer) has one writer at a time.
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        let _ = site;
+    }
 
     /// Sets a named setting of the session: see [`Db::set_default`](crate::Db::set_default).
     ///
@@ -515,7 +522,9 @@ pub enum Reset {
 }
 
 /// An error that a database reports.
-#[derive(Clone, Debug, Default)]
+///
+/// `Debug` does not show the [`detail`](DatabaseError::detail), which often contains personal data.
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct DatabaseError {
     /// The database's message.
@@ -524,13 +533,53 @@ pub struct DatabaseError {
     pub sql_state: Option<String>,
     /// The database's own error number.
     pub code: Option<i64>,
-    /// The violated rule.
+    /// The rule that was violated.
     pub violation: Option<Violation>,
+    /// What the database reports besides its message, with values of the row.
+    pub detail: Option<String>,
+    /// What the database advises.
+    pub hint: Option<String>,
+    /// The schema of the table.
+    pub schema: Option<String>,
+    /// The table that the error is about.
+    pub table: Option<String>,
+    /// The column that the error is about, if it is exactly one.
+    pub column: Option<String>,
     /// The name of the constraint.
     pub constraint: Option<String>,
     /// The position of the error in the driver's SQL, in characters from 1. The layer converts it to the position in
     /// the original text.
     pub position: Option<usize>,
+}
+
+impl fmt::Debug for DatabaseError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("DatabaseError");
+        shown.field("message", &self.message);
+        let texts = [
+            ("sql_state", &self.sql_state),
+            ("hint", &self.hint),
+            ("schema", &self.schema),
+            ("table", &self.table),
+            ("column", &self.column),
+            ("constraint", &self.constraint),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                shown.field(name, text);
+            }
+        }
+        if let Some(code) = self.code {
+            shown.field("code", &code);
+        }
+        if let Some(violation) = self.violation {
+            shown.field("violation", &violation);
+        }
+        if let Some(position) = self.position {
+            shown.field("position", &position);
+        }
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl DatabaseError {
