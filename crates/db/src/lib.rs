@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-// All that is unsafe is in one file of the ODBC driver, `odbc/handle.rs`.
+// All unsafe code is in one file of the ODBC driver, `odbc/handle.rs`.
 #![cfg_attr(not(feature = "odbc"), forbid(unsafe_code))]
 #![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
@@ -53,7 +53,7 @@ pub use crate::types::row::{Column, ColumnIndex, Columns, Row};
 pub use crate::types::value::Json;
 pub use crate::types::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
 
-/// The repository's front page, compiled as printed.
+/// Compiles the examples of the repository's front page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;

@@ -240,7 +240,7 @@ impl<'a> Call<'a> {
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 Err(error) if bound.is_gone() => {
                     self.forget(&bound);
-                    if bound.tell_lost_session() {
+                    if bound.report_lost_session() {
                         return Err(error);
                     }
                     // The connection went back to the pool after the lookup: look again.
@@ -399,7 +399,7 @@ impl<'a> Call<'a> {
                 return Ok(Some(pin));
             }
             self.forget(&bound);
-            if bound.tell_lost_session() {
+            if bound.report_lost_session() {
                 let message = "the connection was lost, and with it what this coroutine had changed \
                                in its session: change it again";
                 return Err(Error::new(Kind::ConnectionLost, message));
