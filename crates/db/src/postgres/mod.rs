@@ -20,6 +20,7 @@
 //! | `lookup` | types that are not built in |
 //! | `error` | what the server says, as errors of this crate |
 
+mod authenticate;
 mod calendar;
 mod cancel;
 mod config;

@@ -7,6 +7,7 @@ mod around;
 mod hosts;
 mod logins;
 mod man_in_the_middle;
+mod scram;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
 mod tls;
