@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::env::Environment;
+use super::net::client_certificate::{CertificateMode, ClientCertificate, FileOption};
 use super::net::socket::TcpOptions;
-use super::net::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
+use super::net::tls::{Negotiation, SslMode, Tls, TlsSettings};
+use super::net::verify::Roots;
 use super::passfile::{self, Wanted};
 use super::require_auth::RequireAuth;
+use super::service::{Service, ServiceFiles};
 use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
 use crate::{Error, Kind, Result};
 
@@ -102,10 +105,22 @@ impl Config {
         options: &Options,
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self> {
-        let environment = Environment::read(lookup)?;
-        // Alone first: what is wrong now is wrong in the DSN or in the builder.
+        let mut environment = Environment::read(lookup)?;
+        // Alone first: an error now is one of the DSN or of the builder.
         Config::read_options(dsn, options, &environment)?;
-        let (merged, variables) = environment.merge(dsn, options);
+        let mut merged = options.clone();
+        if let Some(service) = find_service(dsn, options, &environment)? {
+            service.merge(dsn, &mut merged);
+            if let Some(user) = service.get("user") {
+                environment.user = Some(user.expose().to_owned());
+            }
+            if let Some(password) = service.get("password") {
+                environment.password = Some(password.clone());
+            }
+            Config::read_options(dsn, &merged, &environment)
+                .map_err(|error| service.blame(&error))?;
+        }
+        let variables = environment.merge(dsn, &mut merged);
         Config::read_options(dsn, &merged, &environment).map_err(|error| {
             let message = format!(
                 "{}; it comes from the environment ({})",
@@ -124,6 +139,8 @@ impl Config {
             .filter(|name| setting_name(name).is_some())
             .collect();
         let mut reader = dsn.reader(options);
+        // Their options are in `options` already.
+        (reader.take("service"), reader.take("servicefile"));
         let servers = read_servers(&mut reader)?;
         let database = reader.take("dbname").filter(|name| !name.is_empty());
         let passfile = reader.take("passfile").filter(|path| !path.is_empty());
@@ -266,6 +283,34 @@ impl fmt::Display for Server {
     }
 }
 
+/// Returns the service that the builder, the DSN or `PGSERVICE` names.
+fn find_service(
+    dsn: &Dsn,
+    options: &Options,
+    environment: &Environment,
+) -> Result<Option<Service>> {
+    let option = |name| {
+        let set = options.get(name).or(dsn.option(name));
+        set.filter(|value| !value.is_empty())
+    };
+    let Some(name) = option("service").or(environment.service.as_deref()) else {
+        return Ok(None);
+    };
+    let files = &environment.service_files;
+    let found = match option("servicefile") {
+        None => files.find(name),
+        Some(path) => {
+            let named = Some(PathBuf::from(path));
+            ServiceFiles {
+                named,
+                ..files.clone()
+            }
+            .find(name)
+        }
+    };
+    found.map(Some)
+}
+
 const ALWAYS_UTF8: [(&str, ()); 4] = [("utf8", ()), ("utf-8", ()), ("unicode", ()), ("auto", ())];
 
 fn read_servers(reader: &mut OptionReader<'_>) -> Result<Vec<Server>> {
@@ -329,22 +374,39 @@ fn read_tls(reader: &mut OptionReader<'_>, environment: &Environment) -> Result<
     let negotiation = reader.take_choice(
         "sslnegotiation",
         &[
-            ("postgres", Negotiation::Asked),
+            ("postgres", Negotiation::Request),
             ("direct", Negotiation::Direct),
         ],
     )?;
     let sni = reader.take_bool("sslsni")?.unwrap_or(true);
-    let roots = match reader.take("sslrootcert").filter(|path| !path.is_empty()) {
+    let default = |file| {
+        environment
+            .home
+            .as_ref()
+            .map(|home| home.join(".postgresql").join(file))
+    };
+    let mut path = |name| reader.take(name).filter(|path| !path.is_empty());
+    let roots = match path("sslrootcert") {
         Some("system") => Roots::System,
         Some(path) => Roots::File(PathBuf::from(path)),
-        None => Roots::Default(
-            environment
-                .home
-                .as_ref()
-                .map(|home| home.join(".postgresql").join("root.crt")),
-        ),
+        None => Roots::Default(default("root.crt")),
     };
-    // As in libpq: nobody who names the system's certificates means to check only half.
+    let mut file = |option, file| match path(option) {
+        Some(path) => FileOption::Named(PathBuf::from(path)),
+        None => FileOption::Default(default(file)),
+    };
+    let certificate = file("sslcert", "postgresql.crt");
+    let key = file("sslkey", "postgresql.key");
+    let password = path("sslpassword").map(Secret::from);
+    let certificate_mode = reader.take_choice(
+        "sslcertmode",
+        &[
+            ("disable", CertificateMode::Disable),
+            ("allow", CertificateMode::Allow),
+            ("require", CertificateMode::Require),
+        ],
+    )?;
+    // As in libpq: any public authority would do, so the name must count.
     let mode = match (mode, &roots) {
         (None, Roots::System) => SslMode::VerifyFull,
         (Some(mode), Roots::System) if mode != SslMode::VerifyFull => {
@@ -352,16 +414,37 @@ fn read_tls(reader: &mut OptionReader<'_>, environment: &Environment) -> Result<
         }
         (mode, _) => mode.unwrap_or(SslMode::Prefer),
     };
-    let negotiation = negotiation.unwrap_or(Negotiation::Asked);
-    if negotiation == Negotiation::Direct && !mode.needs_tls() {
-        let wrong = "is direct, which needs sslmode=require, verify-ca or verify-full";
-        return Err(reader.error("sslnegotiation", wrong));
+    let negotiation = negotiation.unwrap_or(Negotiation::Request);
+    let certificate_mode = certificate_mode.unwrap_or(CertificateMode::Allow);
+    for (option, value, needs_tls) in [
+        (
+            "sslnegotiation",
+            "direct",
+            negotiation == Negotiation::Direct,
+        ),
+        (
+            "sslcertmode",
+            "require",
+            certificate_mode == CertificateMode::Require,
+        ),
+    ] {
+        if needs_tls && !mode.needs_tls() {
+            let wrong =
+                format!("is {value}, which needs sslmode=require, verify-ca or verify-full");
+            return Err(reader.error(option, wrong));
+        }
     }
     Ok(TlsSettings {
         mode,
         roots,
         negotiation,
         sni,
+        client: ClientCertificate {
+            mode: certificate_mode,
+            certificate,
+            key,
+            password,
+        },
     })
 }
 

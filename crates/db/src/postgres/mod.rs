@@ -42,6 +42,7 @@ mod passfile;
 mod protocol;
 mod require_auth;
 mod reset;
+mod service;
 mod session;
 mod startup;
 mod statement;

@@ -9,6 +9,7 @@ use super::authenticate::authenticate;
 use super::config::{Config, Login};
 use super::error;
 use super::net::socket::Socket;
+use super::net::tls;
 use super::protocol::inbox::Frame;
 use super::protocol::message::{self, Reader, Report, lossy};
 use super::wire::Wire;
@@ -50,13 +51,15 @@ impl std::fmt::Debug for CancelKey {
 /// [`Kind::Connect`], with the server's message.
 pub(super) async fn start(socket: Socket, login: &Login, config: &Config) -> Result<Started> {
     let started = log_in(socket, login, config).await;
-    started.map_err(|error| match error.kind() {
-        Kind::Connect | Kind::Config => error,
-        _ => {
-            let message = format!("the server refused: {}", error.message());
-            error.wrapped(Kind::Connect, message)
-        }
-    })
+    started
+        .map_err(tls::explain)
+        .map_err(|error| match error.kind() {
+            Kind::Connect | Kind::Config => error,
+            _ => {
+                let message = format!("the server refused: {}", error.message());
+                error.wrapped(Kind::Connect, message)
+            }
+        })
 }
 
 async fn log_in(socket: Socket, login: &Login, config: &Config) -> Result<Started> {

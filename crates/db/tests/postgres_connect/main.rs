@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod around;
+mod certificates;
 mod hosts;
 mod logins;
 mod man_in_the_middle;

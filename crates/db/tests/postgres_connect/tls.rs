@@ -180,8 +180,8 @@ async fn a_certificate_that_signed_itself_can_be_trusted_itself() {
 #[tokio::test]
 async fn a_root_certificate_that_cannot_be_used_is_an_error_that_names_the_file() {
     for (file, part) in [
-        ("/no/such/file", "cannot be read"),
-        ("/etc/hostname", "has no certificate in it"),
+        ("/no/such/file", "does not exist"),
+        ("/etc/hostname", "contains no certificate"),
     ] {
         let dsn = dsn_with(&format!("sslmode=verify-ca;sslrootcert={file}"));
         let error = refused(&dsn).await;
