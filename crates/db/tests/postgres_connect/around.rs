@@ -10,12 +10,14 @@ use cenote::{Db, Kind};
 
 use crate::servers::{WHO, port, refused, second_port, soon, tls_file};
 
-/// Runs a test of this file in a process of its own, with these variables and none of libpq's
-/// that the machine has.
+/// Runs a test of this file in a process of its own, with these variables and without the machine's variables of
+/// libpq and OpenSSL.
 fn run_again(test: &str, variables: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("around::{test}"), "--nocapture"]);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PG")) {
+    for (name, _) in
+        std::env::vars().filter(|(name, _)| name.starts_with("PG") || name.starts_with("SSL_"))
+    {
         command.env_remove(name);
     }
     command.env("CENOTE_TEST_INSIDE", test);
