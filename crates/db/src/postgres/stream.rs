@@ -1,9 +1,8 @@
-//! Rows batch by batch.
+//! Row streams.
 //!
-//! In a transaction the rows are asked for in portions, of a portal that stays open in between:
-//! what is not wanted any more is never made, and closing the portal hurts nothing. Outside one
-//! the server sends all rows, as fast as they are taken; what is left of them when nobody wants
-//! them any more is cancelled if that undoes nothing, and read to its end otherwise.
+//! In a transaction the driver fetches rows in portions from a portal that stays open: the server never produces the rest,
+//! and closing the portal is harmless. Outside of a transaction the server sends all rows as fast as they are read. When
+//! such a stream ends early, the driver cancels the statement if that undoes nothing, and otherwise reads to its end.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,26 +16,26 @@ use crate::driver::{Batch, Columns, Request, Status};
 use crate::sql::class;
 use crate::{Error, Kind, Result};
 
-/// A batch has at most so many rows, and is given when it has so many bytes.
+/// A batch has at most this many rows, and is returned when it has this many bytes.
 const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// A portion of a portal has so many rows at first, later as many as make about so many bytes.
+/// The rows of the first portion; later portions have about this many bytes.
 const FIRST_PORTION: i32 = 256;
 const PORTION_BYTES: usize = 512 * 1024;
 const LARGEST_PORTION: usize = 16 * 1024;
 
-/// A stream that has begun and has not been read to its end.
+/// An open stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     answer: Answer,
-    /// When it began.
+    /// The transaction status when the stream began.
     status: Status,
-    /// Its rows come in portions, of a portal.
+    /// Its rows come in portions from a portal.
     in_portions: bool,
-    /// It can be cancelled: there is nothing that this would undo. A function that is not known may write.
+    /// It only reads, so a cancel undoes nothing. A function that is not PostgreSQL's own may write.
     is_pure: bool,
-    /// Of the portion that comes now.
+    /// The current portion.
     portion: Portion,
 }
 
@@ -52,17 +51,17 @@ impl Stream {
         self.status
     }
 
-    /// What is left of it can be cancelled: that undoes nothing.
+    /// Whether the rest can be cancelled without undoing anything.
     pub(super) fn may_cancel(&self) -> bool {
         self.is_pure && !self.in_portions
     }
 }
 
 impl PostgresConnection {
-    /// Starts a statement and waits until its columns are known.
+    /// Starts a statement and returns its columns.
     pub(super) async fn open_stream(&mut self, request: Request<'_>) -> Result<Arc<Columns>> {
         if request.script {
-            let message = "a script of several statements has no rows to stream";
+            let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
         self.begin_call(Flight::Statement)?;
@@ -87,7 +86,7 @@ impl PostgresConnection {
             }
         }
         let refused = refused.error();
-        Err(refused.unwrap_or_else(|| self.wire.garbage("a stream ended without a word")))
+        Err(refused.unwrap_or_else(|| self.wire.garbage("a stream ended without CommandComplete")))
     }
 
     fn columns_of_stream(&mut self) -> Result<Arc<Columns>> {
@@ -98,12 +97,12 @@ impl PostgresConnection {
             .and_then(|it| it.answer.layout.as_ref());
         match layout {
             Some(layout) => Ok(Arc::clone(&layout.columns)),
-            None => Err(self.wire.garbage("it did not describe the rows")),
+            None => Err(self.wire.garbage("rows without a description")),
         }
     }
 
-    /// Sends the statement and reads until its first row may come. What the server refused
-    /// is in the answer.
+    /// Sends the statement and reads until its first row may arrive. If the server refuses the statement, the answer
+    /// contains its error.
     async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
         let way = match self.typed_way(&mut None, request).await? {
             Ok(way) => self.best_way(request, way).await?,
@@ -154,9 +153,8 @@ impl PostgresConnection {
         Ok((Ok(()), way))
     }
 
-    /// A statement that is to be kept is prepared before its rows are asked for: many rows are
-    /// worth a round trip that lets them come in the better form. One that is not kept has to go
-    /// in one batch, for a pooler may be in between.
+    /// Prepares a statement that will be cached before it requests rows: for many rows, the binary format is worth a
+    /// round trip. A statement that is not cached must travel in one batch, because of poolers.
     async fn best_way(&mut self, request: &Request<'_>, way: Way) -> Result<Result<Way, Answer>> {
         let statement = match way {
             Way::Known(statement) => statement,
@@ -174,7 +172,7 @@ impl PostgresConnection {
     }
 
     pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        // Taken out for as long as this takes: nothing here waits while it is.
+        // Taken out of `self` meanwhile: nothing awaits before it is put back.
         let Some(mut stream) = self.stream.take() else {
             return Poll::Ready(Ok(None));
         };
@@ -221,7 +219,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Reads rows until there is a batch of them, or the answer ends.
+    /// Reads rows until a batch is complete or the answer ends.
     fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
         while self.wire.is_pending() {
             let (rows, bytes) = stream.answer.waiting();
@@ -240,18 +238,18 @@ impl PostgresConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, settling goes on with it.
+    /// If dropped, settling continues it.
     ///
     /// # Errors
     ///
-    /// Of a statement that writes and could not be brought to its end.
+    /// A statement that writes failed before its end.
     pub(super) async fn close_stream(&mut self) -> Result<()> {
         let Some(stream) = &self.stream else {
             return Ok(());
         };
         let may_cancel = stream.may_cancel();
         self.flight = Flight::Brief;
-        let mut waste = self.wind_up(may_cancel).await?;
+        let mut waste = self.drain(may_cancel).await?;
         self.close_portal().await?;
         self.end_call();
         match waste.error() {
@@ -260,12 +258,11 @@ impl PostgresConnection {
         }
     }
 
-    /// Closes the portal of a stream that was read in portions and is not to be read any more;
-    /// with that the stream is over.
+    /// Closes the portal of a stream that is read in portions, which ends the stream.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it can be done again.
+    /// If dropped, it can be repeated.
     pub(super) async fn close_portal(&mut self) -> Result<()> {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
@@ -280,11 +277,11 @@ impl PostgresConnection {
 }
 
 enum Digested {
-    /// There are enough rows for a batch.
+    /// A batch is complete.
     Batch,
     /// The answer has ended.
     End,
-    /// More has to come first.
+    /// More bytes must arrive first.
     More,
 }
 
@@ -296,7 +293,7 @@ impl Stream {
         self.answer.take_rows()
     }
 
-    /// How many rows to ask for next.
+    /// Chooses the number of rows to request next.
     fn next_portion(&mut self) {
         let Portion { rows, bytes, .. } = self.portion;
         let size = bytes.checked_div(rows).unwrap_or(0).max(1);
