@@ -213,6 +213,7 @@ async fn a_compressed_connection_carries_the_same() {
 async fn options_that_make_no_sense_are_refused_before_anything_is_opened() {
     for (options, word) in [
         ("sslmode=perhaps", "verify-full"),
+        ("sslmode=verify-ca", "mysql_async cannot do"),
         ("charset=latin1", "utf8mb4"),
         ("prot=3306", "port"),
         ("sslcert=/a", "sslkey"),

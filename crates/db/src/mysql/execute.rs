@@ -73,10 +73,10 @@ impl MysqlConnection {
     /// Dropped, the connection has to be settled, which gives it up.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
         self.check_reading().await?;
-        let is_watched = self.set_witness(request.sql).await?;
+        let is_watched = self.set_marker(request.sql).await?;
         let done = self.execute_unwatched(request).await;
         if is_watched {
-            self.hear_witness().await?;
+            self.check_marker().await?;
         }
         done
     }
@@ -144,13 +144,13 @@ impl MysqlConnection {
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
         let reading = Reading::of(request, None, self.is_utc);
-        self.depart().await?;
+        self.begin_call().await?;
         let mut gathered = Gathered::default();
         let asked = self.wire()?.query_iter(request.sql);
         let answer = gather(asked, reading, &mut gathered).await;
-        let landed = self.land_all(answer).await;
+        let ended = self.end_script_call(answer).await;
         let class = class(self.facts.dialect, request.sql);
-        let outcome = landed.and_then(|()| self.outcome(writes(&class), &mut gathered));
+        let outcome = ended.and_then(|()| self.outcome(writes(&class), &mut gathered));
         if class.touches_session {
             self.note_touch(request.sql).await?;
         }
@@ -202,15 +202,15 @@ impl MysqlConnection {
                 writes: statement.writes,
             };
             let params = self.fit(&request, &statement)?;
-            self.take_off()?;
-            if self.is_unproven {
-                Box::pin(self.prove()).await?;
+            self.begin_without_ping()?;
+            if self.needs_ping {
+                Box::pin(self.ping_first()).await?;
             }
             let reading = Reading::of(&request, Some(&statement.layout), self.is_utc);
             let mut gathered = Gathered::default();
             let asked = self.wire()?.exec_iter(statement.handle, params);
             match gather(asked, reading, &mut gathered).await {
-                Ok(()) if !was.touches_session && self.has_landed() => {}
+                Ok(()) if !was.touches_session && self.end_ok_call() => {}
                 answer => {
                     return Box::pin(self.end_exchange(request, answer, gathered, was)).await;
                 }
@@ -254,14 +254,14 @@ impl MysqlConnection {
         mut gathered: Gathered,
         was: Was,
     ) -> Result<Outcome> {
-        let landed = self.land_all(answer).await;
-        match landed {
+        let ended = self.end_script_call(answer).await;
+        match ended {
             // A procedure can say the same of a statement of its own, when it has done half its work.
             Err(wrong) if was.kept && !was.touches_session && is_stale(&wrong) => {
                 return Box::pin(self.execute_stale(request, was.idle, wrong)).await;
             }
-            landed => {
-                let outcome = landed.and_then(|()| self.outcome(was.writes, &mut gathered));
+            ended => {
+                let outcome = ended.and_then(|()| self.outcome(was.writes, &mut gathered));
                 if was.touches_session && !self.is_broken {
                     self.note_touch(request.sql).await?;
                 }
@@ -275,15 +275,15 @@ impl MysqlConnection {
     }
 
     /// Lands a call whose results have been read.
-    async fn land_all(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
+    async fn end_script_call(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
         let wire = self.wire()?;
         if answer.is_err() || wire.last_ok_packet().is_some() {
-            return self.land(answer).await;
+            return self.end_call(answer).await;
         }
         // The error of a later statement is given to whoever asks for more.
         let mut rest = QueryResult::<'_, '_, TextProtocol>::new(&mut **wire);
         let answer = caught(Box::pin(rest.next())).await.map(drop);
-        self.land(answer).await
+        self.end_call(answer).await
     }
 
     /// Runs a statement with one set of parameters after the other.
@@ -330,7 +330,7 @@ impl MysqlConnection {
             self.close_statement(oldest).await?;
         }
         let status = self.status;
-        self.depart().await?;
+        self.begin_call().await?;
         // The client library looks for `:name` of its own, and takes what stands in quotes for one at
         // times. Behind an empty comment it looks for nothing.
         let text = match sql.contains(':') {
@@ -340,7 +340,7 @@ impl MysqlConnection {
         let answer = caught(self.wire()?.prep(text)).await;
         let handle = match answer {
             Ok(handle) => handle,
-            Err(wrong) => return self.land(Err(wrong)).await,
+            Err(wrong) => return self.end_call(Err(wrong)).await,
         };
         // What it takes for the server's flags is not: it is the number of the statement.
         self.status = status;
@@ -361,13 +361,13 @@ impl MysqlConnection {
 
     /// Has the server forget a statement. It gives no answer to that.
     pub(super) async fn close_statement(&mut self, statement: Statement) -> Result<()> {
-        self.depart().await?;
+        self.begin_call().await?;
         match caught(self.wire()?.close(statement.handle)).await {
             Ok(()) => {
                 self.in_flight = false;
                 Ok(())
             }
-            Err(wrong) => self.land(Err(wrong)).await,
+            Err(wrong) => self.end_call(Err(wrong)).await,
         }
     }
 
@@ -416,9 +416,9 @@ impl MysqlConnection {
     #[cold]
     async fn log_warnings(&mut self) -> Result<()> {
         let count = self.warnings;
-        self.depart().await?;
+        self.begin_call().await?;
         let asked = caught(self.wire()?.query("SHOW WARNINGS LIMIT 10")).await;
-        let told: Vec<(String, u16, String)> = self.land(asked).await?;
+        let told: Vec<(String, u16, String)> = self.end_call(asked).await?;
         self.warnings = count;
         for (level, code, message) in told {
             match &*level {
