@@ -1,11 +1,11 @@
-//! A connection of the pool: sends programs to its thread.
+//! A connection: implements the driver contract by sending programs to its thread.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use super::types::to_odbc;
 use crate::driver::worker::Worker;
 use crate::driver::worker::stream::Stream;
@@ -17,8 +17,7 @@ use crate::{Kind, Result};
 
 /// An open connection to an ODBC data source.
 ///
-/// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
-/// [`Connection`]; how it behaves is told at [`Odbc`](super::Odbc).
+/// [`Connection::as_any`] returns this type for this driver. [`Odbc`](super::Odbc) describes its behaviour.
 #[derive(Debug)]
 pub struct OdbcConnection {
     worker: Worker<Session>,
@@ -42,9 +41,9 @@ impl OdbcConnection {
     }
 }
 
-/// A request, borrowing nothing.
-fn order(request: &Request<'_>) -> Result<Order> {
-    Ok(Order {
+/// Returns a copy of a request, for the thread.
+fn owned(request: &Request<'_>) -> Result<OwnedRequest> {
+    Ok(OwnedRequest {
         sql: request.sql.to_owned(),
         params: to_odbc(request.params)?,
         script: request.script,
@@ -56,8 +55,8 @@ fn order(request: &Request<'_>) -> Result<Order> {
 impl Connection for OdbcConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            let order = order(&request)?;
-            self.call(move |session| session.run(&order)).await
+            let request = owned(&request)?;
+            self.call(move |session| session.run(&request)).await
         })
     }
 
@@ -91,8 +90,8 @@ impl Connection for OdbcConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.stream.check_none()?;
-            let order = order(&request)?;
-            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            let request = owned(&request)?;
+            let program = move |session: &mut Session, outlet| session.stream(&request, outlet);
             self.stream.start(&mut self.worker, program).await
         })
     }
@@ -112,7 +111,7 @@ impl Connection for OdbcConnection {
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
             let begin = *begin;
-            let first = first.as_ref().map(order).transpose()?;
+            let first = first.as_ref().map(owned).transpose()?;
             self.call(move |session| {
                 session.begin(begin)?;
                 match first {
@@ -173,7 +172,7 @@ impl Connection for OdbcConnection {
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            // An error met here belongs to nobody; if the thread is gone, the next says so.
+            // The error belongs to a dropped call; if the thread has ended, the next call reports it.
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
@@ -183,14 +182,14 @@ impl Connection for OdbcConnection {
         Box::pin(self.call(Session::ping))
     }
 
-    /// ODBC cannot bring a session back, so another connection takes its place.
+    /// Replaces the connection, because ODBC cannot reset a session.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
         Box::pin(std::future::ready(Ok(Reset::Replace)))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         let OdbcConnection { worker, stream } = *self;
-        // With it the thread sees that nobody wants the rows.
+        // Tells the thread that the rows are not wanted any more.
         drop(stream);
         Box::pin(worker.close())
     }

@@ -1,43 +1,43 @@
-//! How a session runs statements, scripts and batches, and what they come to.
+//! Runs statements, scripts and batches.
 
 use std::sync::Arc;
 
 use super::error::Vendor;
 use super::handle::{Bound, Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
-use super::session::{Order, Session};
+use super::session::{OwnedRequest, Session};
 use super::statement::check_count;
 use crate::Result;
 use crate::driver::{BatchBuilder, Outcome};
 use crate::sql::{self, Class};
 
 impl Session {
-    pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
-        let class = self.check(&order.sql)?;
-        let done = match order.script {
-            true => self.run_script(order),
-            false => self.run_one(order, &class),
+    pub(super) fn run(&mut self, request: &OwnedRequest) -> Result<Outcome> {
+        let class = self.check(&request.sql)?;
+        let done = match request.script {
+            true => self.run_script(request),
+            false => self.run_one(request, &class),
         };
-        self.heed_ddl(&order.sql, done)
+        self.note_ddl(&request.sql, done)
     }
 
-    /// Runs a script. A driver that cannot run several statements at once gets one after the other.
-    fn run_script(&mut self, order: &Order) -> Result<Outcome> {
-        if let Some(compound) = self.compound(&order.sql) {
-            return self.run_text_as(&compound, order.rows, false);
+    /// Runs a script: in one piece, or statement by statement if the driver cannot do that.
+    fn run_script(&mut self, request: &OwnedRequest) -> Result<Outcome> {
+        if let Some(compound) = self.compound(&request.sql) {
+            return self.run_text_as(&compound, request.rows, false);
         }
         if self.can.batches {
-            return self.run_text(&order.sql, order.rows);
+            return self.run_text(&request.sql, request.rows);
         }
         let mut outcome = Outcome::default();
-        for statement in sql::split(self.dialect(), &order.sql) {
+        for statement in sql::split(self.dialect(), &request.sql) {
             self.check_not_cancelled()?;
-            outcome = self.run_text(statement, order.rows)?;
+            outcome = self.run_text(statement, request.rows)?;
         }
         Ok(outcome)
     }
 
-    /// Runs a text as it is, and keeps nothing of it.
+    /// Runs a text unchanged, without the cache.
     pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
         self.run_text_as(sql, rows, true)
     }
@@ -51,24 +51,24 @@ impl Session {
         self.outcome(done)
     }
 
-    fn run_one(&mut self, order: &Order, class: &Class) -> Result<Outcome> {
-        if !order.cache && order.params.is_empty() {
-            return self.run_text(&order.sql, order.rows);
+    fn run_one(&mut self, request: &OwnedRequest, class: &Class) -> Result<Outcome> {
+        if !request.cache && request.params.is_empty() {
+            return self.run_text(&request.sql, request.rows);
         }
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
+        let (mut statement, was_kept) = self.prepared_for(&request.sql, request.params.len())?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &order.params)?;
-            gather(statement, cancel, order.rows, false)
+            statement.execute(cancel, None, &request.params)?;
+            gather(statement, cancel, request.rows, false)
         };
         let mut done = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &done) {
-            // Rows of it may still be on their way.
+            // It may still have unread rows.
             self.discard(statement);
-            statement = self.prepare_anew(&order.sql)?;
+            statement = self.prepare_anew(&request.sql)?;
             done = run(&mut statement, self.cancel());
         }
         let outcome = self.outcome(done)?;
-        self.keep(order, statement);
+        self.keep(request, statement);
         Ok(outcome)
     }
 
@@ -91,7 +91,7 @@ impl Session {
         never_ran && !self.transaction.is_open() && !class.touches_session
     }
 
-    /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
+    /// Runs a statement with each parameter set: all or nothing, unless a transaction is open.
     pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
         self.check(sql)?;
         if sets.is_empty() {
@@ -109,7 +109,7 @@ impl Session {
                 Err(_) => self.rollback()?,
             }
         }
-        self.heed_ddl(sql, done)
+        self.note_ddl(sql, done)
     }
 
     fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
@@ -130,8 +130,8 @@ impl Session {
     }
 }
 
-/// All results of what was run. The outcome is the last one's; of a single statement,
-/// rows stay what came of it though something follows them.
+/// Reads all results. The outcome is that of the last one; for a single statement, rows remain the outcome even if
+/// other results follow.
 pub(super) fn gather(
     statement: &mut Stmt,
     cancel: Cancel<'_>,
@@ -148,7 +148,7 @@ pub(super) fn gather(
             }
         } else {
             let mut batch = BatchBuilder::new(Arc::clone(&shape.columns));
-            // Read to the end though nobody wants them: an error may stand there.
+            // Reads unwanted rows to the end, because an error may follow.
             while let Next::There = statement.fetch(cancel)? {
                 if rows && let Err(error) = shape.push(statement, &mut batch)? {
                     return Ok(Err(error));
