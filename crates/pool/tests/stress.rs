@@ -326,7 +326,7 @@ async fn storm(order: Order, time: Duration) {
 }
 
 #[test]
-fn under_all_of_it_at_once_nothing_is_lost_and_every_sample_is_sound() {
+fn under_all_faults_nothing_is_lost_and_every_sample_is_valid() {
     quiet_expected_panics();
     let seconds = std::env::var("CENOTE_STRESS_SECONDS")
         .ok()

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_the_connections_is_for_those_who_read_and_at_least_one() {
+    fn quarter_of_the_connections_is_for_readers_and_at_least_one() {
         assert_eq!(most(1), None);
         assert_eq!(most(2), Some(1));
         assert_eq!(most(4), Some(3));

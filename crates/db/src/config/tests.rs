@@ -127,7 +127,7 @@ fn file_with_only_a_dsn_gives_the_defaults() {
 }
 
 #[test]
-fn file_and_environment_can_set_every_field() {
+fn file_and_environment_set_every_field_to_the_same_values() {
     let from_file = read([
         ("dsn", Text("pgsql:host=h")),
         ("user", Text("app")),
@@ -266,7 +266,7 @@ fn password_of_digits_is_refused_and_not_quoted() {
 }
 
 #[test]
-fn options_of_a_file_may_be_texts_numbers_and_booleans() {
+fn file_options_are_texts_numbers_or_booleans_and_not_repeated() {
     let written = vec![
         ("a", Text("x")),
         ("b", Number(1)),
@@ -333,7 +333,7 @@ fn empty_variable_counts_as_not_set() {
 }
 
 #[test]
-fn invalid_variable_is_an_error_that_quotes_it() {
+fn invalid_variable_is_an_error_that_names_and_quotes_it() {
     let numbers = [
         "MIN",
         "MAX",
@@ -372,7 +372,7 @@ fn invalid_variable_is_an_error_that_quotes_it() {
 }
 
 #[test]
-fn error_about_a_secret_variable_does_not_quote_it() {
+fn invalid_secret_variable_is_an_error_that_does_not_quote_it() {
     let rows = [
         ("CENOTE_DSN", "postgres://app:hunter2%@h/db"),
         ("CENOTE_DSN", "hunter2"),
@@ -416,7 +416,7 @@ fn variable_that_is_not_utf8_is_an_error_that_names_it() {
 }
 
 #[test]
-fn options_variable_may_contain_user_and_semicolon() {
+fn options_variable_may_hold_user_password_and_a_semicolon() {
     let options = [
         ("CENOTE_DSN", "own:a=1"),
         ("CENOTE_OPTIONS", "user=a;;b; password=c"),

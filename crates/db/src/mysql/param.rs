@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_a_value_names_its_parameter() {
+    fn value_mysql_cannot_hold_is_an_error_naming_the_parameter() {
         for wrong in [f64::NAN, f64::INFINITY] {
             assert_eq!(raw(Value::Float(wrong)).unwrap_err().kind(), Kind::Type);
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamp_is_refused_unless_the_session_is_in_utc() {
+    fn timestamp_is_refused_where_the_session_clock_is_not_utc() {
         let moment = "2024-02-29T09:05:00".parse().unwrap();
         let params = [Param::Value(Value::Timestamp(moment))];
         assert!(to_raw(&params, true).is_ok());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn own_options_are_not_passed_to_the_odbc_driver() {
+    fn own_options_stand_in_or_beside_the_dsn_and_not_in_the_driver() {
         let config = read("odbc:DSN=x;query_timeout=2500ms", &[("dialect", "mysql")]).unwrap();
         assert_eq!(config.query_timeout, 3);
         assert_eq!(config.dialect.name, Dialect::MYSQL.name);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn option_of_the_builder_replaces_one_of_the_dsn() {
+    fn builder_option_replaces_one_of_the_dsn_or_is_unknown() {
         let config = read("odbc:DSN=x;Database=a", &[("database", "b")]).unwrap();
         let text = config.connection_string(&Credentials::default());
         assert_eq!(*text, "DSN=x;Database=b;");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_hanging_calls_block_connects_until_they_end() {
+    async fn driver_with_too_many_hung_calls_is_used_again_once_they_end() {
         let dsn: Dsn = "odbc:Driver=/no/such/driver.so".parse().unwrap();
         let config = Config::read(&dsn, &Options::new()).unwrap();
         let template = OdbcTemplate::new(config);

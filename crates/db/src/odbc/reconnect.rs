@@ -115,7 +115,7 @@ mod tests {
     use crate::driver::{Dsn, Options};
 
     #[test]
-    fn reconnecting_attribute_is_found_in_every_spelling() {
+    fn h17_reconnecting_attribute_is_recognised_in_every_spelling() {
         for (name, value) in [
             ("AUTO_RECONNECT", "1"),
             ("auto_reconnect", "yes"),

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_level_becomes_the_next_stronger_one() {
+    fn missing_level_becomes_the_next_stronger_never_a_weaker_one() {
         assert_eq!(at_least(Isolation::ReadCommitted, 0xf), Some(2));
         assert_eq!(at_least(Isolation::ReadUncommitted, 8), Some(8));
         assert_eq!(at_least(Isolation::RepeatableRead, 0b1010), Some(8));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reads_and_row_changes_keep_a_transaction_open() {
+    fn only_reads_and_row_changes_surely_leave_transactions_open() {
         let may = |sql: &str| may_commit(&Dialect::ODBC, sql, &classify(&Dialect::ODBC, sql));
         for sql in [
             "SELECT 1",
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_and_read_only_transactions_refuse_statements() {
+    fn failed_and_read_only_transactions_refuse_what_they_must() {
         let class = |sql: &str| classify(&Dialect::ODBC, sql);
         let mut transaction = Transaction {
             state: State::Open,

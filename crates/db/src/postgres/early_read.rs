@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_become_rare_and_a_hit_resets_the_pause() {
+    fn vain_early_reads_become_rare_and_a_hit_makes_up_for_them() {
         let mut reads = EarlyRead::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 64, 64] {
             assert_eq!(gap(&mut reads), expected);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_restored_by_its_transaction_changes_nothing() {
+    fn setting_restored_at_the_end_of_its_transaction_is_no_change() {
         let mut session = session();
         session.begin_call(Status::Idle);
         session.begin_call(Status::InTransaction);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_setting_is_reported_once_after_its_transaction() {
+    fn setting_that_stays_is_reported_once_at_transaction_end() {
         let mut session = session();
         session.begin_call(Status::Idle);
         session.begin_call(Status::InTransaction);

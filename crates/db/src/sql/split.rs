@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_comes_apart_at_the_semicolons_between_its_statements() {
+    fn script_splits_at_semicolons_between_statements() {
         let script =
             "INSERT INTO t VALUES (';'); -- a; b\n ;\n SELECT /* c; */ \"a;b\" FROM t; -- d";
         assert_eq!(

@@ -188,7 +188,7 @@ mod tests {
     use crate::sqlite::functions::Functions;
 
     #[test]
-    fn a_cancelled_statement_ends_even_if_sqlite_forgets_the_interrupt() {
+    fn cancelled_statement_ends_if_sqlite_forgets_the_interrupt() {
         let dsn: Dsn = "sqlite::memory:".parse().unwrap();
         let config = Config::read(&dsn, &Options::new()).unwrap();
         let control = Arc::new(Control::new(config.busy_timeout));

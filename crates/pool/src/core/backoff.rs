@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_to_run_when_another_has_failed_already_counts_with_it() {
+    fn creation_that_began_before_the_back_off_counts_with_it() {
         let mut backoff = Backoff::new(RANGE);
         let now = start();
         assert_eq!(backoff.failed(now, now, 1.0), 1);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_is_below_its_buckets_end_and_within_a_quarter_of_it() {
+    fn every_duration_is_below_its_bucket_end_and_within_a_quarter() {
         for shift in 0..63 {
             for offset in [0u64, 1, 3] {
                 let nanos = (1u64 << shift) + offset.min((1 << shift) - 1);

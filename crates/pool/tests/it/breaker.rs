@@ -50,7 +50,7 @@ fn every_transition_by_hand_is_seen_at_once() {
 
 /// P-041, P-042a, P-042b
 #[test]
-fn an_open_breaker_refuses_although_there_are_idle_resources_and_keeps_them() {
+fn open_breaker_refuses_despite_idle_resources_and_keeps_them() {
     let log = Log::default();
     let pool = now(numbers(&log, &Manual::new()).min(2).open()).unwrap();
     pool.deactivate();
@@ -95,7 +95,7 @@ fn deactivating_fails_everybody_who_waits() {
 
 /// B-002, surprise 2: a waiter that finds the breaker open passes its place on.
 #[test]
-fn a_reservation_that_an_open_breaker_cancels_leaves_its_resource_usable() {
+fn reservation_cancelled_by_an_open_breaker_stays_usable() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let lease = now(pool.acquire()).unwrap();

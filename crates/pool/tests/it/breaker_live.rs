@@ -91,7 +91,7 @@ fn a_failed_creation_can_open_the_breaker() {
 }
 
 #[test]
-fn after_the_cool_down_the_keeper_asks_and_asks_again_after_a_no() {
+fn after_the_cool_down_maintenance_probes_and_probes_again() {
     let strategy = Arc::new(Touchy::default());
     let (_, manual, pool) = pool_with(strategy.clone(), &sick());
     drop(now(pool.acquire()).unwrap());
@@ -181,7 +181,7 @@ fn a_probe_that_ends_without_a_verdict_makes_room_for_another() {
 }
 
 #[test]
-fn a_probe_that_is_cancelled_in_the_queue_makes_room_for_another() {
+fn probe_cancelled_in_the_queue_makes_room_for_another() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_numbers(&log, &manual, &gate).max(2).build().unwrap();
     pool.set_strategy(Some(Arc::new(Touchy::default())));
@@ -234,7 +234,7 @@ fn consecutive_failures_are_forgotten_at_a_success() {
 }
 
 #[test]
-fn a_failure_rate_counts_within_its_window_once_there_are_enough_reports() {
+fn failure_rate_counts_in_its_window_once_reports_suffice() {
     let sick = sick();
     let strategy = FailureRate::new(0.5, millis(100), 4);
     let (_, manual, pool) = pool_with(Arc::new(strategy), &sick);

@@ -137,7 +137,7 @@ fn inspectors_see_numbers_that_add_up() {
 
 /// F-007, F-008
 #[test]
-fn tasks_that_cycle_the_breaker_read_their_own_moves_and_end_active() {
+fn tasks_that_cycle_the_breaker_see_their_own_moves() {
     for seed in SEEDS {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = busy_pool(&log, &manual, 0, 2);

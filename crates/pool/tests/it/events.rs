@@ -113,7 +113,7 @@ fn a_listener_is_heard_from_when_it_comes_until_it_goes() {
 }
 
 #[test]
-fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
+fn listeners_run_in_registration_order_and_may_use_the_pool() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
     let (one, two, weak) = (log.clone(), log.clone(), pool.downgrade());
@@ -134,7 +134,7 @@ fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
 }
 
 #[test]
-fn a_stream_has_the_events_since_it_was_made_and_wakes_its_reader() {
+fn event_stream_has_all_events_since_its_start_and_wakes() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());
@@ -154,7 +154,7 @@ fn a_stream_has_the_events_since_it_was_made_and_wakes_its_reader() {
 }
 
 #[test]
-fn a_stream_that_is_read_too_slowly_loses_the_oldest_and_says_how_many() {
+fn slow_event_stream_loses_the_oldest_and_says_how_many() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());

@@ -70,7 +70,7 @@ fn every_impossible_setting_is_named() {
 }
 
 #[test]
-fn a_resize_to_nothing_or_below_min_is_an_error_and_changes_nothing() {
+fn resize_to_zero_or_below_min_is_an_error_and_changes_nothing() {
     let pool = units().min(2).max(4).build().unwrap();
     assert_eq!(pool.resize(0).unwrap_err().field, "max");
     assert_eq!(pool.resize(1).unwrap_err().field, "max");
@@ -93,7 +93,7 @@ fn try_acquire_gives_the_factorys_own_error() {
 
 /// P-025, P-050, B-015
 #[test]
-fn opening_stops_at_the_first_failure_and_destroys_what_was_made() {
+fn opening_stops_at_the_first_failure_and_destroys_the_others() {
     for (min, max) in [(5, 10), (3, 5)] {
         let log = Log::default();
         let error = now(failing_on(&log, 2).min(min).max(max).open()).unwrap_err();

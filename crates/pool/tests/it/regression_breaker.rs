@@ -79,7 +79,7 @@ fn a_probe_whose_hook_refuses_gives_its_probe_back() {
 /// An acquire that was admitted before the breaker moved used to take a probe's
 /// place when it came back from its hook, and never gave it back.
 #[test]
-fn an_acquire_in_its_hook_while_the_breaker_moves_takes_no_probe_away() {
+fn acquire_in_its_hook_while_the_breaker_moves_takes_no_probe() {
     for queues in [true, false] {
         let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
         let pool = numbers(&log, &manual)

@@ -395,7 +395,7 @@ fn slow_acquire_hook_costs_its_resource_and_not_the_acquire() {
 }
 
 #[test]
-fn slow_acquire_hook_is_replaced_by_a_creation_or_ends_try_acquire() {
+fn slow_acquire_hook_leads_to_a_creation_or_ends_try_acquire() {
     for attempt in [false, true] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = numbers(&log, &manual)

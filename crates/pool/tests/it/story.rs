@@ -147,7 +147,7 @@ fn holders_are_listed_longest_first_while_they_hold() {
 }
 
 #[test]
-fn a_lease_that_is_taken_in_the_name_of_another_line_is_shown_as_that_lines() {
+fn lease_taken_on_behalf_of_another_line_shows_that_line() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 2);
     let user = std::panic::Location::caller();
@@ -190,7 +190,7 @@ fn logged(work: impl FnOnce()) -> Vec<String> {
 
 #[test]
 #[cfg(feature = "tracing")]
-fn a_slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
+fn slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).max(1).name("things");
     let pool = builder.build().unwrap();

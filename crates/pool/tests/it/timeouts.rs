@@ -6,7 +6,7 @@ use crate::tools::*;
 
 /// P-031, P-038a, P-038b, P-055a
 #[test]
-fn an_acquire_that_waits_too_long_times_out_and_leaves_nothing_behind() {
+fn acquire_that_waits_too_long_times_out_and_leaves_nothing() {
     for wait in [50, 1] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = number_pool(&log, &manual, 1);
@@ -101,7 +101,7 @@ fn a_waiter_that_times_out_hands_its_right_to_create_on() {
 }
 
 #[test]
-fn a_resource_granted_in_time_counts_although_it_is_collected_late() {
+fn resource_granted_in_time_counts_even_if_collected_late() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
@@ -114,7 +114,7 @@ fn a_resource_granted_in_time_counts_although_it_is_collected_late() {
 
 /// Decision: one deadline covers the whole acquire.
 #[test]
-fn the_deadline_also_covers_the_hook_of_a_resource_that_was_granted_in_time() {
+fn deadline_covers_the_hook_of_a_resource_granted_in_time() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = numbers(&log, &manual)
         .max(1)

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn try_read_hides_nothing_from_a_later_read() {
+    async fn non_blocking_read_takes_nothing_from_a_waiting_one() {
         let (mut ours, mut theirs) = pair().await;
         let mut read = [0; 2];
         let nothing = ours.try_read(&mut read).unwrap_err();

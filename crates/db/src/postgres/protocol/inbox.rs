@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_messages_do_not_accumulate() {
+    fn messages_that_always_lack_a_part_need_bounded_memory() {
         let mut inbox = Inbox::new();
         let stream = message(b'D', &[7; 78]).repeat(50_000);
         for piece in stream.chunks(1_000) {
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_need_no_more_memory_than_they_have(
+        fn hostile_bytes_decode_or_fail_in_memory_bounded_by_their_size(
             bytes in prop::collection::vec(any::<u8>(), 0..50_000),
         ) {
             let mut inbox = Inbox::new();

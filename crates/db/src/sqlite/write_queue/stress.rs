@@ -123,7 +123,7 @@ impl Stress {
 }
 
 #[test]
-fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
+fn despite_drops_one_writes_at_a_time_and_gets_its_own_answer() {
     let stress = Stress {
         write_queue: Arc::default(),
         makes: [SessionKind::new(), SessionKind::new()],

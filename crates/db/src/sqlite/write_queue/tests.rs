@@ -230,7 +230,7 @@ fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
 }
 
 #[test]
-fn a_turn_that_is_not_collected_is_passed_on_and_its_task_may_be_written_for() {
+fn uncollected_turn_is_passed_on_and_its_task_may_be_batched() {
     let write_queue = write_queue();
     let first = permit(write_queue.enter(&control(1)));
     let (idle, next) = (queued(&write_queue, "one"), queued(&write_queue, "two"));
