@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::session::{OwnedRequest, Session};
+use super::session::{Order, Session};
 use super::types::to_odbc;
 use crate::driver::worker::Worker;
 use crate::driver::worker::stream::Stream;
@@ -42,8 +42,8 @@ impl OdbcConnection {
 }
 
 /// Returns a copy of a request, for the thread.
-fn owned(request: &Request<'_>) -> Result<OwnedRequest> {
-    Ok(OwnedRequest {
+fn order(request: &Request<'_>) -> Result<Order> {
+    Ok(Order {
         sql: request.sql.to_owned(),
         params: to_odbc(request.params)?,
         script: request.script,
@@ -55,8 +55,8 @@ fn owned(request: &Request<'_>) -> Result<OwnedRequest> {
 impl Connection for OdbcConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
-            let request = owned(&request)?;
-            self.call(move |session| session.run(&request)).await
+            let order = order(&request)?;
+            self.call(move |session| session.run(&order)).await
         })
     }
 
@@ -90,8 +90,8 @@ impl Connection for OdbcConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.stream.check_none()?;
-            let request = owned(&request)?;
-            let program = move |session: &mut Session, outlet| session.stream(&request, outlet);
+            let order = order(&request)?;
+            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
             self.stream.start(&mut self.worker, program).await
         })
     }
@@ -111,7 +111,7 @@ impl Connection for OdbcConnection {
     ) -> BoxFuture<'c, Result<Outcome>> {
         Box::pin(async move {
             let begin = *begin;
-            let first = first.as_ref().map(owned).transpose()?;
+            let first = first.as_ref().map(order).transpose()?;
             self.call(move |session| {
                 session.begin(begin)?;
                 match first {

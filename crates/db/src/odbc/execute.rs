@@ -5,34 +5,34 @@ use std::sync::Arc;
 use super::error::Vendor;
 use super::handle::{Bound, Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
-use super::session::{OwnedRequest, Session};
+use super::session::{Order, Session};
 use super::statement::check_count;
 use crate::Result;
 use crate::driver::{BatchBuilder, Outcome};
 use crate::sql::{self, Class};
 
 impl Session {
-    pub(super) fn run(&mut self, request: &OwnedRequest) -> Result<Outcome> {
-        let class = self.check(&request.sql)?;
-        let done = match request.script {
-            true => self.run_script(request),
-            false => self.run_one(request, &class),
+    pub(super) fn run(&mut self, order: &Order) -> Result<Outcome> {
+        let class = self.check(&order.sql)?;
+        let done = match order.script {
+            true => self.run_script(order),
+            false => self.run_one(order, &class),
         };
-        self.note_ddl(&request.sql, done)
+        self.heed_ddl(&order.sql, done)
     }
 
     /// Runs a script: in one piece, or statement by statement if the driver cannot do that.
-    fn run_script(&mut self, request: &OwnedRequest) -> Result<Outcome> {
-        if let Some(compound) = self.compound(&request.sql) {
-            return self.run_text_as(&compound, request.rows, false);
+    fn run_script(&mut self, order: &Order) -> Result<Outcome> {
+        if let Some(compound) = self.compound(&order.sql) {
+            return self.run_text_as(&compound, order.rows, false);
         }
         if self.can.batches {
-            return self.run_text(&request.sql, request.rows);
+            return self.run_text(&order.sql, order.rows);
         }
         let mut outcome = Outcome::default();
-        for statement in sql::split(self.dialect(), &request.sql) {
+        for statement in sql::split(self.dialect(), &order.sql) {
             self.check_not_cancelled()?;
-            outcome = self.run_text(statement, request.rows)?;
+            outcome = self.run_text(statement, order.rows)?;
         }
         Ok(outcome)
     }
@@ -51,24 +51,24 @@ impl Session {
         self.outcome(done)
     }
 
-    fn run_one(&mut self, request: &OwnedRequest, class: &Class) -> Result<Outcome> {
-        if !request.cache && request.params.is_empty() {
-            return self.run_text(&request.sql, request.rows);
+    fn run_one(&mut self, order: &Order, class: &Class) -> Result<Outcome> {
+        if !order.cache && order.params.is_empty() {
+            return self.run_text(&order.sql, order.rows);
         }
-        let (mut statement, was_kept) = self.prepared_for(&request.sql, request.params.len())?;
+        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &request.params)?;
-            gather(statement, cancel, request.rows, false)
+            statement.execute(cancel, None, &order.params)?;
+            gather(statement, cancel, order.rows, false)
         };
         let mut done = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &done) {
             // It may still have unread rows.
             self.discard(statement);
-            statement = self.prepare_anew(&request.sql)?;
+            statement = self.prepare_anew(&order.sql)?;
             done = run(&mut statement, self.cancel());
         }
         let outcome = self.outcome(done)?;
-        self.keep(request, statement);
+        self.keep(order, statement);
         Ok(outcome)
     }
 
@@ -109,7 +109,7 @@ impl Session {
                 Err(_) => self.rollback()?,
             }
         }
-        self.note_ddl(sql, done)
+        self.heed_ddl(sql, done)
     }
 
     fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {

@@ -238,7 +238,7 @@ pub(super) enum Next {
 
 /// A statement.
 pub(super) struct Stmt {
-    /// Freed before its connection: fields are dropped in this request.
+    /// Freed before its connection: fields are dropped in this order.
     handle: StatementImpl<'static>,
     _open: Arc<Open>,
     /// Receives the parts of a long cell.

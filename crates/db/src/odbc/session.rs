@@ -85,7 +85,7 @@ impl Can {
 }
 
 /// A request without borrowed data, for the thread.
-pub(super) struct OwnedRequest {
+pub(super) struct Order {
     pub(super) sql: String,
     pub(super) params: Vec<Bound>,
     pub(super) script: bool,

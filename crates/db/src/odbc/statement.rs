@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::error::Vendor;
 use super::handle::Stmt;
-use super::session::{OwnedRequest, Session};
+use super::session::{Order, Session};
 use super::transaction::may_commit;
 use crate::sql::{self, Class, Dialect, class, contains_any};
 use crate::{Error, Kind, Result};
@@ -98,9 +98,9 @@ impl Session {
         })
     }
 
-    pub(super) fn keep(&mut self, request: &OwnedRequest, statement: Stmt) {
-        if request.cache {
-            self.keep_text(&request.sql, statement);
+    pub(super) fn keep(&mut self, order: &Order, statement: Stmt) {
+        if order.cache {
+            self.keep_text(&order.sql, statement);
         }
     }
 

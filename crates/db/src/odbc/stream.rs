@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::handle::{Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
-use super::session::{OwnedRequest, Session};
+use super::session::{Order, Session};
 use crate::driver::Columns;
 use crate::driver::worker::stream::{Outlet, Started};
 use crate::sql::Class;
@@ -13,27 +13,27 @@ use crate::{Error, Kind, Result};
 impl Session {
     /// Runs a statement and sends its rows in batches, as fast as the caller takes them, until the caller drops
     /// the stream.
-    pub(super) fn stream(&mut self, request: &OwnedRequest, outlet: Outlet) -> Result<()> {
-        if request.script {
+    pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
+        if order.script {
             let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        let class = self.check(&request.sql)?;
-        let done = self.send_rows(request, &class, outlet);
-        self.note_ddl(&request.sql, done)
+        let class = self.check(&order.sql)?;
+        let done = self.send_rows(order, &class, outlet);
+        self.heed_ddl(&order.sql, done)
     }
 
-    fn send_rows(&mut self, request: &OwnedRequest, class: &Class, outlet: Outlet) -> Result<()> {
-        let (mut statement, was_kept) = self.prepared_for(&request.sql, request.params.len())?;
+    fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
+        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
         let status = self.status();
         let read_only = class.pure_read && !self.transaction.is_open();
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
-            statement.execute(cancel, None, &request.params)
+            statement.execute(cancel, None, &order.params)
         };
         let mut begun = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &begun) {
             self.discard(statement);
-            statement = self.prepare_anew(&request.sql)?;
+            statement = self.prepare_anew(&order.sql)?;
             begun = run(&mut statement, self.cancel());
         }
         begun.map_err(|error| self.told(error))?;
@@ -45,7 +45,7 @@ impl Session {
         // The next user of the statement must not find its rows.
         let done = sent.and_then(|sent| statement.close().map(|()| sent));
         let sent = done.map_err(|error| self.told(error))?;
-        self.keep(request, statement);
+        self.keep(order, statement);
         sent
     }
 }

@@ -266,7 +266,7 @@ impl Session {
     }
 
     /// Fails the transaction after a definition, if the database commits by it.
-    pub(super) fn note_ddl<T>(&mut self, sql: &str, done: Result<T>) -> Result<T> {
+    pub(super) fn heed_ddl<T>(&mut self, sql: &str, done: Result<T>) -> Result<T> {
         let ends = self.can.ddl_commits
             && !self.broken
             && self.transaction.state != State::None
