@@ -140,7 +140,8 @@ impl Config {
             .collect();
         let mut reader = dsn.reader(options);
         // Their options are in `options` already.
-        (reader.take("service"), reader.take("servicefile"));
+        reader.take("service");
+        reader.take("servicefile");
         let servers = read_servers(&mut reader)?;
         let database = reader.take("dbname").filter(|name| !name.is_empty());
         let passfile = reader.take("passfile").filter(|path| !path.is_empty());

@@ -89,7 +89,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_needed() {
         );
         let error = refused(&dsn).await;
         assert_eq!(error.kind(), Kind::Connect, "{error}");
-        assert!(error.message().contains("does not speak TLS"), "{error}");
+        assert!(error.message().contains("does not offer TLS"), "{error}");
     }
     for mode in ["disable", "allow", "prefer"] {
         let dsn = format!("{standby};sslmode={mode}");
