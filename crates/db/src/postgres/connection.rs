@@ -44,7 +44,7 @@ pub struct PostgresConnection {
     pub(super) types: Arc<Types>,
     pub(super) canceller: Canceller,
     /// The call in flight, or the dropped call that is not settled yet.
-    pub(super) flight: Flight,
+    pub(super) in_flight: InFlight,
     pub(super) stream: Option<Stream>,
     warnings: u64,
     /// The server's reason for closing the idle connection, if it sent one.
@@ -53,7 +53,7 @@ pub struct PostgresConnection {
 
 /// The call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flight {
+pub(super) enum InFlight {
     Nothing,
     /// A short call, or one that must not be cancelled: settling waits for it.
     Brief,
@@ -80,7 +80,7 @@ impl PostgresConnection {
             full_reset: settings.full_reset,
             types,
             canceller: Canceller::new(peer, started.key),
-            flight: Flight::Nothing,
+            in_flight: InFlight::Nothing,
             stream: None,
             warnings: 0,
             farewell: None,
@@ -118,7 +118,7 @@ impl PostgresConnection {
     }
 
     /// Begins a call, if no other one is open.
-    pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
+    pub(super) fn begin_call(&mut self, call: InFlight) -> Result<()> {
         if self.wire.is_broken() {
             return Err(self.farewell.clone().unwrap_or_else(error::broken));
         }
@@ -126,23 +126,23 @@ impl PostgresConnection {
             let message = "a row stream is open on this connection; end it first";
             return Err(Error::new(Kind::Busy, message));
         }
-        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+        if self.in_flight != InFlight::Nothing || !self.wire.is_at_rest() {
             let message = "an earlier call was dropped on this connection; settle it first";
             return Err(Error::new(Kind::Busy, message));
         }
-        if flight == Flight::Statement {
+        if call == InFlight::Statement {
             self.check_reading()?;
         }
         self.warnings = 0;
         self.session.begin_call(self.status);
         self.wire.begin_call();
-        self.flight = flight;
+        self.in_flight = call;
         Ok(())
     }
 
     /// Ends a call whose answer is complete.
     pub(super) fn end_call(&mut self) {
-        self.flight = Flight::Nothing;
+        self.in_flight = InFlight::Nothing;
     }
 
     pub(super) fn warnings_so_far(&self) -> u64 {
@@ -351,7 +351,7 @@ impl PostgresConnection {
 
     /// Runs a short command of the driver's own.
     pub(super) async fn command(&mut self, sql: &str) -> Result<Answer> {
-        self.begin_call(Flight::Brief)?;
+        self.begin_call(InFlight::Brief)?;
         let mut answer = self.simple(sql, Answer::new(false)).await?;
         self.end_call();
         match answer.error() {
@@ -478,7 +478,7 @@ impl Connection for PostgresConnection {
         if rested < PROBE_AFTER && !self.wire.is_readable() {
             return;
         }
-        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+        if self.in_flight != InFlight::Nothing || !self.wire.is_at_rest() {
             return;
         }
         self.wire.read_available();
@@ -491,7 +491,7 @@ impl Connection for PostgresConnection {
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            self.begin_call(Flight::Brief)?;
+            self.begin_call(InFlight::Brief)?;
             self.wire.sync();
             let mut answer = Answer::new(false);
             self.receive(&mut answer).await?;
@@ -537,7 +537,7 @@ impl fmt::Debug for PostgresConnection {
         out.debug_struct("PostgresConnection")
             .field("process", &self.canceller.process())
             .field("status", &self.status)
-            .field("flight", &self.flight)
+            .field("in_flight", &self.in_flight)
             .field("broken", &self.wire.is_broken())
             .finish_non_exhaustive()
     }

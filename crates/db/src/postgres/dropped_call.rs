@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::protocol::answer::Answer;
 use super::protocol::frontend::undo_batch;
 use crate::Result;
@@ -26,7 +26,7 @@ impl PostgresConnection {
     pub(super) async fn settle_all(&mut self) -> Result<()> {
         let may_cancel = match &self.stream {
             Some(stream) => stream.may_cancel(),
-            None => self.flight == Flight::Statement,
+            None => self.in_flight == InFlight::Statement,
         };
         self.drain(may_cancel).await?;
         self.close_portal().await?;

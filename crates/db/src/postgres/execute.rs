@@ -17,7 +17,7 @@ use std::sync::Arc;
 use postgres_types::{Oid, Type};
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::error;
 use super::kept::Change;
 use super::param::{bind, need_types};
@@ -68,7 +68,7 @@ impl PostgresConnection {
         begin: Option<&str>,
         request: Request<'_>,
     ) -> Result<Outcome> {
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let before = self.status;
         let was_idle = before == Status::Idle;
         // The way of nearly all calls, without a detour.
@@ -87,7 +87,7 @@ impl PostgresConnection {
             if !(self.forget_if_stale(&answer, &way) && was_idle) {
                 return answer.outcome(self.warnings_so_far());
             }
-            self.flight = Flight::Statement;
+            self.in_flight = InFlight::Statement;
         }
         // In a box of its own, so that the future of the short way stays small.
         let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
@@ -427,7 +427,7 @@ impl PostgresConnection {
     /// Prepares a statement, and keeps it where there is a place for it.
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
         self.check_reading()?;
-        self.begin_call(Flight::Brief)?;
+        self.begin_call(InFlight::Brief)?;
         let done = match self.way(sql, true) {
             Ok(Way::Known(statement)) => Ok(Ok(statement)),
             Ok(way) => self.prepare_with(None, sql, way).await,
@@ -452,7 +452,7 @@ impl PostgresConnection {
         if sets.is_empty() {
             return Ok(Outcome::default());
         }
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let done = self.batch_in_call(sql, sets).await;
         self.finish_call(done)
     }

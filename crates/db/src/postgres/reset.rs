@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use tokio_rustls::rustls::crypto::ring;
 
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::protocol::answer::Answer;
 use crate::Result;
 use crate::driver::Reset;
@@ -49,7 +49,7 @@ impl PostgresConnection {
         let Some(sql) = self.reset_sql() else {
             return Ok(replaced("the system provides no random numbers"));
         };
-        self.begin_call(Flight::Brief)?;
+        self.begin_call(InFlight::Brief)?;
         let done = self.simple(&sql, Answer::new(false)).await;
         let mut answer = self.finish_call(done)?;
         if let Some(error) = answer.error() {

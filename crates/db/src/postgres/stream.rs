@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::execute::Way;
 use super::protocol::answer::Answer;
 use super::protocol::frontend::{self, execute};
@@ -64,7 +64,7 @@ impl PostgresConnection {
             let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let done = self.open_in_call(&request).await;
         if done.is_err() {
             self.stream = None;
@@ -90,7 +90,7 @@ impl PostgresConnection {
     }
 
     fn columns_of_stream(&mut self) -> Result<Arc<Columns>> {
-        self.flight = Flight::Nothing;
+        self.in_flight = InFlight::Nothing;
         let layout = self
             .stream
             .as_ref()
@@ -248,7 +248,7 @@ impl PostgresConnection {
             return Ok(());
         };
         let may_cancel = stream.may_cancel();
-        self.flight = Flight::Brief;
+        self.in_flight = InFlight::Brief;
         let mut waste = self.drain(may_cancel).await?;
         self.close_portal().await?;
         self.end_call();

@@ -1,7 +1,7 @@
 //! BEGIN, COMMIT, ROLLBACK and savepoints.
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection, quoted};
+use super::connection::{InFlight, PostgresConnection, quoted};
 use super::protocol::answer::Answer;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::sql::{Keyword, class};
@@ -43,7 +43,7 @@ impl PostgresConnection {
     }
 
     pub(super) async fn roll_back_transaction(&mut self) -> Result<()> {
-        if self.flight == Flight::Nothing && self.status == Status::Idle {
+        if self.in_flight == InFlight::Nothing && self.status == Status::Idle {
             return Ok(());
         }
         self.command("ROLLBACK").await.map(drop)
