@@ -150,7 +150,7 @@ async fn end(way: usize, db: Db, session: &'static str, escaped: Escaped) -> Res
             // Whoever has one connection and waits for another may wait for ever.
             drop(statement);
             let mut rows = db.stream("SELECT 1", ()).await?;
-            rows.next().await?;
+            rows.try_next().await?;
         }
         7 => {
             db.exec("BEGIN", ()).await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cenote_pool::{FnManager, FnPool, Lease, OwnedLease, Pool};
 
-use self::support::{Log, Manual, Oops, hand, now};
+use self::support::{Log, Manual, Oops, at_most, hand, now};
 
 /// Waits for two polls, as anything that talks to a server would.
 async fn pause() {
@@ -196,7 +196,9 @@ fn acquire_within_a_time_may_be_cancelled_at_any_poll() {
     let time = Duration::from_secs(60);
     cancel_after_every_poll(
         1,
-        |world| Box::pin(async move { drop(world.pool.acquire_within(time).await.unwrap()) }),
+        |world| {
+            Box::pin(async move { drop(world.pool.acquire_with(at_most(time)).await.unwrap()) })
+        },
         |_| {},
     );
 }
@@ -248,25 +250,6 @@ fn try_acquire_of_an_idle_resource_may_be_cancelled_at_any_poll() {
     cancel_after_every_poll(
         2,
         |world| Box::pin(async { drop(world.pool.try_acquire().await.unwrap().unwrap()) }),
-        |_| {},
-    );
-}
-
-#[test]
-fn acquire_owned_within_a_time_may_be_cancelled_at_any_poll() {
-    let time = Duration::from_secs(60);
-    cancel_after_every_poll(
-        1,
-        |world| Box::pin(async move { drop(world.pool.acquire_owned_within(time).await.unwrap()) }),
-        |_| {},
-    );
-}
-
-#[test]
-fn try_acquire_owned_may_be_cancelled_at_any_poll() {
-    cancel_after_every_poll(
-        0,
-        |world| Box::pin(async { drop(world.pool.try_acquire_owned().await.unwrap().unwrap()) }),
         |_| {},
     );
 }

@@ -299,12 +299,12 @@ fn a_breaker_that_opens_fails_or_serves_one_who_parks() {
             let pool = pool.clone();
             thread::spawn(move || match block_on(pool.acquire()) {
                 Ok(lease) => drop(lease),
-                Err(error) => assert!(matches!(error, AcquireError::Unavailable)),
+                Err(error) => assert!(matches!(error, AcquireError::Unavailable(_))),
             })
         };
         let breaker = {
             let pool = pool.clone();
-            thread::spawn(move || pool.deactivate())
+            thread::spawn(move || pool.open_breaker())
         };
         drop(lease);
         waiter.join().unwrap();

@@ -48,7 +48,7 @@ async fn a_conflict_is_retried_until_everybody_is_served() {
         tasks.spawn(async move {
             let options = TransactionOptions::new().retries(1000);
             let add = async || db.exec("ADD ? ?", (id, "mine")).await.map(drop);
-            db.retry_transaction(options, add).await
+            options.on(&db).retry(add).await
         });
     }
     while let Some(done) = tasks.join_next().await {

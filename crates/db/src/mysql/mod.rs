@@ -10,7 +10,8 @@
 //! | `connect` | the template; the choice of a server, and the login |
 //! | `connection` | implements the driver contract |
 //! | `dropped_call`, `cancel`, `wire` | the in-flight flag; kills the query of a dropped call; closes the socket on drop |
-//! | `execute`, `statement`, `stream` | running statements; cached statements; row streams |
+//! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; cached statements; row streams |
+//! | `stale` | when a cached statement is prepared again |
 //! | `session_effects`, `commit_detection` | what a text may have changed in the session; whether it has ended the transaction |
 //! | `transaction`, `reset` | transactions, resets of the session |
 //! | `param`, `decimal`, `types` | parameters and result values |
@@ -29,8 +30,10 @@ mod execute;
 mod infile;
 mod param;
 mod reset;
+mod run_all;
 mod session;
 mod session_effects;
+mod stale;
 mod statement;
 mod stream;
 mod transaction;

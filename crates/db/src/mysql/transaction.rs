@@ -26,6 +26,7 @@ impl MysqlConnection {
             let message = "a transaction is already open on this connection; use a savepoint";
             return Err(Error::new(Kind::NestedBegin, message));
         }
+        begin.check_not_deferrable()?;
         self.command(begin_sql(begin)).await?;
         self.begun_by_layer = true;
         match first {

@@ -12,6 +12,7 @@
 //! | `connection` | implements the driver contract |
 //! | `cancel` | cancels the call that runs on the thread |
 //! | `session`, `execute`, `statement`, `stream`, `transaction`, `rows` | what runs on the thread |
+//! | `stale` | when a cached statement is prepared again |
 //! | `verify` | checks a session's character set and identity |
 //! | `handle` | ODBC's handles, and all `unsafe` code |
 //! | `types` | parameters and result values |
@@ -27,6 +28,7 @@ mod handle;
 mod reconnect;
 mod rows;
 mod session;
+mod stale;
 mod statement;
 mod stream;
 mod transaction;

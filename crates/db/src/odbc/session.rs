@@ -13,9 +13,9 @@ use super::handle::{Bound, Cancel, Dbc, OdbcError, Stmt};
 use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
+use crate::driver::Prepared;
 use crate::driver::cache::StatementCache;
 use crate::driver::worker;
-use crate::driver::{Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
 
@@ -280,7 +280,7 @@ impl Session {
     }
 
     /// Converts the result of a run: the inner error is the client's own, the outer one the driver's.
-    pub(super) fn outcome(&mut self, done: Result<Result<Outcome>, OdbcError>) -> Result<Outcome> {
+    pub(super) fn outcome<T>(&mut self, done: Result<Result<T>, OdbcError>) -> Result<T> {
         done.map_err(|error| self.told(error))?
     }
 }

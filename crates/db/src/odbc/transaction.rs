@@ -135,6 +135,7 @@ impl Session {
     }
 
     pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
+        begin.check_not_deferrable()?;
         self.changed = false;
         if self.transaction.is_open() {
             return Err(refused(

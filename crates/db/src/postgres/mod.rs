@@ -12,7 +12,8 @@
 //! | `wire`, `early_read` | sends and receives messages; when to read right after a send |
 //! | `connect`, `startup`, `authenticate`, `require_auth` | the template; the startup of a connection; the login, and which methods are allowed |
 //! | `connection` | implements the driver contract |
-//! | `execute`, `statement`, `kept` | running statements; prepared statements; which of them are cached |
+//! | `execute`, `script`, `statement`, `kept` | running statements; scripts; prepared statements; which of them are cached |
+//! | `stale` | when a cached statement is prepared again |
 //! | `transaction`, `stream`, `reset` | transactions, row streams, resets of the session |
 //! | `dropped_call`, `cancel` | settles a dropped call; cancel requests |
 //! | `session` | the session state that the server reports |
@@ -42,8 +43,10 @@ mod passfile;
 mod protocol;
 mod require_auth;
 mod reset;
+mod script;
 mod service;
 mod session;
+mod stale;
 mod startup;
 mod statement;
 mod stream;

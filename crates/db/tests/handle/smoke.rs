@@ -172,7 +172,7 @@ async fn a_stream_in_a_transaction_holds_its_connection() -> Result<()> {
     }
     db.transaction(async || {
         let mut rows = db.stream("SELECT n FROM t ORDER BY n", ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 0);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 0);
         let error = db.exec("DELETE FROM t", ()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
         drop(rows);

@@ -79,7 +79,7 @@ async fn after_a_drop_at_any_poll_the_next_task_gets_its_own_answer() {
     .await;
     dropped_at_every_poll(&db, async || {
         let mut rows = db.stream(many, ()).await?;
-        while rows.next().await?.is_some() {}
+        while rows.try_next().await?.is_some() {}
         Ok(())
     })
     .await;
@@ -184,7 +184,7 @@ async fn a_stream_without_an_end_is_killed_when_it_is_dropped() {
     let endless = "SELECT a.seq, REPEAT('x', 1000) FROM seq_1_to_1000000 a, seq_1_to_1000000 b";
     let mut rows = db.stream(endless, ()).await.unwrap();
     for _ in 0..10 {
-        assert!(rows.next().await.unwrap().is_some());
+        assert!(rows.try_next().await.unwrap().is_some());
     }
     drop(rows);
     let next = soon("its place is free", session_id(&db)).await;
@@ -204,7 +204,7 @@ async fn h21_what_a_streamed_function_writes_is_not_undone() {
     // Longer than a query that only reads is read for.
     let sql = "SELECT pay(seq), REPEAT('x', 65536) FROM seq_1_to_200";
     let mut rows = db.stream(sql, ()).await.unwrap();
-    assert!(rows.next().await.unwrap().is_some());
+    assert!(rows.try_next().await.unwrap().is_some());
     drop(rows);
     let paid: i64 = db.query_as_one("SELECT COUNT(*) FROM t", ()).await.unwrap();
     assert_eq!(paid, 200);
@@ -218,7 +218,7 @@ async fn rest_of_a_short_stream_is_read_and_its_connection_stays() {
         .stream("SELECT seq FROM seq_1_to_2000", ())
         .await
         .unwrap();
-    assert!(rows.next().await.unwrap().is_some());
+    assert!(rows.try_next().await.unwrap().is_some());
     drop(rows);
     assert_eq!(session_id(&db).await, before);
 }
@@ -232,7 +232,7 @@ async fn stream_dropped_in_a_transaction_is_read_to_its_end() {
         // Longer than anybody would wait outside of one.
         let slow = "SELECT seq, SLEEP(0.01) FROM seq_1_to_30";
         let mut rows = db.stream(slow, ()).await?;
-        assert!(rows.next().await?.is_some());
+        assert!(rows.try_next().await?.is_some());
         drop(rows);
         db.exec("INSERT INTO t VALUES (2)", ()).await.map(drop)
     })

@@ -2,7 +2,7 @@
 //! must not run twice, numbers that must stay exact, and a server that is not the one it was.
 
 use cenote::driver::{Param, Request, Reset, Value};
-use cenote::{DateTime, Db, Executed, Kind, PooledConnection, ResetPolicy, Result};
+use cenote::{DateTime, Db, Kind, Outcome, PooledConnection, ResetPolicy, Result};
 
 use cenote_testkit::poll::Hand;
 
@@ -126,17 +126,17 @@ async fn the_server_reckons_with_a_decimal_to_the_last_digit() {
     client.must(sql).await;
     let sql = "INSERT INTO account VALUES (1, ?)";
     let added = client.run(sql, &[decimal("12345678901234567.89")]).await;
-    assert_eq!(added.unwrap().affected, 1);
+    assert_eq!(added.unwrap().rows_affected, 1);
     let sql = "UPDATE account SET balance = balance - ? WHERE balance >= ?";
     let enough = [decimal("0.01"), decimal("12345678901234567.89")];
-    assert_eq!(client.run(sql, &enough).await.unwrap().affected, 1);
+    assert_eq!(client.run(sql, &enough).await.unwrap().rows_affected, 1);
     let balance = Value::Decimal("12345678901234567.88".into());
     assert_eq!(
         client.value("SELECT balance FROM account", &[]).await,
         balance
     );
     // A cent is missing now.
-    assert_eq!(client.run(sql, &enough).await.unwrap().affected, 0);
+    assert_eq!(client.run(sql, &enough).await.unwrap().rows_affected, 0);
     assert_eq!(client.own().prepared_statements(), 2);
     let parts = [decimal("0.1"), decimal("0.2")];
     assert_eq!(
@@ -220,7 +220,10 @@ async fn a_clock_that_a_statement_has_set_makes_no_moments() {
     assert_eq!(client.value(text, &[]).await, Value::DateTime(evening));
     let script = "SET time_zone = '+00:00'; INSERT INTO t VALUES (NULL), (NULL)";
     let added = client.script(script).await.unwrap();
-    assert_eq!(added.affected, 2, "what is asked for is not what is told");
+    assert_eq!(
+        added.rows_affected, 2,
+        "what is asked for is not what is told"
+    );
 }
 
 /// That a name is unknown may come from deep inside, when the session is another one already.
@@ -337,7 +340,7 @@ async fn a_stream_whose_call_opens_another_transaction_is_noticed() {
                     db.exec("INSERT INTO t VALUES (1)", ()).await?;
                     let params: Vec<i64> = param.into_iter().collect();
                     if let Ok(mut rows) = db.stream(text, params).await {
-                        while is_read && let Ok(Some(_)) = rows.next().await {}
+                        while is_read && let Ok(Some(_)) = rows.try_next().await {}
                     }
                     db.exec("INSERT INTO t VALUES (2)", ()).await
                 })
@@ -355,7 +358,7 @@ async fn a_stream_whose_call_opens_another_transaction_is_noticed() {
 }
 
 /// The transaction has failed, and the row with a 2 that followed what ended it is not there. Gives the kind of the error.
-async fn failed_with_what_followed(db: &Db, what: &str, done: Result<Executed>) -> Kind {
+async fn failed_with_what_followed(db: &Db, what: &str, done: Result<Outcome>) -> Kind {
     let error = done.expect_err(what);
     let later: i64 = db
         .query_as_one("SELECT COUNT(*) FROM t WHERE n = 2", ())
@@ -459,7 +462,7 @@ async fn savepoint_of_a_procedure_ends_with_the_procedure() {
 /// Whatever was read in a text after that would not be what the server reads in it.
 #[tokio::test]
 async fn nothing_is_run_under_a_mode_in_which_sql_is_read_otherwise() {
-    let refused = |done: Result<Executed>| {
+    let refused = |done: Result<Outcome>| {
         let error = done.unwrap_err();
         assert_eq!(error.kind(), Kind::Config, "{error}");
         assert!(error.message().contains("in the DSN"), "{error}");

@@ -423,7 +423,7 @@ async fn local_file_is_refused_unless_its_folder_was_named() {
 
     let dsn = with_option(&dsn, "local_infile", &folder.path().display().to_string());
     let mut client = Client::open(&dsn).await;
-    assert_eq!(client.must(&load(&path)).await.affected, 3);
+    assert_eq!(client.must(&load(&path)).await.rows_affected, 3);
     assert_eq!(client.get::<i64>("SELECT SUM(n) FROM t").await, 6);
     let linked = folder.path().join("link.csv");
     let climbed = folder

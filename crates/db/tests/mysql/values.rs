@@ -255,16 +255,16 @@ async fn the_last_id_the_affected_rows_and_the_warnings_are_told() {
         .await;
     let done = done.unwrap();
     assert_eq!(
-        (done.affected, done.last_insert_id, done.warnings),
+        (done.rows_affected, done.last_insert_id, done.warnings),
         (2, Some(1), 0)
     );
     let done = client.must("INSERT INTO t (n) VALUES (3)").await;
-    assert_eq!((done.affected, done.last_insert_id), (1, Some(3)));
+    assert_eq!((done.rows_affected, done.last_insert_id), (1, Some(3)));
     let done = client.must("SELECT * FROM t").await;
     assert_eq!(done.last_insert_id, None, "a query inserts nothing");
     client.must("SET sql_mode = ''").await;
     let done = client.must("INSERT INTO t (n) VALUES (1000), (2000)").await;
-    assert_eq!((done.affected, done.warnings), (2, 2));
+    assert_eq!((done.rows_affected, done.warnings), (2, 2));
     assert_eq!(client.connection.warnings(), 2);
     client.must("SELECT 1").await;
     assert_eq!(client.connection.warnings(), 0);
@@ -334,11 +334,11 @@ async fn affected_rows_are_changed_ones_or_found_ones_with_found_rows() {
     let mut client = Client::in_own_database().await;
     client.must("CREATE TABLE t (n INT)").await;
     client.must("INSERT INTO t VALUES (1), (1)").await;
-    assert_eq!(client.must("UPDATE t SET n = 1").await.affected, 0);
+    assert_eq!(client.must("UPDATE t SET n = 1").await.rows_affected, 0);
     let database: String = client.get("SELECT DATABASE()").await;
     let found = with_option(&with_option(&dsn(), "dbname", &database), "found_rows", "1");
     let mut client = Client::open(&found).await;
-    assert_eq!(client.must("UPDATE t SET n = 1").await.affected, 2);
+    assert_eq!(client.must("UPDATE t SET n = 1").await.rows_affected, 2);
 }
 
 #[tokio::test]
@@ -357,7 +357,7 @@ async fn several_results_are_read_to_the_last_and_the_last_counts() {
         .collect();
     assert_eq!(rows, [1, 2]);
     let done = client.script("SELECT 1; DELETE FROM t").await.unwrap();
-    assert_eq!(done.affected, 2);
+    assert_eq!(done.rows_affected, 2);
     assert!(done.rows.is_none(), "a DELETE has none");
     let procedure = "CREATE PROCEDURE p(IN x INT) BEGIN SELECT 'first'; SELECT x + 1, 'last'; END";
     client.must(procedure).await;
@@ -376,7 +376,7 @@ async fn rows_that_an_insert_returns_are_given_with_their_number() {
         .await;
     let sql = "INSERT INTO t (n) VALUES (?), (?) RETURNING id, n";
     let done = client.run(sql, &[value(5), value(6)]).await.unwrap();
-    assert_eq!(done.affected, 2);
+    assert_eq!(done.rows_affected, 2);
     let ids: Vec<i64> = done
         .rows
         .unwrap()
@@ -391,7 +391,11 @@ async fn rows_that_an_insert_returns_are_given_with_their_number() {
         "/*My*/ -- trace\n",
     ] {
         let sql = format!("{comment} INSERT INTO t (n) VALUES (7) RETURNING id");
-        assert_eq!(client.run(&sql, &[]).await.unwrap().affected, 1, "{sql}");
+        assert_eq!(
+            client.run(&sql, &[]).await.unwrap().rows_affected,
+            1,
+            "{sql}"
+        );
     }
 }
 

@@ -38,7 +38,7 @@ async fn closure_after_a_lost_role_is_refused() {
             if lazily {
                 options = options.begin_lazily();
             }
-            let seen = db.transaction_with(options, async || user(&db).await).await;
+            let seen = options.on(&db).run(async || user(&db).await).await;
             assert!(
                 seen.is_err(),
                 "lazily {lazily}: ran as {seen:?}, no error told that the session is gone"
@@ -140,8 +140,9 @@ async fn statement_runs_inside_a_lazy_transaction() {
             if lazily {
                 options = options.begin_lazily();
             }
-            let done: Result<()> = db
-                .transaction_with(options, async || {
+            let done: Result<()> = options
+                .on(&db)
+                .run(async || {
                     insert.exec(()).await?;
                     Err(Error::new(Kind::Other, "no"))
                 })
@@ -164,8 +165,9 @@ async fn expired_transaction_tells_of_the_lost_session() {
     cenote::scope(async {
         db.exec("SET ROLE trusted", ()).await.unwrap();
         let options = TransactionOptions::new().idle_in_transaction(Duration::from_millis(50));
-        let done = db
-            .transaction_with(options, async || {
+        let done = options
+            .on(&db)
+            .run(async || {
                 user(&db).await?;
                 until("it has expired", async || db.status().active == 0).await;
                 Ok(())
@@ -190,7 +192,7 @@ async fn lazy_transaction_after_a_lost_role_is_refused() {
         let pid = session_id(&db).await;
         kill(&admin, pid).await;
         let options = TransactionOptions::new().begin_lazily();
-        let seen = db.transaction_with(options, async || user(&db).await).await;
+        let seen = options.on(&db).run(async || user(&db).await).await;
         assert!(seen.is_err(), "ran as {seen:?}");
     })
     .await;
@@ -237,8 +239,9 @@ async fn guard_runs_inside_a_lazy_savepoint() {
             if lazily {
                 options = options.begin_lazily();
             }
-            let done: Result<()> = db
-                .transaction_with(options, async || {
+            let done: Result<()> = options
+                .on(&db)
+                .run(async || {
                     tx.exec(INSERT, ()).await?;
                     Err(Error::new(Kind::Other, "no"))
                 })
@@ -273,7 +276,7 @@ async fn stream_does_not_outlive_its_transaction() {
                 let mut rows = db
                     .stream("INSERT INTO t VALUES (2) RETURNING n", ())
                     .await?;
-                while rows.next().await?.is_some() {}
+                while rows.try_next().await?.is_some() {}
                 Ok(())
             }),
             async {
@@ -328,7 +331,7 @@ async fn call_that_settles_another_stays_in_its_transaction() {
             .stream("SELECT generate_series(1, 1000)", ())
             .await
             .unwrap();
-        rows.next().await.unwrap();
+        rows.try_next().await.unwrap();
         drop(rows);
         let call = db.exec("INSERT INTO t VALUES (2)", ());
         tokio::pin!(call);
@@ -359,7 +362,7 @@ async fn call_that_settles_another_stays_in_its_savepoint() {
             .stream("SELECT generate_series(1, 1000)", ())
             .await
             .unwrap();
-        rows.next().await.unwrap();
+        rows.try_next().await.unwrap();
         drop(rows);
         let call = db.exec("INSERT INTO t VALUES (2)", ());
         tokio::pin!(call);
@@ -450,7 +453,7 @@ async fn lazy_closure_ends_with_the_transaction_around_it() {
             let (go, gone) = tokio::sync::oneshot::channel::<()>();
             let (inside, is_inside) = tokio::sync::oneshot::channel::<()>();
             let (done, ()) = tokio::join!(
-                db.transaction_with(options, async || {
+                options.on(&db).run(async || {
                     inside.send(()).unwrap();
                     gone.await.unwrap();
                     db.exec("INSERT INTO t VALUES (2)", ()).await?;
@@ -480,8 +483,9 @@ async fn lost_session_is_told_though_the_closure_failed() {
     cenote::scope(async {
         db.exec("SET ROLE trusted", ()).await.unwrap();
         let options = TransactionOptions::new().idle_in_transaction(Duration::from_millis(50));
-        let done: Result<()> = db
-            .transaction_with(options, async || {
+        let done: Result<()> = options
+            .on(&db)
+            .run(async || {
                 user(&db).await?;
                 until("it has expired", async || db.status().active == 0).await;
                 Err(Error::new(Kind::Other, "a reason of its own"))

@@ -266,12 +266,12 @@ macro_rules! run {
                 Method::QueryOpt => on.query_opt(sql, ()).await.map(drop),
                 Method::Stream => {
                     let mut rows = on.stream(sql, ()).await?;
-                    while rows.next().await?.is_some() {}
+                    while rows.try_next().await?.is_some() {}
                     Ok(())
                 }
                 Method::DroppedStream => {
                     let mut rows = on.stream(sql, ()).await?;
-                    rows.next().await.map(drop)
+                    rows.try_next().await.map(drop)
                 }
                 Method::Prepare => {
                     let statement = on.prepare(sql).await?;

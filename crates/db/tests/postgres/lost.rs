@@ -53,7 +53,7 @@ const CALLS: [(&str, Call); 8] = [
         let sql = "INSERT INTO t VALUES (1) RETURNING n";
         Box::pin(async move {
             let mut rows = db.stream(sql, ()).await?;
-            while rows.next().await?.is_some() {}
+            while rows.try_next().await?.is_some() {}
             Ok(())
         })
     }),

@@ -29,8 +29,9 @@ async fn unbegun_closure_leaves_the_loss_to_the_next_call() {
             cenote::scope(async {
                 db.exec("SET ROLE trusted", ()).await.unwrap();
                 let pid = session_id(&db).await;
-                let done: Result<()> = db
-                    .transaction_with(options, async || {
+                let done: Result<()> = options
+                    .on(&db)
+                    .run(async || {
                         kill(&admin, pid).await;
                         match fails {
                             true => Err(Error::new(Kind::Other, "a reason of its own")),

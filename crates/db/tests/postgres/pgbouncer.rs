@@ -76,7 +76,7 @@ async fn statements_streams_and_batches_work_without_a_cache() {
     let select = format!("SELECT n FROM {table} WHERE id > ? ORDER BY id");
     let mut stream = db.stream(&select, (0_i64,)).await.unwrap();
     let mut seen = 0;
-    while let Some(row) = soon("a row comes", stream.next()).await.unwrap() {
+    while let Some(row) = soon("a row comes", stream.try_next()).await.unwrap() {
         seen += 1;
         assert_eq!(row.get::<i64>(0).unwrap(), seen);
     }
@@ -93,7 +93,7 @@ async fn statements_streams_and_batches_work_without_a_cache() {
         }
         // The rest of a stream is left where it is; the transaction goes on.
         let mut stream = tx.stream(&select, (0_i64,)).await?;
-        assert!(stream.next().await?.is_some());
+        assert!(stream.try_next().await?.is_some());
         drop(stream);
         tx.exec(&format!("DELETE FROM {table} WHERE id > ?"), (10_i64,))
             .await?;

@@ -381,7 +381,7 @@ async fn h16_an_answer_in_another_encoding_is_an_error() {
     assert!(error.message().contains("was carried out"), "{error}");
     let mut stream = db.stream(sql, ()).await.unwrap();
     let ended = loop {
-        match stream.next().await {
+        match stream.try_next().await {
             Ok(Some(_)) => {}
             ended => break ended,
         }

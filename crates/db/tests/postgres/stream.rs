@@ -133,7 +133,7 @@ async fn h21_what_a_streamed_function_writes_is_not_undone() {
     let sql = "SELECT pay(n), repeat('x', 1000) FROM generate_series(1, 20000) AS n";
     for round in 1..=2 {
         let mut rows = db.stream(sql, ()).await.unwrap();
-        let first = rows.next().await.unwrap().unwrap();
+        let first = rows.try_next().await.unwrap().unwrap();
         assert_eq!(first.get::<i64>(0).unwrap(), 1);
         drop(rows);
         let paid: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await.unwrap();
@@ -163,7 +163,7 @@ async fn h21_a_rest_that_takes_too_long_costs_the_connection() {
     let before = pid().await.unwrap();
     let sql = "SELECT slow(n), repeat('x', 1000) FROM generate_series(1, 20000) AS n";
     let mut rows = db.stream(sql, ()).await.unwrap();
-    rows.next().await.unwrap().unwrap();
+    rows.try_next().await.unwrap().unwrap();
     drop(rows);
     assert_ne!(pid().await.unwrap(), before);
 }

@@ -84,7 +84,7 @@ async fn h13_a_streamed_set_stays_with_its_coroutine() {
         cenote::scope(async {
             let mut rows = db.stream("SET TimeZone = 'Asia/Tokyo'", ()).await.unwrap();
             if !drops {
-                assert!(rows.next().await.unwrap().is_none());
+                assert!(rows.try_next().await.unwrap().is_none());
             }
             drop(rows);
             let zone: String = db.query_as_one("SHOW TimeZone", ()).await.unwrap();

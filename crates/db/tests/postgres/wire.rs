@@ -62,7 +62,7 @@ async fn a_batch_is_one_round_trip_however_many_sets_it_has() {
         let before = client.round_trips();
         let sql = "INSERT INTO t VALUES ($1, $2)";
         let done = client.connection.run_batch(sql, &sets).await;
-        assert_eq!(done.unwrap().affected, 5000);
+        assert_eq!(done.unwrap().rows_affected, 5000);
         assert_eq!(client.round_trips() - before, 1);
     }
     assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 10_000);
@@ -77,7 +77,7 @@ async fn a_large_batch_with_large_answers_does_not_stop_half_way() {
     let sets: Vec<_> = (0..400).map(|_| vec![value("y".repeat(50_000))]).collect();
     let sql = "INSERT INTO t VALUES ($1) RETURNING name";
     let done = client.connection.run_batch(sql, &sets).await;
-    assert_eq!(done.unwrap().affected, 400);
+    assert_eq!(done.unwrap().rows_affected, 400);
     let length = client.get::<i64>("SELECT sum(length(name)) FROM t").await;
     assert_eq!(length, 20_000_000);
 }
@@ -102,12 +102,12 @@ async fn of_a_script_the_last_statement_counts() {
     let done = client.script(script).await.unwrap();
     let rows = done.rows.unwrap().into_rows();
     let rows: Vec<i32> = rows.map(|row| row.get(0).unwrap()).collect();
-    assert_eq!((rows, done.affected), (vec![1, 2], 0));
+    assert_eq!((rows, done.rows_affected), (vec![1, 2], 0));
     let done = client
         .script("SELECT n FROM t; UPDATE t SET n = n + 1")
         .await;
     let done = done.unwrap();
-    assert_eq!((done.rows.unwrap().len(), done.affected), (0, 2));
+    assert_eq!((done.rows.unwrap().len(), done.rows_affected), (0, 2));
     let error = client.script("SELECT 1; SELECT 1 / 0; DROP TABLE t").await;
     assert_eq!(error.unwrap_err().sql_state(), Some("22012"));
     assert_eq!(client.get::<i64>("SELECT count(*) FROM t").await, 2);

@@ -61,7 +61,7 @@ pub(crate) async fn admin() -> Db {
 pub(crate) async fn is_cut_off(mut stream: RowStream) {
     let ended = soon("the stream ends", async {
         loop {
-            match stream.next().await {
+            match stream.try_next().await {
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(error) => return Some(error),

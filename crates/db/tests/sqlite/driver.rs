@@ -22,7 +22,7 @@ async fn a_statement_gives_its_rows_with_their_columns() {
     assert_eq!(row.get::<i64>("a").unwrap(), 1);
     assert_eq!(row.get::<String>("b").unwrap(), "two");
     assert_eq!(row.get::<Option<i64>>("c").unwrap(), None);
-    assert_eq!((outcome.affected, outcome.last_insert_id), (0, None));
+    assert_eq!((outcome.rows_affected, outcome.last_insert_id), (0, None));
 }
 
 #[tokio::test]
@@ -138,27 +138,30 @@ async fn affected_rows_belong_only_to_the_statement_that_changed_them() {
     assert_eq!(
         exec(&mut db, "CREATE TABLE t (id INTEGER PRIMARY KEY, a)")
             .await
-            .affected,
+            .rows_affected,
         0
     );
     let inserted = exec(&mut db, "INSERT INTO t (a) VALUES (1), (2), (3)").await;
-    assert_eq!((inserted.affected, inserted.last_insert_id), (3, Some(3)));
+    assert_eq!(
+        (inserted.rows_affected, inserted.last_insert_id),
+        (3, Some(3))
+    );
     let updated = exec(&mut db, "UPDATE t SET a = 9 WHERE id > 1").await;
-    assert_eq!((updated.affected, updated.last_insert_id), (2, None));
+    assert_eq!((updated.rows_affected, updated.last_insert_id), (2, None));
     let none = exec(&mut db, "UPDATE t SET a = 9 WHERE id > 100").await;
-    assert_eq!((none.affected, none.last_insert_id), (0, None));
+    assert_eq!((none.rows_affected, none.last_insert_id), (0, None));
     let selected = exec(&mut db, "SELECT * FROM t").await;
-    assert_eq!((selected.affected, selected.last_insert_id), (0, None));
+    assert_eq!((selected.rows_affected, selected.last_insert_id), (0, None));
     let created = exec(&mut db, "CREATE TABLE u AS SELECT * FROM t").await;
-    assert_eq!((created.affected, created.last_insert_id), (0, None));
+    assert_eq!((created.rows_affected, created.last_insert_id), (0, None));
     let with = exec(
         &mut db,
         "WITH x AS (SELECT 1) DELETE FROM t WHERE id IN (SELECT * FROM x)",
     )
     .await;
-    assert_eq!((with.affected, with.last_insert_id), (1, None));
+    assert_eq!((with.rows_affected, with.last_insert_id), (1, None));
     let dropped = exec(&mut db, "DROP TABLE t").await;
-    assert_eq!((dropped.affected, dropped.last_insert_id), (0, None));
+    assert_eq!((dropped.rows_affected, dropped.last_insert_id), (0, None));
 }
 
 #[tokio::test]
@@ -172,7 +175,7 @@ async fn dropping_a_table_with_foreign_keys_changes_no_rows() {
     )
     .await;
     // SQLite deletes its rows first, and counts them.
-    assert_eq!(exec(&mut db, "DROP TABLE p").await.affected, 0);
+    assert_eq!(exec(&mut db, "DROP TABLE p").await.rows_affected, 0);
 }
 
 #[tokio::test]
@@ -191,12 +194,12 @@ async fn the_last_insert_id_is_that_of_this_statement() {
     let other = exec(&mut db, "INSERT INTO b DEFAULT VALUES").await;
     assert_eq!(other.last_insert_id, Some(1));
     let ignored = exec(&mut db, "INSERT OR IGNORE INTO a (x) VALUES ('one')").await;
-    assert_eq!((ignored.affected, ignored.last_insert_id), (0, None));
+    assert_eq!((ignored.rows_affected, ignored.last_insert_id), (0, None));
     let upsert = "INSERT INTO a (x) VALUES ('one') ON CONFLICT (x) DO UPDATE SET n = n + 1";
     let updated = exec(&mut db, upsert).await;
-    assert_eq!((updated.affected, updated.last_insert_id), (1, None));
+    assert_eq!((updated.rows_affected, updated.last_insert_id), (1, None));
     let without = exec(&mut db, "INSERT INTO w VALUES ('one')").await;
-    assert_eq!((without.affected, without.last_insert_id), (1, None));
+    assert_eq!((without.rows_affected, without.last_insert_id), (1, None));
     let replaced = exec(&mut db, "REPLACE INTO a (x) VALUES ('one')").await;
     assert_eq!(replaced.last_insert_id, Some(2));
     let returning = exec(&mut db, "INSERT INTO a (x) VALUES ('two') RETURNING id").await;
@@ -216,7 +219,10 @@ async fn a_script_runs_to_its_end_and_its_last_result_counts() {
     .await;
     assert_eq!(first::<i64>(outcome.rows.unwrap()), 2);
     let outcome = exec_script(&mut db, "SELECT 1; INSERT INTO t VALUES (3)").await;
-    assert_eq!((outcome.affected, outcome.last_insert_id), (1, Some(3)));
+    assert_eq!(
+        (outcome.rows_affected, outcome.last_insert_id),
+        (1, Some(3))
+    );
     let nothing = exec_script(&mut db, " -- nothing at all").await;
     assert!(nothing.rows.is_none());
 }
@@ -281,7 +287,10 @@ async fn a_batch_is_all_or_nothing_outside_a_transaction() {
     let sql = "INSERT INTO t VALUES (?)";
     let set = |n| vec![Param::Value(Value::Int(n))];
     let outcome = db.run_batch(sql, &[set(1), set(2), set(7)]).await.unwrap();
-    assert_eq!((outcome.affected, outcome.last_insert_id), (3, Some(7)));
+    assert_eq!(
+        (outcome.rows_affected, outcome.last_insert_id),
+        (3, Some(7))
+    );
     let error = db
         .run_batch(sql, &[set(8), set(7), set(9)])
         .await
@@ -290,7 +299,7 @@ async fn a_batch_is_all_or_nothing_outside_a_transaction() {
     assert!(error.message().starts_with("set 2 of 3: UNIQUE"), "{error}");
     assert_eq!(db.status(), Status::Idle);
     assert_eq!(one::<i64>(&mut db, "SELECT count(*) FROM t").await, 3);
-    assert_eq!(db.run_batch(sql, &[]).await.unwrap().affected, 0);
+    assert_eq!(db.run_batch(sql, &[]).await.unwrap().rows_affected, 0);
 }
 
 #[tokio::test]

@@ -122,7 +122,7 @@ async fn write_under_the_lock_runs_inline_and_its_commit_does_not() {
     let before = in_place(&mut db);
     let outcome = exec(&mut db, insert).await;
     assert_eq!(in_place(&mut db), before + 1);
-    assert_eq!(outcome.affected, 1);
+    assert_eq!(outcome.rows_affected, 1);
     let inserted = one::<i64>(&mut db, "SELECT max(id) FROM t").await;
     assert_eq!(outcome.last_insert_id, Some(inserted));
     let before = in_place(&mut db);

@@ -52,7 +52,7 @@ async fn batched_write_never_lands_in_another_handles_temporary_table() {
     write(&mut shadowing, (other, 1)).await.unwrap();
     write(&mut plain, (insert, 1)).await.unwrap();
     let answers = queued(&place, &mut [shadowing, plain], &[(other, 2), (insert, 2)]).await;
-    assert_eq!(answers[1].as_ref().unwrap().affected, 1);
+    assert_eq!(answers[1].as_ref().unwrap().rows_affected, 1);
     let mut outside = place.open("").await;
     let count: i64 = one(&mut outside, "SELECT count(*) FROM t").await;
     assert_eq!(count, 2, "an acknowledged write is lost");
@@ -279,7 +279,10 @@ fn told(answer: &Result<Outcome>) -> String {
                 let rows = rows.into_rows().map(|row| format!("{row:?}"));
                 rows.collect::<Vec<_>>()
             });
-            format!("{} {:?} {rows:?}", outcome.affected, outcome.last_insert_id)
+            format!(
+                "{} {:?} {rows:?}",
+                outcome.rows_affected, outcome.last_insert_id
+            )
         }
         Err(error) => format!("{:?} {}", error.code(), error.message()),
     }

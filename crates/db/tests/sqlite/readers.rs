@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use cenote::{Db, Executed, Kind, Result};
+use cenote::{Db, Kind, Outcome, Result};
 use tokio::task::JoinHandle;
 
 const CONNECTIONS: usize = 4;
@@ -22,7 +22,7 @@ async fn open(folder: &tempfile::TempDir) -> Db {
 }
 
 /// Many more than there are connections; returns when as many of them as can be have got one.
-async fn crowd_of_writers(db: &Db) -> Vec<JoinHandle<Result<Executed>>> {
+async fn crowd_of_writers(db: &Db) -> Vec<JoinHandle<Result<Outcome>>> {
     let insert = |n: usize| {
         let db = db.clone();
         cenote::spawn(async move { db.exec("INSERT INTO t VALUES (?)", (n,)).await })

@@ -107,7 +107,7 @@ async fn h30_a_new_connection_to_another_file_retires_the_old_ones() {
     let mut rows = db.stream("SELECT n FROM t", ()).await.unwrap();
     files.replace(2);
     assert_eq!(number(&db).await.unwrap(), 2);
-    while rows.next().await.unwrap().is_some() {}
+    while rows.try_next().await.unwrap().is_some() {}
     drop(rows);
     for _ in 0..20 {
         assert_eq!(number(&db).await.unwrap(), 2);

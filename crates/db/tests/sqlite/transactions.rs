@@ -27,7 +27,7 @@ async fn a_transaction_can_begin_with_its_first_statement() {
     exec(&mut db, "CREATE TABLE t (a)").await;
     let first = Request::new("INSERT INTO t VALUES (1)", &[]);
     let outcome = db.begin_with(&Begin::default(), Some(first)).await.unwrap();
-    assert_eq!(outcome.affected, 1);
+    assert_eq!(outcome.rows_affected, 1);
     assert_eq!(db.status(), Status::InTransaction);
     db.rollback().await.unwrap();
     assert_eq!(one::<i64>(&mut db, "SELECT count(*) FROM t").await, 0);

@@ -125,7 +125,7 @@ async fn writes_that_nothing_depends_on_are_committed_together() {
     }
     let answers = queue.served(&inserts(&[11, 12, 13, 14])).await;
     for answer in &answers {
-        assert_eq!(answer.as_ref().unwrap().affected, 1);
+        assert_eq!(answer.as_ref().unwrap().rows_affected, 1);
     }
     let mut after = Vec::new();
     for db in &mut queue.waiting {
@@ -156,7 +156,7 @@ async fn everybody_gets_the_answer_to_their_own_write() {
     assert_eq!(returned.last_insert_id, Some(4));
     assert_eq!(first::<i64>(returned.rows.unwrap()), 8);
     // It comes last, and sees the others' rows.
-    assert_eq!(answers.next().unwrap().affected, 4);
+    assert_eq!(answers.next().unwrap().rows_affected, 4);
 }
 
 #[tokio::test]

@@ -147,17 +147,21 @@ fn tasks_that_cycle_the_breaker_see_their_own_moves() {
             crew.add(async {
                 yield_now().await;
                 let mut seen = vec![pool.breaker()];
-                for step in [FnPool::deactivate, FnPool::recover, FnPool::activate] {
+                for step in [
+                    FnPool::open_breaker,
+                    FnPool::half_open_breaker,
+                    FnPool::close_breaker,
+                ] {
                     step(&pool);
                     seen.push(pool.breaker());
                 }
-                use BreakerState::{Active, Inactive, Recovering};
-                assert_eq!(seen, [Active, Inactive, Recovering, Active]);
+                use BreakerState::{Closed, HalfOpen, Open};
+                assert_eq!(seen, [Closed, Open, HalfOpen, Closed]);
                 cycles.set(cycles.get() + 1);
             });
         }
         crew.run_shuffled(seed, &manual);
-        assert_eq!((cycles.get(), pool.breaker()), (3, BreakerState::Active));
+        assert_eq!((cycles.get(), pool.breaker()), (3, BreakerState::Closed));
     }
 }
 

@@ -232,7 +232,7 @@ fn a_creation_that_outlasts_its_time_fails_and_says_so() {
     let AcquireError::CreateFailed(why) = acquire.done().unwrap_err() else {
         panic!("not a failed creation");
     };
-    assert!(why.contains("create timeout of 50ms"), "{why}");
+    assert!(why.contains("create timeout of 50 ms"), "{why}");
     assert_eq!(counts(&pool), (0, 0, 0));
 }
 

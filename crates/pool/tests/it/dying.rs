@@ -67,7 +67,7 @@ fn a_waiter_with_a_deadline_is_woken_to_start_the_clock_again() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let _lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     manual.run();
     manual.die();

@@ -122,7 +122,7 @@ fn slow_health_check_delays_no_deadline_and_never_overlaps() {
         .open())
     .unwrap();
     manual.advance_millis(10);
-    let mut waiter = hand(pool.acquire_within(millis(25)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(25))));
     waiter.waits();
     manual.advance_millis(25);
     assert!(waiter.done().is_err());

@@ -293,7 +293,7 @@ fn h12_acquire_in_its_hook_fails_when_the_pool_closes() {
         } else {
             Duration::MAX
         };
-        let mut acquire = hand(pool.acquire_within(limit));
+        let mut acquire = hand(pool.acquire_with(at_most(limit)));
         acquire.waits();
         now(pool.close()).unwrap();
         gate.open();

@@ -62,7 +62,7 @@ fn a_waker_that_panics_costs_neither_the_release_nor_the_place() {
     let lease = now(pool.acquire()).unwrap();
     let mined = waits_with_mined_waker(pool.acquire());
     drop(lease);
-    let mut next = hand(pool.acquire_within(millis(1000)));
+    let mut next = hand(pool.acquire_with(at_most(millis(1000))));
     next.waits();
     drop(mined);
     assert!(next.is_woken());
@@ -313,8 +313,8 @@ fn an_event_callback_may_do_anything_to_its_pool() {
                 taken.lock().unwrap().extend(again);
                 pool.replace_all();
                 pool.resize(1).unwrap();
-                pool.deactivate();
-                pool.activate();
+                pool.open_breaker();
+                pool.close_breaker();
                 let _: Poll<_> = hand(pool.close()).poll();
             }
             if let Event::Closed = event {

@@ -170,7 +170,7 @@ fn shrink_that_takes_a_reservation_back_leaves_nobody_waiting() {
     let pool = number_pool(&log, &manual, 2);
     let first = now(pool.acquire_owned()).unwrap();
     let second = now(pool.acquire_owned()).unwrap();
-    let mut waiter = hand(pool.acquire_within(Duration::from_secs(100)));
+    let mut waiter = hand(pool.acquire_with(at_most(Duration::from_secs(100))));
     waiter.waits();
     // The first one is reserved for the waiter, the second one is idle.
     drop(first);

@@ -162,7 +162,7 @@ mod on_tokio {
     fn blocking_times_out(pool: &FnPool<usize, Infallible>) {
         let pool = pool.clone();
         must_end(move || {
-            let late = pool.acquire_blocking_within(millis(20));
+            let late = pool.acquire_blocking_with(at_most(millis(20)));
             assert!(matches!(late, Err(AcquireError::Timeout(_))));
         });
     }
@@ -196,12 +196,12 @@ mod on_tokio {
         let pool = tokio_numbers().max(1).build().unwrap();
         let lease = first.block_on(async {
             let lease = pool.acquire_owned().await.unwrap();
-            assert!(pool.acquire_within(millis(10)).await.is_err());
+            assert!(pool.acquire_with(at_most(millis(10))).await.is_err());
             lease
         });
         let waiting = pool.clone();
         must_end(move || {
-            let late = current_thread().block_on(waiting.acquire_owned_within(millis(20)));
+            let late = current_thread().block_on(waiting.acquire_with(at_most(millis(20))));
             assert!(matches!(late, Err(AcquireError::Timeout(_))));
         });
         drop(lease);

@@ -135,7 +135,7 @@ fn retired_probes_close_the_breaker() {
         drop(now(pool.acquire()).unwrap());
         manual.run();
     }
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 #[test]

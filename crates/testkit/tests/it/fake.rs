@@ -146,7 +146,7 @@ fn keys_are_unique_and_values_not_null_where_a_table_says_so() {
     )
     .unwrap();
     let done = run(&mut one, "INSERT INTO t VALUES (1, 'a'), (2, 'b')").unwrap();
-    assert_eq!((done.affected, done.last_insert_id), (2, Some(2)));
+    assert_eq!((done.rows_affected, done.last_insert_id), (2, Some(2)));
     let twice = run(&mut one, "INSERT INTO t VALUES (3, 'c'), (1, 'd')").unwrap_err();
     assert!(twice.is_unique_violation());
     assert_eq!(twice.constraint(), Some("t.id"));

@@ -217,7 +217,7 @@ impl Connection for Faulty {
             self.status_is_lost = done.is_err() && self.is(Fault::StatusIsLostWithAnError);
             if let Ok(done) = &mut done {
                 if self.is(Fault::NothingIsAffected) {
-                    done.affected = 0;
+                    done.rows_affected = 0;
                 }
                 if self.is(Fault::EmptyResultHasNoRows)
                     && done.rows.as_ref().is_some_and(Batch::is_empty)
@@ -249,7 +249,7 @@ impl Connection for Faulty {
             let done = self.inner().run_batch(sql, sets).await;
             done.map(|mut done| {
                 if self.is(Fault::BatchCountsTheLastSetOnly) {
-                    done.affected = done.affected.min(1);
+                    done.rows_affected = done.rows_affected.min(1);
                 }
                 done
             })

@@ -22,6 +22,7 @@ use super::channel_binding::tls_server_end_point;
 use super::client_certificate::{CertificateMode, ClientCertificate, Presented};
 use super::socket::{Socket, has_data};
 use super::verify::{Roots, Verifier};
+use crate::driver::Verified;
 use crate::{Error, Kind, Result};
 
 /// The options about TLS.
@@ -86,6 +87,8 @@ pub(crate) struct Tls {
 #[derive(Clone)]
 struct Loaded {
     config: Arc<ClientConfig>,
+    /// What the configuration verifies.
+    verified: Verified,
     files: Vec<FileVersion>,
 }
 
@@ -140,7 +143,7 @@ impl Tls {
         address: IpAddr,
     ) -> Result<Negotiated> {
         // First, because a broken file is an error whatever the server answers.
-        let mut config = self.client_config().await?;
+        let (mut config, verified) = self.client_config().await?;
         if self.settings.negotiation == Negotiation::Request && !request(&mut tcp).await? {
             return Ok(Negotiated::Refused(tcp));
         }
@@ -179,12 +182,13 @@ impl Tls {
         }
         let certificates = session.peer_certificates().unwrap_or_default();
         let end_point = certificates.first().and_then(|it| tls_server_end_point(it));
-        Ok(Negotiated::Encrypted(Socket::encrypted(stream, end_point)))
+        let socket = Socket::encrypted(stream, end_point, verified);
+        Ok(Negotiated::Encrypted(socket))
     }
 
-    /// Returns the rustls configuration. Reads the files again if one of them has changed, so that a renewed
+    /// Returns the rustls configuration, and what it verifies. Reads the files again if one of them has changed, so that a renewed
     /// certificate takes effect.
-    async fn client_config(&self) -> Result<Arc<ClientConfig>> {
+    async fn client_config(&self) -> Result<(Arc<ClientConfig>, Verified)> {
         let settings = self.settings.clone();
         let known = self.lock().clone();
         // A home directory may be on a slow disk.
@@ -193,8 +197,9 @@ impl Tls {
             .await
             .map_err(|ended| failed("the runtime shut down while connecting").because(ended))??;
         let config = Arc::clone(&loaded.config);
+        let verified = loaded.verified;
         *self.lock() = Some(loaded);
-        Ok(config)
+        Ok((config, verified))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Loaded>> {
@@ -239,8 +244,12 @@ fn load(settings: &TlsSettings, known: Option<Loaded>) -> Result<Loaded> {
         return Ok(known.clone());
     }
     match (make_config(settings), known) {
-        (Ok(config), _) => Ok(Loaded { config, files }),
-        // Whoever renews a certificate and its key writes one of them first.
+        (Ok((config, verified)), _) => Ok(Loaded {
+            config,
+            verified,
+            files,
+        }),
+        // A renewal of a certificate and its key writes one of the files first.
         (Err(error), Some(known)) => {
             tracing::warn!(%error, "using the previous certificates: the changed files are not valid");
             Ok(known)
@@ -255,9 +264,10 @@ fn version(path: &Path) -> FileVersion {
     (path.to_owned(), found)
 }
 
-fn make_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>> {
+fn make_config(settings: &TlsSettings) -> Result<(Arc<ClientConfig>, Verified)> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::read(settings, Arc::clone(&provider))?;
+    let verified = verifier.verifies();
     let certificate = settings.client.read(&provider)?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -274,7 +284,7 @@ fn make_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>> {
     if settings.negotiation == Negotiation::Direct {
         config.alpn_protocols = vec![ALPN.to_vec()];
     }
-    Ok(Arc::new(config))
+    Ok((Arc::new(config), verified))
 }
 
 /// Whether TLS itself failed, and not the server or the network.

@@ -19,6 +19,7 @@ use tokio_rustls::rustls::{
 
 use super::client_certificate::read_certificates;
 use super::tls::{SslMode, TlsSettings, failed};
+use crate::driver::Verified;
 use crate::{Error, Kind, Result};
 
 type Verdict<T> = std::result::Result<T, TlsError>;
@@ -110,6 +111,19 @@ impl Verifier {
             }
         };
         Ok(Verifier { trust, provider })
+    }
+
+    /// Returns what this verifier verifies.
+    pub(super) fn verifies(&self) -> Verified {
+        match &self.trust {
+            Trust::Any => Verified::Nothing,
+            Trust::Chain {
+                verify_name: false, ..
+            } => Verified::Certificate,
+            Trust::Chain {
+                verify_name: true, ..
+            } => Verified::CertificateAndHost,
+        }
     }
 }
 

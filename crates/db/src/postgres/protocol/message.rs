@@ -114,20 +114,9 @@ impl Report {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
-    /// Whether a prepared statement may be stale: it does not exist any more, or refers to something that does not.
-    pub(crate) fn may_be_stale(&self) -> bool {
-        let state = &*self.state;
-        matches!(state, "26000" | "0A000" | "3F000" | "XX000") || state.starts_with("42")
-    }
-
     /// Whether the SQL is malformed.
     pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"
-    }
-
-    /// Whether the parameters do not match: the columns may have other types than when the statement was prepared.
-    pub(crate) fn may_be_of_old_types(&self) -> bool {
-        self.state.starts_with("22")
     }
 }
 

@@ -280,7 +280,7 @@ async fn prepare(stage: &Stage<'_>) -> Result<()> {
 async fn read(db: &Db) -> Result<usize> {
     let mut rows = db.stream("SELECT * FROM many", ()).await?;
     let mut count = 0;
-    while rows.next().await?.is_some() {
+    while rows.try_next().await?.is_some() {
         count += 1;
         yield_now().await;
     }
@@ -299,7 +299,7 @@ async fn stream_in_transaction(stage: &Stage<'_>) -> Result<()> {
         assert_eq!(read(db).await?, 5);
         // One that is not read to its end.
         let mut rows = db.stream("SELECT * FROM many", ()).await?;
-        rows.next().await?;
+        rows.try_next().await?;
         drop(rows);
         stage.may_commit();
         Ok(())
@@ -363,18 +363,20 @@ async fn retry(stage: &Stage<'_>) -> Result<()> {
     let attempts = Cell::new(0);
     let attempts = &attempts;
     let options = TransactionOptions::new().retries(3);
-    db.retry_transaction(options, async || {
-        attempts.set(attempts.get() + 1);
-        if attempts.get() == 1 {
-            db.exec(ONE, ()).await?;
-            let said = DatabaseError::new("could not serialize").with_sql_state("40001");
-            return Err(Error::database(said));
-        }
-        db.exec(TWO, ()).await?;
-        stage.may_commit();
-        Ok(())
-    })
-    .await
+    options
+        .on(&db)
+        .retry(async || {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 1 {
+                db.exec(ONE, ()).await?;
+                let said = DatabaseError::new("could not serialize").with_sql_state("40001");
+                return Err(Error::database(said));
+            }
+            db.exec(TWO, ()).await?;
+            stage.may_commit();
+            Ok(())
+        })
+        .await
 }
 
 async fn pin(stage: &Stage<'_>) -> Result<()> {
@@ -434,7 +436,7 @@ async fn everything(stage: &Stage<'_>) -> Result<()> {
     let savepoint = tx.savepoint().await?;
     savepoint.exec(TWO, ()).await?;
     let mut rows = savepoint.stream("SELECT * FROM many", ()).await?;
-    rows.next().await?;
+    rows.try_next().await?;
     yield_now().await;
     Ok(())
 }

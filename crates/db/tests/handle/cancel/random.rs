@@ -129,7 +129,7 @@ impl Play<'_> {
             2 => {
                 let mut stream = self.db.stream("SELECT * FROM many", ()).await?;
                 if self.below(2) == 0 {
-                    stream.next().await?;
+                    stream.try_next().await?;
                 }
             }
             _ => {

@@ -115,7 +115,7 @@ async fn a_dropped_stream_leaves_nothing_behind() -> Result<()> {
     let read = async || {
         let mut rows = shop.stream("SELECT n FROM t", ()).await?;
         let mut read = 0;
-        while rows.next().await?.is_some() {
+        while rows.try_next().await?.is_some() {
             read += 1;
         }
         assert!(read >= 600);

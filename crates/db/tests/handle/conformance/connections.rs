@@ -55,8 +55,8 @@ async fn an_explicit_connection_is_never_the_one_of_a_transaction() -> Result<()
         assert_ne!(connection.query_as_one::<i64>(WHO, ()).await?, own);
         Ok(())
     };
-    shop.transaction_with(read_only, ask).await?;
-    shop.outside().transaction_with(read_only, ask).await?;
+    read_only.on(&shop).run(ask).await?;
+    read_only.on(&shop.outside()).run(ask).await?;
     cenote::scope(async {
         let _pin = shop.pin().await?;
         ask().await
@@ -156,8 +156,9 @@ async fn outside_calls_join_no_transaction() -> Result<()> {
     let shop = shop(2).await;
     // Read-only, because SQLite has only one writer at a time.
     let options = cenote::TransactionOptions::new().read_only();
-    let failed: Result<()> = shop
-        .transaction_with(options, async || {
+    let failed: Result<()> = options
+        .on(&shop)
+        .run(async || {
             let id = connection_id(&shop).await?;
             let outside = shop.outside();
             assert!(!outside.in_transaction());
@@ -177,8 +178,9 @@ async fn outside_calls_join_no_transaction() -> Result<()> {
 async fn an_outside_transaction_is_a_transaction_of_its_own() -> Result<()> {
     let shop = shop(3).await;
     let options = cenote::TransactionOptions::new().read_only();
-    let failed: Result<()> = shop
-        .transaction_with(options, async || {
+    let failed: Result<()> = options
+        .on(&shop)
+        .run(async || {
             let outer = connection_id(&shop).await?;
             let outside = shop.outside();
             outside
@@ -231,7 +233,7 @@ async fn outside_statements_and_streams_have_connections_of_their_own() -> Resul
         let statement = shop.outside().prepare("SELECT count(*) FROM t").await?;
         assert_eq!(statement.query_as::<i64>(()).await?, [0]);
         let mut rows = shop.outside().stream("SELECT count(*) FROM t", ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 0);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 0);
         drop((statement, rows));
         tx.commit().await
     })

@@ -187,11 +187,13 @@ async fn two_tasks_at_max_2_that_wait_for_each_other_are_told() -> Result<()> {
         let (db, barrier) = (shop.db.clone(), Arc::clone(&barrier));
         cenote::spawn(async move {
             let options = TransactionOptions::new().read_only();
-            db.transaction_with(options, async || {
-                barrier.wait().await;
-                db.outside().exec("SELECT 1", ()).await
-            })
-            .await
+            options
+                .on(&db)
+                .run(async || {
+                    barrier.wait().await;
+                    db.outside().exec("SELECT 1", ()).await
+                })
+                .await
         })
     };
     let (one, other) = (task(), task());
@@ -290,9 +292,9 @@ async fn waiter_below_an_outside_transaction_is_below_its_outer_too() -> Result<
     // Its time stands still: there is no deadline to wait for.
     let (shop, _clock) = timed_shop(|builder| builder.max(2)).await;
     let options = TransactionOptions::new().read_only();
-    let done = shop.transaction_with(options, async || {
+    let done = options.on(&shop).run(async || {
         let outside = shop.outside();
-        let inner = outside.transaction_with(options, async || {
+        let inner = options.on(&outside).run(async || {
             let connection = shop.connection().await;
             connection.map(drop)
         });

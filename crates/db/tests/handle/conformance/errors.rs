@@ -411,8 +411,9 @@ async fn callers_own_error_leaves_a_transaction_unchanged() {
         .await;
     assert_eq!(done, Err(Refused::Database));
     let read_only = TransactionOptions::new().read_only();
-    let done = shop
-        .try_transaction_with(read_only, async || {
+    let done = read_only
+        .on(&shop)
+        .try_run(async || {
             insert(&shop, 1).await?;
             Err::<(), _>(Refused::TooPoor(7))
         })

@@ -146,11 +146,11 @@ async fn no_sort_of_call_can_escape() -> Result<()> {
         "stream": shop.stream("SELECT 1", ());
         "prepare": shop.prepare("SELECT 1");
         "begin": shop.begin();
-        "begin_with": shop.begin_with(Default::default());
+        "transaction_options.begin": shop.transaction_options().begin();
         "transaction": shop.transaction(async || insert(&shop, 1).await);
-        "transaction_with": shop.transaction_with(Default::default(), async || insert(&shop, 1).await);
+        "transaction_options.run": shop.transaction_options().run(async || insert(&shop, 1).await);
         "try_transaction": shop.try_transaction::<(), Error, _>(async || Ok(()));
-        "retry_transaction": shop.retry_transaction(Default::default(), async || Ok(()));
+        "transaction_options.retry": shop.transaction_options().retry(async || Ok::<_, Error>(()));
         "pin": shop.pin();
         "connection": shop.connection();
         "ping": shop.ping();

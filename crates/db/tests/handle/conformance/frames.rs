@@ -69,7 +69,7 @@ async fn joined_closures_are_two_transactions_on_two_connections() -> Result<()>
         let barrier = Barrier::new(2);
         // Read-only, because SQLite has only one writer at a time.
         let branch = || {
-            shop.transaction_with(read_only(), async || {
+            read_only().on(&shop).run(async || {
                 barrier.wait().await;
                 assert!(shop.in_transaction());
                 connection_id(&shop).await
@@ -340,8 +340,9 @@ async fn outside_transaction_of_one_handle_keeps_another_handles_open() -> Resul
 #[tokio::test]
 async fn a_spawned_task_never_inherits_the_transaction_of_its_parent() -> Result<()> {
     let shop = shop(2).await;
-    let failed: Result<()> = shop
-        .transaction_with(read_only(), async || {
+    let failed: Result<()> = read_only()
+        .on(&shop)
+        .run(async || {
             let db = shop.db.clone();
             let spawned = cenote::spawn(async move {
                 assert!(!db.in_transaction());
@@ -366,18 +367,20 @@ async fn a_spawned_task_never_inherits_the_transaction_of_its_parent() -> Result
 #[tokio::test]
 async fn a_scope_inside_a_transaction_is_a_coroutine_of_its_own() -> Result<()> {
     let shop = shop(2).await;
-    shop.transaction_with(read_only(), async || {
-        let outer = cenote::current();
-        cenote::scope(async {
-            assert_ne!(cenote::current(), outer);
-            assert!(!shop.in_transaction());
-            insert(&shop, 1).await
+    read_only()
+        .on(&shop)
+        .run(async || {
+            let outer = cenote::current();
+            cenote::scope(async {
+                assert_ne!(cenote::current(), outer);
+                assert!(!shop.in_transaction());
+                insert(&shop, 1).await
+            })
+            .await?;
+            assert!(shop.in_transaction());
+            Ok(())
         })
         .await?;
-        assert!(shop.in_transaction());
-        Ok(())
-    })
-    .await?;
     assert_eq!(numbers(&shop).await, [1]);
     Ok(())
 }
@@ -477,7 +480,7 @@ async fn closures_inside_a_raw_transaction_are_savepoints_of_it() -> Result<()> 
 async fn outermost_only_options_are_refused_in_a_nested_transaction() -> Result<()> {
     let shop = shop(1).await;
     shop.transaction(async || {
-        let inner = shop.transaction_with(read_only(), async || Ok(()));
+        let inner = read_only().on(&shop).run(async || Ok(()));
         assert_eq!(inner.await.unwrap_err().kind(), Kind::NestedBegin);
         insert(&shop, 1).await
     })

@@ -51,10 +51,10 @@ async fn a_pooled_handle_gives_the_universal_pool_itself() -> Result<()> {
     assert_eq!(pool.status(), shop.status());
     assert_eq!(pool.status().idle, 1);
     // It is the one that calls go through: with its breaker open there are none.
-    pool.deactivate();
+    pool.open_breaker();
     let error = insert(&shop, 1).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
-    pool.activate();
+    pool.close_breaker();
     insert(&shop, 1).await?;
     assert_eq!(pool.counters().created, 1);
     Ok(())
@@ -158,7 +158,7 @@ async fn a_breaker_stops_calls_to_a_database_that_is_not_there() -> Result<()> {
         insert(&shop, 1).await.unwrap_err().kind(),
         Kind::Unavailable
     );
-    shop.pool().expect("it is pooled").activate();
+    shop.pool().expect("it is pooled").close_breaker();
     insert(&shop, 1).await?;
     Ok(())
 }

@@ -24,7 +24,7 @@ async fn h32_untouched_transaction_takes_no_connection() -> Result<()> {
     for (commits, expected) in [(true, 1), (false, 1)] {
         let ran = Arc::clone(&ran);
         let counted = Arc::clone(&ran);
-        let done = shop.transaction_with(lazily(), async || {
+        let done = lazily().on(&shop).run(async || {
             assert!(shop.in_transaction());
             shop.after_commit(move || {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -48,7 +48,7 @@ async fn h32_first_statement_begins_whatever_it_is() -> Result<()> {
     insert(&shop, 1).await?;
     for what in 0..7 {
         wire.take_log();
-        let left = shop.transaction_with(lazily(), async || {
+        let left = lazily().on(&shop).run(async || {
             let db: &Db = &shop;
             match what {
                 0 => insert(db, 2).await.map(drop)?,
@@ -58,7 +58,7 @@ async fn h32_first_statement_begins_whatever_it_is() -> Result<()> {
                     .map(drop)?,
                 2 => {
                     let mut rows = db.stream("SELECT n FROM t", ()).await?;
-                    while rows.next().await?.is_some() {}
+                    while rows.try_next().await?.is_some() {}
                 }
                 3 => drop(db.prepare("SELECT n FROM t").await?),
                 4 => drop(db.pin().await?),
@@ -93,24 +93,26 @@ async fn h32_one_inside_another_is_a_savepoint() -> Result<()> {
         let order = Arc::clone(&order);
         move || order.lock().unwrap().push(what)
     };
-    shop.transaction_with(lazily(), async || {
-        shop.after_commit(note("outer"));
-        let inner = shop.transaction_with(lazily(), async || {
-            shop.after_commit(note("forgotten"));
-            insert(&shop, 1).await?;
-            assert_eq!(shop.peek().unwrap().savepoints, 1);
-            Err::<(), _>(Error::other("no"))
-        });
-        inner.await.unwrap_err();
-        let untouched = shop.transaction_with(lazily(), async || {
-            shop.after_commit(note("untouched"));
-            Ok(())
-        });
-        untouched.await?;
-        assert!(order.lock().unwrap().is_empty());
-        insert(&shop, 2).await.map(drop)
-    })
-    .await?;
+    lazily()
+        .on(&shop)
+        .run(async || {
+            shop.after_commit(note("outer"));
+            let inner = lazily().on(&shop).run(async || {
+                shop.after_commit(note("forgotten"));
+                insert(&shop, 1).await?;
+                assert_eq!(shop.peek().unwrap().savepoints, 1);
+                Err::<(), _>(Error::other("no"))
+            });
+            inner.await.unwrap_err();
+            let untouched = lazily().on(&shop).run(async || {
+                shop.after_commit(note("untouched"));
+                Ok(())
+            });
+            untouched.await?;
+            assert!(order.lock().unwrap().is_empty());
+            insert(&shop, 2).await.map(drop)
+        })
+        .await?;
     assert_eq!(*order.lock().unwrap(), ["outer", "untouched"]);
     assert_eq!(numbers(&shop).await, [2]);
     Ok(())
@@ -122,7 +124,7 @@ async fn h32_failed_begin_fails_the_whole_transaction() -> Result<()> {
     let refused = || Error::new(Kind::Database, "no BEGIN today");
     for commits in [true, false] {
         wire.next(Step::Begin, Fault::Refused(refused()));
-        let done = shop.transaction_with(lazily(), async || {
+        let done = lazily().on(&shop).run(async || {
             for _ in 0..2 {
                 // The second time at once: nothing can run in it any more.
                 let failed = insert(&shop, 1).await.unwrap_err();
@@ -144,7 +146,7 @@ async fn h32_failed_begin_fails_the_whole_transaction() -> Result<()> {
 async fn h32_dropped_anywhere_it_is_done_whole_or_not_at_all() -> Result<()> {
     for polls in 0.. {
         let shop = shop(2).await;
-        let work = shop.transaction_with(lazily(), async || {
+        let work = lazily().on(&shop).run(async || {
             let (one, two) = tokio::join!(insert(&shop, 1), insert(&shop, 2));
             one.and(two)?;
             insert(&shop, 3).await.map(drop)
@@ -168,7 +170,7 @@ async fn h32_dropped_first_statement_leaves_no_half_transaction() -> Result<()> 
     for polls in 0.. {
         let shop = shop(2).await;
         let mut was_dropped = true;
-        let done = shop.transaction_with(lazily(), async || {
+        let done = lazily().on(&shop).run(async || {
             was_dropped = drop_after(polls, insert(&shop, 1)).await.is_none();
             insert(&shop, 2).await.map(drop)
         });
@@ -196,7 +198,7 @@ async fn h32_idle_limit_of_one_transaction() -> Result<()> {
     let (shop, clock) = timed_shop(|builder| builder.max(1)).await;
     let options = lazily().idle_in_transaction(Duration::from_secs(10));
     assert_eq!(options.idle_limit(), Some(Duration::from_secs(10)));
-    let done = shop.transaction_with(options, async || {
+    let done = options.on(&shop).run(async || {
         // Not begun: it does not idle.
         clock.advance(Duration::from_secs(60));
         insert(&shop, 1).await?;
@@ -220,9 +222,10 @@ async fn h32_idle_limit_of_one_transaction() -> Result<()> {
 async fn h32_outside_handle_begins_its_own() -> Result<()> {
     let shop = shop(2).await;
     let outside = shop.outside();
-    let left = shop.transaction_with(lazily(), async || {
-        outside
-            .transaction_with(lazily(), async || insert(&outside, 1).await.map(drop))
+    let left = lazily().on(&shop).run(async || {
+        lazily()
+            .on(&outside)
+            .run(async || insert(&outside, 1).await.map(drop))
             .await?;
         // That was another transaction: this one has not begun.
         assert_eq!(shop.status().active, 0);

@@ -261,7 +261,7 @@ async fn transaction_past_its_age_is_rolled_back_under_an_open_stream() -> Resul
         .transaction(async || {
             insert(&shop, 1).await?;
             let mut rows = shop.stream(many, ()).await?;
-            rows.next().await?;
+            rows.try_next().await?;
             settle().await;
             clock.advance(MORE);
             settle().await;

@@ -105,7 +105,7 @@ async fn outside_of_coroutines_a_stream_that_begins_is_an_error() {
     let shop = shop(1).await;
     let streamed = async {
         let mut rows = shop.stream("BEGIN", ()).await?;
-        rows.next().await.map(drop)
+        rows.try_next().await.map(drop)
     };
     let error = streamed
         .await
@@ -281,7 +281,7 @@ async fn session_state_changed_by_a_stream_is_not_lost_silently() -> Result<()> 
     cenote::scope(async {
         let streamed = async {
             let mut rows = shop.stream("PRAGMA cache_size = 7", ()).await?;
-            while rows.next().await?.is_some() {}
+            while rows.try_next().await?.is_some() {}
             Ok::<(), Error>(())
         };
         if streamed.await.is_ok() {

@@ -44,7 +44,7 @@ async fn every_form_of_running_a_statement_works() -> Result<()> {
     assert!(select.query_opt((9,)).await?.is_none());
     assert_eq!(select.query_as::<i64>((2,)).await?, [2, 3]);
     let mut rows = select.stream((2,)).await?;
-    assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 2);
+    assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 2);
     assert_eq!(select.query((1,)).await.unwrap_err().kind(), Kind::Busy);
     drop(rows);
     assert_eq!(

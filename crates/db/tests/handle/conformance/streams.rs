@@ -19,12 +19,12 @@ async fn a_stream_gives_all_rows_in_order() -> Result<()> {
     let shop = shop(1).await;
     let mut rows = shop.stream(MANY, ()).await?;
     let mut expected = 1;
-    while let Some(row) = rows.next().await? {
+    while let Some(row) = rows.try_next().await? {
         assert_eq!(row.get::<i64>("n")?, expected);
         expected += 1;
     }
     assert_eq!(expected, 100_001);
-    assert!(rows.next().await?.is_none(), "and none after the last");
+    assert!(rows.try_next().await?.is_none(), "and none after the last");
     Ok(())
 }
 
@@ -49,10 +49,10 @@ async fn stream_outside_a_transaction_has_a_private_connection() -> Result<()> {
         assert_eq!(shop.status().active, 1);
         // A call meanwhile is no error: it has a connection of its own.
         let other = connection_id(&shop).await?;
-        let own = rows.next().await?.unwrap().get::<i64>(0)?;
+        let own = rows.try_next().await?.unwrap().get::<i64>(0)?;
         assert_ne!(own, other);
         assert_eq!(shop.status().active, 1, "it has not been read to its end");
-        assert!(rows.next().await?.is_none());
+        assert!(rows.try_next().await?.is_none());
         assert_eq!(shop.status().active, 0, "it goes back with the last row");
         Ok(())
     })
@@ -66,7 +66,7 @@ async fn stream_beside_a_live_statement_has_a_private_connection_too() -> Result
         let statement = shop.prepare(WHO).await?;
         let mut rows = shop.stream(WHO, ()).await?;
         let bound = statement.query_as::<i64>(()).await?[0];
-        assert_ne!(rows.next().await?.unwrap().get::<i64>(0)?, bound);
+        assert_ne!(rows.try_next().await?.unwrap().get::<i64>(0)?, bound);
         Ok(())
     })
     .await
@@ -80,7 +80,7 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
         insert(&shop, 2).await?;
         let mut rows = shop.stream("SELECT n FROM t ORDER BY n", ()).await?;
         let line = line!() - 1;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 1);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 1);
         let error = insert(&shop, 3).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
         let sites: Vec<_> = error.call_sites().iter().map(|site| site.line()).collect();
@@ -95,8 +95,8 @@ async fn in_a_transaction_a_stream_sees_it_and_another_call_is_busy() -> Result<
         );
         let inner = shop.transaction(async || Ok(())).await;
         assert_eq!(inner.unwrap_err().kind(), Kind::Busy);
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 2);
-        assert!(rows.next().await?.is_none());
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 2);
+        assert!(rows.try_next().await?.is_none());
         // Read to its end, it is in nobody's way, though it is still there.
         insert(&shop, 3).await?;
         Ok(())
@@ -113,14 +113,14 @@ async fn stream_runs_on_a_pinned_connection_or_in_a_touched_session() -> Result<
         let pin = shop.pin().await?;
         let id = connection_id(&shop).await?;
         let mut rows = shop.stream(WHO, ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, id);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, id);
         assert_eq!(insert(&shop, 1).await.unwrap_err().kind(), Kind::Busy);
         drop((rows, pin));
         quiet(&shop).await;
         shop.exec("CREATE TEMP TABLE mine AS SELECT 7 AS n", ())
             .await?;
         let mut rows = shop.stream("SELECT n FROM mine", ()).await?;
-        assert_eq!(rows.next().await?.unwrap().get::<i64>(0)?, 7);
+        assert_eq!(rows.try_next().await?.unwrap().get::<i64>(0)?, 7);
         Ok(())
     })
     .await
@@ -134,7 +134,7 @@ async fn dropping_a_stream_early_never_aborts_the_transaction() -> Result<()> {
         for read in [0, 1, 1000] {
             let mut rows = shop.stream(MANY, ()).await?;
             for _ in 0..read {
-                rows.next().await?;
+                rows.try_next().await?;
             }
             drop(rows);
             insert(&shop, 2).await?;
@@ -154,7 +154,7 @@ async fn dropping_a_writing_stream_does_not_undo_the_transaction() -> Result<()>
         insert(&shop, 1).await?;
         let sql = format!("INSERT INTO t (n) {MANY} RETURNING n");
         let mut rows = shop.stream(&sql, ()).await?;
-        rows.next().await?;
+        rows.try_next().await?;
         drop(rows);
         insert(&shop, 2).await
     })
@@ -173,7 +173,7 @@ async fn private_stream_dropped_early_returns_a_usable_connection() -> Result<()
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     for _ in 0..3 {
         let mut rows = shop.stream(MANY, ()).await?;
-        rows.next().await?;
+        rows.try_next().await?;
         drop(rows);
         assert_eq!(soon("the place is free", count(&shop)).await, 0);
     }
@@ -204,7 +204,7 @@ async fn a_next_that_is_dropped_loses_no_row() -> Result<()> {
     while expected <= 100_000 {
         // Given up whenever the row is not there at once.
         let polled = {
-            let next = pin!(rows.next());
+            let next = pin!(rows.try_next());
             poll_once(next).await
         };
         match polled {
@@ -229,14 +229,14 @@ async fn an_error_in_the_middle_of_a_stream_ends_it() -> Result<()> {
         let mut rows = shop.stream(sql, ()).await?;
         let mut expected = 1;
         let error = loop {
-            match rows.next().await {
+            match rows.try_next().await {
                 Ok(row) => assert_eq!(row.expect("an error follows").get::<i64>(0)?, expected),
                 Err(error) => break error,
             }
             expected += 1;
         };
         assert_eq!(error.kind(), Kind::Database);
-        assert!(rows.next().await?.is_none());
+        assert!(rows.try_next().await?.is_none());
         Ok::<(), Error>(())
     };
     read().await?;
@@ -246,7 +246,7 @@ async fn an_error_in_the_middle_of_a_stream_ends_it() -> Result<()> {
         shop.exec("DELETE FROM t WHERE n = 1", ()).await?;
         insert(&shop, 7).await?;
         let mut rows = shop.stream(sql, ()).await?;
-        while rows.next().await.is_ok_and(|row| row.is_some()) {}
+        while rows.try_next().await.is_ok_and(|row| row.is_some()) {}
         insert(&shop, 8).await
     })
     .await?;
@@ -263,7 +263,7 @@ async fn stream_that_loses_its_connection_loses_its_transaction() -> Result<()> 
             let mut rows = shop.stream(MANY, ()).await?;
             wire.cut();
             let error = loop {
-                match rows.next().await {
+                match rows.try_next().await {
                     Ok(row) => assert!(row.is_some(), "it does not end in order"),
                     Err(error) => break error,
                 }
@@ -315,7 +315,7 @@ async fn escaped_stream_returns_its_connection_once() -> Result<()> {
     })
     .await?;
     assert_eq!(shop.status().active, 1);
-    while rows.next().await?.is_some() {}
+    while rows.try_next().await?.is_some() {}
     quiet(&shop).await;
     assert_eq!(numbers(&shop).await, [0; 0]);
     drop(rows);
@@ -332,7 +332,7 @@ async fn a_stream_keeps_no_more_than_a_few_rows_ready() -> Result<()> {
                SELECT n, zeroblob(1024) FROM up";
     let mut rows = shop.stream(sql, ()).await?;
     for expected in 1..=1000 {
-        let row = rows.next().await?.unwrap();
+        let row = rows.try_next().await?.unwrap();
         assert_eq!(row.get::<i64>(0)?, expected);
     }
     drop(rows);
@@ -345,6 +345,6 @@ async fn the_columns_of_a_stream_are_known_before_its_rows() -> Result<()> {
     let shop = shop(1).await;
     let mut rows = shop.stream("SELECT n AS number FROM t WHERE 0", ()).await?;
     assert_eq!(rows.columns()[0].name, "number");
-    assert!(rows.next().await?.is_none());
+    assert!(rows.try_next().await?.is_none());
     Ok(())
 }

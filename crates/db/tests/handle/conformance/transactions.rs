@@ -105,14 +105,19 @@ async fn a_failed_statement_leaves_the_rest_of_the_transaction_alone() -> Result
 #[tokio::test]
 async fn a_read_only_transaction_cannot_write_and_the_next_one_can() -> Result<()> {
     let shop = shop(1).await;
-    shop.transaction_with(TransactionOptions::new().read_only(), async || {
-        let error = insert(&shop, 1).await.unwrap_err();
-        assert_eq!(error.violation(), Some(Violation::Permission), "{error}");
-        Ok(())
-    })
-    .await?;
+    TransactionOptions::new()
+        .read_only()
+        .on(&shop)
+        .run(async || {
+            let error = insert(&shop, 1).await.unwrap_err();
+            assert_eq!(error.violation(), Some(Violation::Permission), "{error}");
+            Ok(())
+        })
+        .await?;
     let serializable = TransactionOptions::new().isolation(Isolation::Serializable);
-    shop.transaction_with(serializable, async || insert(&shop, 2).await)
+    serializable
+        .on(&shop)
+        .run(async || insert(&shop, 2).await)
         .await?;
     assert_eq!(numbers(&shop).await, [2]);
     Ok(())
@@ -393,7 +398,7 @@ async fn transaction_retries_serialization_failures_within_a_limit() -> Result<(
     let shop = shop(1).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
-    let done = db.retry_transaction(retries(3), async move || {
+    let done = retries(3).on(&db).retry(async move || {
         insert(db, 1).await?;
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => Err(serialization_failure()),
@@ -404,8 +409,9 @@ async fn transaction_retries_serialization_failures_within_a_limit() -> Result<(
     assert_eq!(numbers(db).await, [1], "what failed was rolled back");
 
     runs.store(0, Ordering::SeqCst);
-    let done: Result<()> = db
-        .retry_transaction(retries(3), async move || {
+    let done: Result<()> = retries(3)
+        .on(&db)
+        .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             Err(serialization_failure())
         })
@@ -420,8 +426,9 @@ async fn a_transaction_is_not_retried_after_other_errors() -> Result<()> {
     let (shop, wire) = watched_shop(|builder| builder.max(1)).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
-    let done: Result<()> = db
-        .retry_transaction(retries(3), async move || {
+    let done: Result<()> = retries(3)
+        .on(&db)
+        .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             db.exec("SELECT * FROM nowhere", ()).await?;
             Ok(())
@@ -431,8 +438,9 @@ async fn a_transaction_is_not_retried_after_other_errors() -> Result<()> {
     assert_eq!(runs.swap(0, Ordering::SeqCst), 1);
 
     wire.next(Step::Commit, Fault::LostAfter);
-    let done = db
-        .retry_transaction(retries(3), async move || {
+    let done = retries(3)
+        .on(&db)
+        .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             insert(db, 1).await
         })
@@ -448,14 +456,17 @@ async fn only_the_outermost_transaction_is_retried() -> Result<()> {
     let shop = shop(1).await;
     let (inner_runs, outer_runs) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (inner_runs, outer_runs, db) = (&inner_runs, &outer_runs, &shop.db);
-    let done: Result<()> = db
-        .retry_transaction(retries(1), async move || {
+    let done: Result<()> = retries(1)
+        .on(&db)
+        .retry(async move || {
             outer_runs.fetch_add(1, Ordering::SeqCst);
-            db.retry_transaction(retries(5), async move || {
-                inner_runs.fetch_add(1, Ordering::SeqCst);
-                Err(serialization_failure())
-            })
-            .await
+            retries(5)
+                .on(&db)
+                .retry(async move || {
+                    inner_runs.fetch_add(1, Ordering::SeqCst);
+                    Err(serialization_failure())
+                })
+                .await
         })
         .await;
     done.unwrap_err();
@@ -469,7 +480,7 @@ async fn a_pause_before_a_retry_holds_no_connection() -> Result<()> {
     let (shop, clock) = super::support::timed_shop(|builder| builder.max(1)).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
-    let mut retried = pin!(db.retry_transaction(retries(1), async move || {
+    let mut retried = pin!(retries(1).on(&db).retry(async move || {
         insert(db, 1).await?;
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 => Err(serialization_failure()),

@@ -46,7 +46,7 @@ fn session_change_reported_with_a_stream_is_reset() {
     world.touch_session_on("batch");
     world.run(async {
         let mut stream = db.stream("SELECT * FROM t", ()).await.unwrap();
-        assert!(stream.next().await.unwrap().is_none());
+        assert!(stream.try_next().await.unwrap().is_none());
     });
     world.run(db.exec(ONE, ())).unwrap();
     assert!(world.place_of("reset 1") < world.place_of(&format!("run 1 {ONE}")));
@@ -102,7 +102,7 @@ fn session_change_by_a_streams_sql_stays_with_the_coroutine() {
     let db = &world.db;
     world.scope(async {
         let mut stream = db.stream("SET a = 1", ()).await.unwrap();
-        while stream.next().await.unwrap().is_some() {}
+        while stream.try_next().await.unwrap().is_some() {}
         drop(stream);
         db.exec(ONE, ()).await.unwrap();
         assert_eq!(world.count("reset"), 0);

@@ -14,7 +14,7 @@ fn a_stream_that_begins_a_transaction_begins_the_coroutines() {
     let db = &world.db;
     world.scope(async {
         let mut stream = db.stream("BEGIN", ()).await.unwrap();
-        assert!(stream.next().await.unwrap().is_none());
+        assert!(stream.try_next().await.unwrap().is_none());
         drop(stream);
         assert!(db.in_transaction());
         db.exec(ONE, ()).await.unwrap();
@@ -43,7 +43,7 @@ fn a_stream_that_is_read_after_the_transactions_time_says_so() {
         let tx = db.begin().await.unwrap();
         let mut stream = db.stream("SELECT 1", ()).await.unwrap();
         world.pass(hour).await;
-        assert_eq!(kind(stream.next().await), Kind::TransactionTimeout);
+        assert_eq!(kind(stream.try_next().await), Kind::TransactionTimeout);
         assert_eq!(kind(db.exec(ONE, ()).await), Kind::TransactionTimeout);
         assert_eq!(kind(tx.commit().await), Kind::TransactionTimeout);
     });

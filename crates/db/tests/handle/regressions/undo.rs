@@ -169,7 +169,7 @@ fn stream_carried_out_of_a_failed_closure_is_outside_of_it() {
             .await;
         assert_eq!(kind(failed), Kind::Busy);
         let mut stream = kept.take().expect("it was carried out");
-        while let Ok(Some(_)) = stream.next().await {}
+        while let Ok(Some(_)) = stream.try_next().await {}
         assert!(!db.in_transaction());
         db.exec(TWO, ()).await.unwrap();
     });

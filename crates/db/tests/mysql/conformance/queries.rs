@@ -77,7 +77,7 @@ async fn rows_are_read_by_name_by_position_as_structs_and_as_pairs() -> Result<(
     assert_eq!(pairs, [(1, 10), (2, 20)]);
     let mut stream = db.stream("SELECT n FROM t ORDER BY id", ()).await?;
     let mut column = Vec::new();
-    while let Some(row) = stream.next().await? {
+    while let Some(row) = stream.try_next().await? {
         column.push(row.get::<i64>(0)?);
     }
     assert_eq!(column, [10, 20]);

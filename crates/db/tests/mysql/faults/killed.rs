@@ -20,7 +20,10 @@ async fn one_that_is_killed_in_a_stream_fails_it_as_a_lost_connection() {
     let sql = "SELECT CONNECTION_ID() AS id, REPEAT('x', 1000) \
                FROM seq_1_to_100000 a, seq_1_to_100000 b";
     let mut stream = db.stream(sql, ()).await.unwrap();
-    let first = soon("a row comes", stream.next()).await.unwrap().unwrap();
+    let first = soon("a row comes", stream.try_next())
+        .await
+        .unwrap()
+        .unwrap();
     let victim: i64 = first.get("id").unwrap();
     admin.exec(&format!("KILL {victim}"), ()).await.unwrap();
     is_cut_off(stream).await;

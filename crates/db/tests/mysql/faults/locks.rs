@@ -123,8 +123,9 @@ async fn transactions_that_are_tried_again_after_deadlocks_all_commit() {
     assert!(deadlocks.into_inner() >= 1);
     assert_eq!(sum(&db).await, 4);
     // The layer's own way to do the same.
-    let done = db
-        .retry_transaction(cenote::TransactionOptions::default(), async || {
+    let done = cenote::TransactionOptions::default()
+        .on(&db)
+        .retry(async || {
             raise(&db, 1).await?;
             raise(&db, 2).await
         })

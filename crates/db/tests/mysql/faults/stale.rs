@@ -159,7 +159,7 @@ async fn statement_forgotten_by_the_server_is_prepared_again_once() {
     // The same for a stream.
     spoiler.spoil_next();
     let mut rows = db.stream("SELECT ? + 1", (6,)).await.unwrap();
-    let row = rows.next().await.unwrap().unwrap();
+    let row = rows.try_next().await.unwrap().unwrap();
     assert_eq!(row.get::<i64>(0).unwrap(), 7);
     assert!(spoiler.has_spoilt());
     drop(rows);
@@ -187,7 +187,7 @@ async fn statement_forgotten_in_a_transaction_only_fails_its_call() {
             let error = db.stream(ask, (0,)).await.unwrap_err();
             assert_eq!(error.code(), Some(1243), "{error}");
             let mut rows = db.stream(ask, (0,)).await?;
-            while rows.next().await?.is_some() {}
+            while rows.try_next().await?.is_some() {}
             Ok(())
         })
         .await;

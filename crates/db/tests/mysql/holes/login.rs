@@ -280,7 +280,7 @@ async fn h33_an_empty_row_costs_the_connection_and_no_panic() {
     let second = id().await;
     assert_ne!(first, second, "another connection");
     let mut rows = db.stream("SELECT 'GARBAGE'", ()).await.unwrap();
-    let error = soon("it fails", rows.next()).await.unwrap_err();
+    let error = soon("it fails", rows.try_next()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::ConnectionLost, "{error:?}");
     drop(rows);
     assert_ne!(second, id().await, "another connection");

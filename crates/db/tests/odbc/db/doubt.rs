@@ -296,8 +296,9 @@ async fn an_isolation_level_is_for_one_transaction_and_given_at_least() {
     let db = source.db;
     let level = "SELECT current_setting('transaction_isolation')";
     let options = TransactionOptions::new().isolation(Isolation::Serializable);
-    let inside: String = db
-        .transaction_with(options, async || db.query_as_one(level, ()).await)
+    let inside: String = options
+        .on(&db)
+        .run(async || db.query_as_one(level, ()).await)
         .await
         .unwrap();
     assert_eq!(inside, "serializable");
@@ -319,8 +320,9 @@ async fn a_read_only_transaction_refuses_what_may_write() {
         let db = &source.db;
         db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
         let options = TransactionOptions::new().read_only();
-        let refused = db
-            .transaction_with(options, async || {
+        let refused = options
+            .on(&db)
+            .run(async || {
                 let none: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
                 assert_eq!(none, 0);
                 db.exec("INSERT INTO t VALUES (1)", ()).await.map(drop)

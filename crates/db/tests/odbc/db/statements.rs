@@ -131,7 +131,7 @@ async fn a_long_stream_waits_for_its_reader_and_can_be_left() {
     for take in [1, 1000] {
         let mut stream = fetching.stream(sql, ()).await.unwrap();
         for n in 1..=take {
-            let row = stream.next().await.unwrap().expect("there are more");
+            let row = stream.try_next().await.unwrap().expect("there are more");
             assert_eq!(row.get::<i64>(0).unwrap(), n);
         }
         drop(stream);
@@ -217,7 +217,7 @@ async fn h0e_compound_statements_of_mariadb_give_their_rows() {
             assert_eq!(rows, [3], "{dialect}: {sql}");
             if dialect == "mysql" {
                 let mut rows = db.stream(sql, ()).await.unwrap();
-                let first = rows.next().await.unwrap().unwrap();
+                let first = rows.try_next().await.unwrap().unwrap();
                 assert_eq!(first.get::<i64>(0).unwrap(), 3, "{sql}");
             }
         }

@@ -53,7 +53,7 @@ async fn a_stream_gives_all_rows_in_order_and_its_connection_goes_on() -> Result
     let connection = db.connection().await?;
     let mut stream = connection.stream("SELECT n FROM t ORDER BY id", ()).await?;
     let mut seen = Vec::new();
-    while let Some(row) = stream.next().await? {
+    while let Some(row) = stream.try_next().await? {
         seen.push(row.get::<i64>("n")?);
     }
     assert_eq!(seen, (1..=10).collect::<Vec<_>>());

@@ -295,7 +295,7 @@ async fn much_goes_through_tls_in_both_directions_at_once() {
     let sql = "SELECT id, filler FROM t ORDER BY id";
     let mut stream = db.stream(sql, ()).await.unwrap();
     let mut seen = 0;
-    while let Some(row) = soon("a row comes", stream.next()).await.unwrap() {
+    while let Some(row) = soon("a row comes", stream.try_next()).await.unwrap() {
         assert_eq!(row.get::<i64>(0).unwrap(), seen);
         assert_eq!(row.get::<&str>(1).unwrap().len(), 20_000);
         seen += 1;

@@ -14,7 +14,10 @@ async fn backend_ended_in_a_stream_fails_it_with_the_servers_message() {
     let sql = "SELECT pg_backend_pid()::int8 AS pid, repeat('x', 1000) \
                FROM generate_series(1, 1000000)";
     let mut stream = db.stream(sql, ()).await.unwrap();
-    let first = soon("a row comes", stream.next()).await.unwrap().unwrap();
+    let first = soon("a row comes", stream.try_next())
+        .await
+        .unwrap()
+        .unwrap();
     kill(&admin, first.get("pid").unwrap()).await;
     is_cut_off(stream).await;
     assert_whole(&db).await;

@@ -74,7 +74,7 @@ async fn dropped_commit_is_done_or_not_and_the_status_is_known() {
         // Not answered, it was sent and is done, or was never sent and can be rolled back.
         let committed = client.connection.status() == Status::Idle;
         client.connection.rollback().await.unwrap();
-        let gone = client.must("DELETE FROM t").await.affected;
+        let gone = client.must("DELETE FROM t").await.rows_affected;
         assert_eq!(gone, u64::from(committed), "{polls} polls");
         if let Some(done) = done {
             assert_eq!((done.unwrap(), committed), (CommitOutcome::Committed, true));

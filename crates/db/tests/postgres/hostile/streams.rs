@@ -42,7 +42,7 @@ async fn stream_in_a_transaction_can_be_left_at_any_poll() {
             client.connection.commit().await.unwrap(),
             CommitOutcome::Committed
         );
-        let gone = client.must("DELETE FROM t").await.affected;
+        let gone = client.must("DELETE FROM t").await.rows_affected;
         assert_eq!(gone, 1, "{polls} polls");
     }
 }

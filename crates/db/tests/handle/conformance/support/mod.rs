@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use cenote::pool::DestroyReason;
 use cenote::sqlite::Sqlite;
-use cenote::{Builder, Db, Executed, PooledConnection, Result};
+use cenote::{Builder, Db, Outcome, PooledConnection, Result};
 use tempfile::TempDir;
 
 pub(crate) use clock::Clock;
@@ -130,7 +130,7 @@ pub(crate) async fn gated_shop(describe: impl FnOnce(Builder) -> Builder) -> (Sh
     (Shop::open(place, builder).await, gate)
 }
 
-pub(crate) async fn insert(db: &Db, n: i64) -> Result<Executed> {
+pub(crate) async fn insert(db: &Db, n: i64) -> Result<Outcome> {
     db.exec("INSERT INTO t (n) VALUES (?)", (n,)).await
 }
 
