@@ -13,7 +13,7 @@ impl MysqlConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     pub(super) async fn execute_all(&mut self, request: Request<'_>) -> Result<Vec<Outcome>> {
         self.check_reading().await?;
         let is_watched = self.set_marker(request.sql).await?;
@@ -37,14 +37,14 @@ impl MysqlConnection {
         };
         let mut all = gathered.each.unwrap_or_default();
         if let [only] = &mut *all {
-            // Of a single statement the rows of RETURNING are counted.
+            // For a single statement, the rows of RETURNING count.
             only.rows_affected = last.rows_affected;
             only.last_insert_id = last.last_insert_id;
         }
         Ok(all)
     }
 
-    /// Prepares a statement, runs it once, and has the server forget it.
+    /// Prepares a statement, runs it once, and closes it.
     async fn ask_once(
         &mut self,
         request: &Request<'_>,

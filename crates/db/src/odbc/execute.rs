@@ -166,14 +166,14 @@ pub(super) fn gather(
     Ok(read.map(|()| last))
 }
 
-/// Reads all results of what was run, with their rows.
+/// Reads all results with their rows.
 fn gather_all(statement: &mut Stmt, cancel: Cancel<'_>) -> Result<Result<Vec<Outcome>>, OdbcError> {
     let mut all = Vec::new();
     let read = gather_each(statement, cancel, true, |outcome| all.push(outcome))?;
     Ok(read.map(|()| all))
 }
 
-/// Reads the results of what was run, one after the other.
+/// Reads the results one after the other.
 fn gather_each(
     statement: &mut Stmt,
     cancel: Cancel<'_>,

@@ -454,7 +454,7 @@ impl Target {
         if let Some((_, hstmt)) = running.filter(|(of, _)| *of == call) {
             // SAFETY: the statement is alive: it is borrowed by `Cancel::around`, which cannot end
             // before it has taken the handle away, for which it needs the lock that is held here.
-            // What the driver thinks of it is seen by whoever waits for the statement.
+            // The thread that runs the statement sees the result.
             let _ = unsafe { SQLCancel(hstmt) };
         }
     }

@@ -10,7 +10,7 @@ use crate::driver::{Outcome, Request, Status};
 use crate::sql;
 
 impl PostgresConnection {
-    /// Runs a script and gathers what the server says to it in `answer`.
+    /// Runs a script and collects the server's answer in `answer`.
     pub(super) async fn run_script(
         &mut self,
         request: &Request<'_>,
@@ -50,7 +50,7 @@ impl PostgresConnection {
             }
             outcomes.push(outcome);
         }
-        // The server does not say which statement a warning belongs to.
+        // The server does not report which statement a warning belongs to.
         if let Some(last) = outcomes.last_mut() {
             last.warnings = self.warnings_so_far();
         }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use super::connect::DIALECT;
 use super::connection::{InFlight, PostgresConnection};
-use super::execute::Way;
+use super::execute::StatementRef;
 use super::protocol::answer::Answer;
 use super::protocol::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Request, Status};
@@ -74,11 +74,11 @@ impl PostgresConnection {
 
     async fn open_in_call(&mut self, request: &Request<'_>) -> Result<Arc<Columns>> {
         let was_idle = self.status == Status::Idle;
-        let (started, way) = self.start(request).await?;
+        let (started, by) = self.start(request).await?;
         let Err(mut refused) = started else {
             return self.columns_of_stream();
         };
-        if self.forget_if_stale(&refused, &way, was_idle) {
+        if self.forget_if_stale(&refused, &by, was_idle) {
             let (again, _) = self.start(request).await?;
             match again {
                 Ok(()) => return self.columns_of_stream(),
@@ -103,41 +103,41 @@ impl PostgresConnection {
 
     /// Sends the statement and reads until its first row may arrive. If the server refuses the statement, the answer
     /// contains its error.
-    async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
-        let way = match self.typed_way(&mut None, request).await? {
-            Ok(way) => self.best_way(request, way).await?,
+    async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, StatementRef)> {
+        let by = match self.typed_statement_ref(&mut None, request).await? {
+            Ok(by) => self.best_statement_ref(request, by).await?,
             Err(refused) => Err(refused),
         };
-        let way = match way {
-            Ok(way) => way,
-            Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
+        let by = match by {
+            Ok(by) => by,
+            Err(refused) => return Ok((Err(refused), StatementRef::New(String::new()))),
         };
         let in_portions = self.status != Status::Idle;
         let limit = if in_portions { FIRST_PORTION } else { 0 };
         let mark = self.wire.mark();
-        if let Err(wrong) = self.queue(None, request, &way, limit) {
+        if let Err(wrong) = self.queue(None, request, &by, limit) {
             self.wire.undo(mark);
             return Err(wrong);
         }
         self.cache.unwanted.clear();
         let status = self.status;
         self.wire.sync();
-        let mut answer = match &way {
-            Way::Known(statement) => Answer::of(&statement.layout, true),
-            Way::New(_) => Answer::new(true),
+        let mut answer = match &by {
+            StatementRef::Known(statement) => Answer::of(&statement.layout, true),
+            StatementRef::New(_) => Answer::new(true),
         };
-        self.note_preparing(&way);
+        self.note_preparing(&by);
         while answer.bound == 0 && self.wire.is_pending() {
             match self.wire.frame()? {
                 Some(frame) => self.take(frame, &mut answer)?,
                 None => self.fill(&mut answer).await?,
             }
         }
-        self.keep(&way, request.sql, &answer);
+        self.keep(&by, request.sql, &answer);
         if answer.report.is_some() {
             self.receive(&mut answer).await?;
-            answer.explain(request.params.len(), way.name());
-            return Ok((Err(answer), way));
+            answer.explain(request.params.len(), by.name());
+            return Ok((Err(answer), by));
         }
         self.stream = Some(Stream {
             answer,
@@ -150,25 +150,29 @@ impl PostgresConnection {
                 bytes: 0,
             },
         });
-        Ok((Ok(()), way))
+        Ok((Ok(()), by))
     }
 
     /// Prepares a statement that will be cached before it requests rows: for many rows, the binary format is worth a
     /// round trip. A statement that is not cached must travel in one batch, because of poolers.
-    async fn best_way(&mut self, request: &Request<'_>, way: Way) -> Result<Result<Way, Answer>> {
-        let statement = match way {
-            Way::Known(statement) => statement,
-            Way::New(name) if name.is_empty() => return Ok(Ok(Way::New(name))),
-            way => match self.prepare_with(None, request.sql, way).await? {
+    async fn best_statement_ref(
+        &mut self,
+        request: &Request<'_>,
+        by: StatementRef,
+    ) -> Result<Result<StatementRef, Answer>> {
+        let statement = match by {
+            StatementRef::Known(statement) => statement,
+            StatementRef::New(name) if name.is_empty() => return Ok(Ok(StatementRef::New(name))),
+            by => match self.prepare_with(None, request.sql, by).await? {
                 Ok(statement) => statement,
                 Err(refused) => return Ok(Err(refused)),
             },
         };
         if statement.layout.unknown.is_empty() {
-            return Ok(Ok(Way::Known(statement)));
+            return Ok(Ok(StatementRef::Known(statement)));
         }
         self.look_up_columns(&statement.layout).await?;
-        Ok(Ok(Way::Known(self.with_types(&statement))))
+        Ok(Ok(StatementRef::Known(self.with_types(&statement))))
     }
 
     pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
