@@ -3,6 +3,7 @@
 //! | page | for whom |
 //! |---|---|
 //! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and the mistakes one makes |
+//! | [`errors`] | everybody: what each error means, what to do about it, what is safe to log |
 //! | [`sqlite`] | users of SQLite: what is different about it, and what is done about that |
 //! | [`drivers`] | those who choose a database: what each driver can do |
 //! | [`migrate`](crate::migrate) | those whose program brings its schema: migrations |
@@ -15,6 +16,9 @@
 
 #[doc = include_str!("../docs/styles.md")]
 pub mod styles {}
+
+#[doc = include_str!("../docs/errors.md")]
+pub mod errors {}
 
 #[doc = include_str!("../docs/sqlite.md")]
 pub mod sqlite {}

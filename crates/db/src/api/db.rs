@@ -213,14 +213,18 @@ impl Db {
     pub fn pin(&self) -> impl Future<Output = Result<Pinned>> + Send + '_ {
         let call = self.call();
         async move {
-            call.check_here()?;
-            if call.owner().is_none() {
-                let message = "pin() needs a coroutine around it, which owns what is pinned: run \
-                               the code in cenote::scope(..) or cenote::spawn(..), or take a \
-                               connection with db.connection()";
-                return Err(Error::new(Kind::NoCoroutine, message).at(call.site));
-            }
-            Ok(Pinned::new(call.pinned(PinKind::Explicit).await?))
+            let pin = async {
+                call.check_here()?;
+                if call.owner().is_none() {
+                    let message = "pin() needs a coroutine around it, which owns what is pinned: run \
+                                   the code in cenote::scope(..) or cenote::spawn(..), or take a \
+                                   connection with db.connection()";
+                    return Err(Error::new(Kind::NoCoroutine, message));
+                }
+                call.pinned(PinKind::Explicit).await
+            };
+            let pin = pin.await.map_err(|error| call.named(None, error))?;
+            Ok(Pinned::new(pin))
         }
     }
 
@@ -241,10 +245,12 @@ impl Db {
             ..self.call()
         };
         async move {
-            outside.check_here()?;
-            let pin = outside
-                .taken(&self.handle, PinKind::Explicit, Purpose::Other)
-                .await?;
+            let pin = async {
+                outside.check_here()?;
+                let taken = outside.taken(&self.handle, PinKind::Explicit, Purpose::Other);
+                taken.await
+            };
+            let pin = pin.await.map_err(|error| outside.named(None, error))?;
             Ok(Connection::new(pin))
         }
     }
@@ -308,8 +314,11 @@ impl Db {
     pub fn ping(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         let call = self.call();
         async move {
-            call.check_here()?;
-            call.send_and_finish(&Class::NO_SQL, &mut Ping).await
+            let answered = async {
+                call.check_here()?;
+                call.send_and_finish(&Class::NO_SQL, &mut Ping).await
+            };
+            answered.await.map_err(|error| call.named(None, error))
         }
     }
 
@@ -338,11 +347,14 @@ impl Db {
         let value = value.into().into_owned();
         let (seen, site) = (seen(), Location::caller());
         async move {
-            let frame = seen.frame();
-            let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
-            // A cancel from here on has the pool reset the session.
-            let accepted = lease.try_setting(name, &value, site).await;
-            accepted.map_err(|refused| refused.at(site))?;
+            let accepted = async {
+                let frame = seen.frame();
+                let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
+                // A cancel from here on has the pool reset the session.
+                lease.try_setting(name, &value, site).await
+            };
+            let accepted = accepted.await;
+            accepted.map_err(|error| error.in_call(site, None))?;
             self.handle.pool.manager().defaults.set(name, value);
             Ok(())
         }

@@ -155,8 +155,8 @@ macro_rules! sql_methods {
         where
             $($outlives)*
         {
-            let query = $self.call().query(sql, params.into_params());
-            async move { query.await?.iter().map($crate::from_row).collect() }
+            let query = $self.call().query_unread(sql, params.into_params());
+            async move { query.await?.all() }
         }
 
         /// Runs a query and reads its only row into a type of yours.
@@ -179,8 +179,8 @@ macro_rules! sql_methods {
         where
             $($outlives)*
         {
-            let query = $self.call().query_one(sql, params.into_params());
-            async move { $crate::from_row(&query.await?) }
+            let query = $self.call().query_unread(sql, params.into_params());
+            async move { query.await?.one() }
         }
 
         /// Runs a query and reads its only row into a type of yours; `None` if there is none.
@@ -203,8 +203,8 @@ macro_rules! sql_methods {
         where
             $($outlives)*
         {
-            let query = $self.call().query_opt(sql, params.into_params());
-            async move { query.await?.as_ref().map($crate::from_row).transpose() }
+            let query = $self.call().query_unread(sql, params.into_params());
+            async move { query.await?.opt() }
         }
 
         /// Runs a query and returns a stream of its rows as they arrive. No more than a few rows are kept ready.

@@ -19,6 +19,7 @@ use crate::call::route::Purpose;
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, InFrame, seen};
 use crate::driver::{Begin, CommitOutcome, Savepoint, Status};
+use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
@@ -80,7 +81,7 @@ where
     E: From<Error>,
     F: AsyncFnOnce() -> Result<T, E>,
 {
-    call.check_here()?;
+    call.check_here().map_err(|error| call.named(None, error))?;
     if options.lazily
         && let Some(lazy) = Lazy::new(call, options)
     {
@@ -94,19 +95,17 @@ where
     let inside = Arc::clone(&frame);
     InFrame::new(frame, async move {
         let opened = open(call, &inside, options, false).await;
-        call.note(&opened);
-        let guard = opened?;
+        let guard = call.ended(None, opened)?;
         let result = body().await;
         if inside.is_over() {
             // The closure was carried out of its coroutine, which has ended.
             let _ = guard.roll_back(call.site).await;
-            return Err(call.too_late().into());
+            return Err(call.named(None, call.too_late()).into());
         }
         match result {
             Ok(value) => {
                 let committed = guard.commit(call.site).await;
-                call.note(&committed);
-                committed?;
+                call.ended(None, committed)?;
                 Ok(value)
             }
             Err(error) => {
@@ -215,11 +214,11 @@ async fn try_open(
     // One whose BEGIN is yet to be sent begins on another connection.
     if turn.link().is_broken() && turn.bound().unsent_begin().is_none() {
         let message = "the server closed the connection while it rested";
-        let lost = Error::new(Kind::ConnectionLost, message).at(site);
+        let lost = Error::new(Kind::ConnectionLost, message);
         return Err(lost.never_sent());
     }
     if guarded && bound.bound().has_level_in(frame) {
-        return Err(nested_begin(site));
+        return Err(nested_begin());
     }
     let mut level = Level::new(level_frame, site);
     if turn.bound().in_transaction() {
@@ -229,7 +228,7 @@ async fn try_open(
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
             // Late, it is as one that was cancelled.
-            let limit = turn.bound().shared().statement_timeout;
+            let limit = turn.bound().shared().statement_limit();
             turn.send(&BeginOnly(begin), site, limit).await?;
         }
         level.limit(turn.bound().shared(), options.idle);
@@ -290,23 +289,23 @@ async fn set_savepoint(
     if begin != Begin::default() {
         let message = "a transaction is open already, so this one is a savepoint in it: its \
                        isolation and read-only mode are those of the outermost";
-        return Err(Error::new(Kind::NestedBegin, message).at(level.site));
+        return Err(Error::new(Kind::NestedBegin, message));
     }
     turn.begin_now(call).await?;
     // A name that is never used again: one whose making was cut off harms nobody.
     let name = format!("cenote_{}", level.serial);
     let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
-    let limit = turn.bound().shared().statement_timeout;
+    let limit = turn.bound().shared().statement_limit();
     turn.send(&set, level.site, limit).await?;
     level.savepoint = Some(name);
     level.begun = true;
     Ok(())
 }
 
-fn nested_begin(site: &'static Location<'static>) -> Error {
+fn nested_begin() -> Error {
     let message = "this coroutine has a transaction open already: nest with db.transaction(..) or \
                    with savepoint() on the transaction";
-    Error::new(Kind::NestedBegin, message).at(site)
+    Error::new(Kind::NestedBegin, message)
 }
 
 /// An open level. Dropping it rolls back.
@@ -341,7 +340,7 @@ impl LevelGuard {
 
     pub(crate) async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
         let mut turn = self.last_turn(site).await?;
-        if let Some(error) = self.bound.why_not_commit(site) {
+        if let Some(error) = self.bound.why_not_commit() {
             self.undo(&mut turn, site).await?;
             return Err(error);
         }
@@ -353,7 +352,7 @@ impl LevelGuard {
         if let Some(name) = savepoint {
             self.bound.set_ending(self.serial, Some(site));
             let release = AtSavepoint(Savepoint::Release(&name));
-            let limit = self.bound.shared().statement_timeout;
+            let limit = self.bound.shared().statement_limit();
             if let Err(error) = turn.send(&release, site, limit).await {
                 if error.kind() == Kind::StatementTimeout {
                     // Whether it is still set cannot be told: as one that was cancelled.
@@ -368,7 +367,7 @@ impl LevelGuard {
             return Ok(());
         }
         self.bound.set_ending(self.serial, Some(site));
-        let limit = self.bound.shared().statement_timeout;
+        let limit = self.bound.shared().statement_limit();
         let done = turn.send(&Commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
@@ -376,16 +375,21 @@ impl LevelGuard {
                 Ok(())
             }
             Ok(CommitOutcome::RolledBack) => {
+                let first = self.bound.aborted_by();
                 self.over(turn);
                 let message = "the server answered the commit with a rollback, because the \
                                transaction had failed before";
-                Err(Error::new(Kind::RolledBack, message).at(site))
+                let mut error = Error::new(Kind::RolledBack, message);
+                if let Some(first) = first {
+                    error.set_first_failure(first);
+                }
+                Err(error)
             }
             Err(error) if error.kind() == Kind::StatementTimeout => {
                 turn.give_up();
                 self.over(turn);
-                let message = "the commit was not answered within the time for statements: whether \
-                               the transaction was committed is unknown";
+                let message = "the server did not answer the commit in time: whether the \
+                               transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
             Err(error) if turn.link().is_broken() && error.was_never_sent() => {
@@ -457,8 +461,8 @@ impl LevelGuard {
         done
     }
 
-    fn cleanup_time(&self) -> Option<Duration> {
-        Some(self.bound.shared().cleanup_timeout)
+    fn cleanup_time(&self) -> Option<TimeLimit> {
+        self.bound.shared().cleanup_limit()
     }
 
     /// It is over, and was not committed.
@@ -523,7 +527,7 @@ pub(crate) async fn begin(
     call: &Call<'_>,
     options: TransactionOptions,
 ) -> Result<Transaction<'static>> {
-    call.check_here()?;
+    call.check_here().map_err(|error| call.named(None, error))?;
     let guard = match (&call.target, call.owner()) {
         (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
         (_, Some(frame)) => open(call, frame, options, true).await,
@@ -531,12 +535,12 @@ pub(crate) async fn begin(
             let message = "begin() needs a coroutine around it, to roll back what is left when \
                            that ends: use db.transaction(..), run the code in cenote::scope(..) or \
                            cenote::spawn(..), or take a connection with db.connection()";
-            Err(Error::new(Kind::NoCoroutine, message).at(call.site))
+            Err(Error::new(Kind::NoCoroutine, message))
         }
     };
-    call.note(&guard);
+    let guard = call.ended(None, guard)?;
     Ok(Transaction {
-        guard: guard?,
+        guard,
         _around: PhantomData,
     })
 }
@@ -571,7 +575,11 @@ impl Transaction<'_> {
     /// what the database says. It is over in any case.
     #[track_caller]
     pub fn commit(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.commit(Location::caller())
+        let site = Location::caller();
+        async move {
+            let committed = self.guard.commit(site).await;
+            committed.map_err(|error| error.in_call(site, None))
+        }
     }
 
     /// Rolls back, and waits until that is done.
@@ -587,7 +595,11 @@ impl Transaction<'_> {
     /// The server did not answer; the connection is closed then, which is a rollback, too.
     #[track_caller]
     pub fn rollback(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.roll_back(Location::caller())
+        let site = Location::caller();
+        async move {
+            let rolled_back = self.guard.roll_back(site).await;
+            rolled_back.map_err(|error| error.in_call(site, None))
+        }
     }
 
     /// Sets a savepoint: a transaction inside this one, which can be rolled back alone.
@@ -605,7 +617,8 @@ impl Transaction<'_> {
         let serial = self.guard.serial;
         let call = self.call();
         async move {
-            let guard = open_in(&call, serial).await?;
+            let opened = open_in(&call, serial).await;
+            let guard = call.ended(None, opened)?;
             Ok(Transaction {
                 guard,
                 _around: PhantomData,

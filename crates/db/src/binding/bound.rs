@@ -12,12 +12,12 @@ use super::limits::watch;
 use super::release::PinKind;
 use super::state::{Deferred, LostSession, Seat, State};
 use super::turn::{Position, doomed};
+use crate::Error;
 use crate::api::db::Binding;
 use crate::coroutine::{Bind, Frame};
 use crate::driver::{Begin, Status};
 use crate::pooled::manager::ConnectionManager;
 use crate::pooled::shared::{DbId, Shared};
-use crate::{Error, Kind};
 
 pub(crate) type Lease = OwnedLease<ConnectionManager>;
 
@@ -216,18 +216,17 @@ impl Bound {
         self.state().lost.clone()
     }
 
-    /// The transaction is older than it may be: nothing more runs in it.
-    pub(crate) fn lose_by_age(&self, site: &'static Location<'static>) -> Error {
-        let message = "the transaction is older than it may be: nothing more can run in it";
-        let error = Error::new(Kind::TransactionTimeout, message).at(site);
+    /// Ends a transaction that has exceeded `max_transaction_age`: nothing more runs in it.
+    pub(crate) fn lose_by_age(&self) -> Error {
         let mut state = self.state();
+        let error = self.too_old(&state);
         state.lost.get_or_insert(error).clone()
     }
 
     /// Why the transaction cannot be committed, if so.
-    pub(crate) fn why_not_commit(&self, site: &'static Location<'static>) -> Option<Error> {
+    pub(crate) fn why_not_commit(&self) -> Option<Error> {
         if self.time_left() == Some(Duration::ZERO) {
-            return Some(self.lose_by_age(site));
+            return Some(self.lose_by_age());
         }
         let state = self.state();
         let doomed_by = state.levels.iter().find_map(|level| level.doomed_by);

@@ -100,7 +100,7 @@ impl Contention {
         );
         let mut error = Error::new(Kind::SelfDeadlock, message);
         for (holds, waits) in stuck {
-            error = error.at(holds).at(waits);
+            error = error.at("held at", holds).at("waited for at", waits);
         }
         Some(error)
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::limits::Watch;
+use crate::Error;
 use crate::api::transaction::run_callback;
 use crate::binding::contention::Holding;
 use crate::coroutine::Frame;
@@ -33,6 +34,8 @@ pub(crate) struct Level {
     pub(crate) raw: bool,
     /// A call in it that was dropped half-way.
     pub(crate) doomed_by: Option<&'static Location<'static>>,
+    /// The error with which the server has aborted it.
+    pub(crate) aborted_by: Option<Error>,
     /// Its end has been sent, from there, and not been answered.
     pub(crate) ending: Option<&'static Location<'static>>,
     /// Tells of the place in the pool that it holds.
@@ -64,6 +67,7 @@ impl Level {
             begun: false,
             raw: false,
             doomed_by: None,
+            aborted_by: None,
             ending: None,
             holding: None,
             watch: None,

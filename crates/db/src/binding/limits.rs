@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::bound::Bound;
+use super::level::Level;
 use super::state::{Deferred, LostSession, Seat, State};
+use crate::error::rounded;
 use crate::{Error, Kind};
 
 /// How long a call whose time is over may take to come to its end before it is looked at again.
@@ -140,10 +142,11 @@ impl Bound {
         let Some(first) = first.filter(|first| first.serial == serial) else {
             return;
         };
-        let site = first.site;
-        let message = "the transaction was open or idle for longer than it may be, and was rolled \
-                       back";
-        state.lost = Some(Error::new(Kind::TransactionTimeout, message).at(site));
+        let error = match state.seat {
+            Seat::Here(_) => idle_too_long(first, now).unwrap_or_else(|| self.too_old(&state)),
+            _ => self.too_old(&state),
+        };
+        state.lost = Some(error.clone());
         let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
             ..Deferred::default()
@@ -158,7 +161,39 @@ impl Bound {
             state.lose_session(LostSession::Untold);
         }
         drop(state);
-        tracing::warn!(%site, "{message}");
+        tracing::warn!("transaction rolled back: {error}");
         self.follow(after);
     }
+
+    /// Returns the error of a transaction that has exceeded `max_transaction_age`.
+    pub(super) fn too_old(&self, state: &State) -> Error {
+        let first = state.levels.first();
+        let age = first.and_then(|first| first.since);
+        let age = age.map(|since| self.shared.runtime.now().saturating_duration_since(since));
+        let message = format!(
+            "a transaction was open for {} (max_transaction_age is {})",
+            rounded(age.unwrap_or_default()),
+            rounded(self.shared.max_transaction_age.unwrap_or_default())
+        );
+        let error = Error::new(Kind::TransactionTimeout, message);
+        match first {
+            Some(first) => error.at("begun at", first.site),
+            None => error,
+        }
+    }
+}
+
+/// Returns the error of a transaction that has exceeded `idle_in_transaction`, if it has.
+fn idle_too_long(first: &Level, now: Instant) -> Option<Error> {
+    let limit = first.idle_limit?;
+    let idle = now.saturating_duration_since(first.idle_since?);
+    if idle < limit {
+        return None;
+    }
+    let message = format!(
+        "idle for {} in a transaction (idle_in_transaction is {})",
+        rounded(idle),
+        rounded(limit)
+    );
+    Some(Error::new(Kind::TransactionTimeout, message).at("begun at", first.site))
 }

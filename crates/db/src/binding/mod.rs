@@ -18,6 +18,7 @@
 //! 4. While a level is open and the transaction is lost, every call fails.
 //! 5. Nothing is awaited, woken or dropped under the lock.
 
+mod aborted;
 mod bound;
 pub(crate) mod contention;
 mod level;

@@ -108,8 +108,8 @@ impl State {
         self.undo.clear();
         self.free_place();
         if let Some(top) = self.levels.last() {
-            let site = Some(top.site);
-            self.lose(message, site);
+            let site = top.site;
+            self.lose(message, "begun at", site);
             return None;
         }
         match self.lost_session {
@@ -209,11 +209,14 @@ impl State {
     }
 
     /// The connection has been lost under a transaction, or so it seems.
-    pub(super) fn lose(&mut self, message: String, site: Option<&'static Location<'static>>) {
-        let mut error = Error::new(Kind::TransactionLost, message);
-        if let Some(site) = site {
-            error = error.at(site);
-        }
+    /// `role` says what was done at `site`.
+    pub(super) fn lose(
+        &mut self,
+        message: String,
+        role: &'static str,
+        site: &'static Location<'static>,
+    ) {
+        let error = Error::new(Kind::TransactionLost, message).at(role, site);
         self.lost.get_or_insert(error);
     }
 }

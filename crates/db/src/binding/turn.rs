@@ -5,9 +5,6 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
-use std::time::Duration;
-
-use cenote_pool::AcquireError;
 
 use super::bound::{Bound, Lease};
 use super::level::{Control, Level, Undo};
@@ -18,7 +15,9 @@ use crate::call::op::{AtSavepoint, BeginOnly, Harmless, Op, Rollback};
 use crate::call::route;
 use crate::coroutine::Frame;
 use crate::driver::{Savepoint, Status};
+use crate::error::rounded;
 use crate::pooled::connection::PooledConnection;
+use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
@@ -162,10 +161,10 @@ impl Bound {
         drop(waiting);
         lease.unwrap_or_else(|| {
             let message = format!(
-                "waited {:?} for a turn on the connection, which the coroutine uses elsewhere",
-                limit.unwrap_or_default()
+                "timed out after {} waiting for a turn on the connection of this coroutine",
+                rounded(limit.unwrap_or_default())
             );
-            Err(Error::new(Kind::Timeout, message).at(holder))
+            Err(Error::new(Kind::Timeout, message).at("which is used at", holder))
         })
     }
 
@@ -184,7 +183,7 @@ impl Bound {
                     && self.shared.is_closed()
                     && !matches!(position, Position::CleanUp) =>
             {
-                return Looked::Never(route::from_pool(AcquireError::Closed));
+                return Looked::Never(route::closed());
             }
             Seat::Here(_) => {}
             Seat::Lent {
@@ -193,7 +192,7 @@ impl Bound {
             } if !matches!(position, Position::CleanUp) => {
                 let message = "a row stream that is still open holds the connection that this \
                                call has to run on: read it to its end or drop it first";
-                return Looked::Never(Error::new(Kind::Busy, message).at(site));
+                return Looked::Never(Error::new(Kind::Busy, message).at("opened at", site));
             }
             Seat::Lent { site, .. } => return Looked::Wait(site, within),
             Seat::Gone => {
@@ -268,7 +267,8 @@ impl State {
                 if let Some(site) = self.ended_at {
                     let message = "the coroutine ended with its transaction open, which was \
                                    rolled back: a statement of it cannot run any more";
-                    return Admission::No(Error::new(Kind::TransactionEnded, message).at(site));
+                    let error = Error::new(Kind::TransactionEnded, message);
+                    return Admission::No(error.at("begun at", site));
                 }
                 if let Some(top) = self.levels.last()
                     && !self.is_inside_top(position)
@@ -294,7 +294,7 @@ impl State {
 pub(super) fn doomed(site: &'static Location<'static>) -> Error {
     let message = "a call of this transaction was dropped before it was answered, so nobody \
                    knows whether it took effect: the transaction can only be rolled back";
-    Error::new(Kind::Doomed, message).at(site)
+    Error::new(Kind::Doomed, message).at("dropped at", site)
 }
 
 impl ConnectionTurn {
@@ -452,8 +452,11 @@ impl ConnectionTurn {
                     let message = "the server ended this transaction behind our back (by a COMMIT \
                                    or ROLLBACK in the text of a statement, an implicit commit, or \
                                    a rollback of its own): nothing more can run in it";
-                    let site = site.or(Some(first.site));
-                    state.lose(message.into(), site);
+                    let (role, site) = match site {
+                        Some(site) => ("ended at", site),
+                        None => ("begun at", first.site),
+                    };
+                    state.lose(message.into(), role, site);
                 }
             }
             Some(_) => {}
@@ -472,7 +475,7 @@ impl ConnectionTurn {
         let Some(begin) = self.bound.unsent_begin() else {
             return Ok(());
         };
-        let limit = self.bound.shared.statement_timeout;
+        let limit = self.bound.shared.statement_limit();
         let begin = BeginOnly(begin);
         let done = self.send_first(&begin, &Class::NO_SQL, call, limit).await;
         if done.is_err() {
@@ -493,7 +496,7 @@ impl ConnectionTurn {
         op: &O,
         class: &Class,
         call: &Call<'_>,
-        limit: Option<Duration>,
+        limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
         self.bound.set_begun(true);
         let answer = self.send(op, call.site, limit).await;
@@ -516,7 +519,7 @@ impl ConnectionTurn {
         &mut self,
         op: &O,
         site: &'static Location<'static>,
-        limit: Option<Duration>,
+        limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
         let shared = Arc::clone(&self.bound.shared);
         let runtime = &shared.runtime;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use cenote_pool::AcquireError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::call::route::from_pool;
+use crate::call::route;
+use crate::error::rounded;
 use crate::pooled::handle::Handle;
 use crate::{Error, Kind, Result};
 
@@ -79,20 +79,20 @@ impl Writers {
                 return Poll::Ready(Ok(writer));
             }
             let closed = closed.as_mut().poll(cx);
-            closed.map(|_| Err(from_pool(AcquireError::Closed)))
+            closed.map(|_| Err(route::closed()))
         });
         let shared = &handle.shared;
         let limit = shared.acquire_timeout;
         let entered = cenote_pool::within(&shared.runtime, limit, entered).await;
         entered.unwrap_or_else(|| {
             let message = format!(
-                "no connection free to write with after {:?}: the database has one writer at a time, {} \
-                 connections may write or wait to write, and {} more tasks want one",
-                limit.unwrap_or_default(),
+                "timed out after {} waiting for a connection to write with (the database has one writer \
+                 at a time, {} connections may write or wait to write, {} tasks wait); see Error::holders",
+                rounded(limit.unwrap_or_default()),
                 self.most,
                 self.waiting()
             );
-            Err(Error::new(Kind::Timeout, message))
+            Err(Error::new(Kind::Timeout, message).with_holders(handle.pool.holders()))
         })
     }
 }

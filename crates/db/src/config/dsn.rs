@@ -138,7 +138,7 @@ impl Dsn {
         }
         let driver = driver.to_ascii_lowercase();
         let syntax = Syntax::of(&driver);
-        let mut parts = parse_rest(syntax, rest).map_err(|wrong| {
+        let mut parts = parse_rest(&driver, syntax, rest).map_err(|wrong| {
             let what = format!("the {driver} DSN is malformed: {wrong}");
             malformed(&what, syntax.example())
         })?;
@@ -216,7 +216,7 @@ impl fmt::Debug for Dsn {
     }
 }
 
-fn parse_rest(syntax: Syntax, rest: &str) -> Result<Parts, String> {
+fn parse_rest(driver: &str, syntax: Syntax, rest: &str) -> Result<Parts, String> {
     if rest.contains('\0') {
         return Err("there is a NUL in it".to_owned());
     }
@@ -230,6 +230,9 @@ fn parse_rest(syntax: Syntax, rest: &str) -> Result<Parts, String> {
         (None, Syntax::File) => url::parse_path(rest),
         (None, Syntax::Odbc) if !rest.contains('=') => Ok(just_a_name(rest)),
         (None, Syntax::Free) if !pairs::look_like(rest) => Ok(just_a_name(rest)),
+        (None, Syntax::Libpq | Syntax::Pdo) if rest.starts_with('/') => {
+            Err(format!("a URL begins with {driver}://"))
+        }
         (None, syntax) => pairs::parse(syntax, rest),
     }
 }

@@ -35,6 +35,8 @@ impl DbConfig {
     /// | `CENOTE_MAX_TRANSACTION_AGE` | `max_transaction_age` | `5min`, `off` |
     /// | `CENOTE_IDLE_IN_TRANSACTION` | `idle_in_transaction` | `1min`, `off` |
     /// | `CENOTE_SLOW_ACQUIRE_WARNING` | `slow_acquire_warning` | `1s`, `off` |
+    /// | `CENOTE_LEAK_WARNING` | `leak_warning` | `1min`, `off` |
+    /// | `CENOTE_SLOW_STATEMENTS` | `slow_statements` | `500ms`, `off` |
     /// | `CENOTE_UNPOOLED` | `unpooled` | `true`, `1`, `no` |
     /// | `CENOTE_PERSISTENT` | `persistent` | `true`, `1`, `no` |
     /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
@@ -90,6 +92,8 @@ impl DbConfig {
             "CENOTE_SLOW_ACQUIRE_WARNING",
             &mut config.slow_acquire_warning,
         )?;
+        variables.optional("CENOTE_LEAK_WARNING", &mut config.leak_warning)?;
+        variables.optional("CENOTE_SLOW_STATEMENTS", &mut config.slow_statements)?;
         variables.read("CENOTE_UNPOOLED", &mut config.unpooled, parse_bool)?;
         variables.read("CENOTE_PERSISTENT", &mut config.persistent, parse_bool)?;
         variables.read("CENOTE_RESET", &mut config.reset, parse_reset)?;

@@ -87,6 +87,12 @@ pub struct DbConfig {
     /// How long a call waits for a connection before a warning is logged. Default: 1 s; `None` means never.
     #[serde(deserialize_with = "durations::optional")]
     pub slow_acquire_warning: Option<Duration>,
+    /// A connection that one task has held for this long is reported. Default: `None`, never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub leak_warning: Option<Duration>,
+    /// A statement that takes this long is reported. Default: `None`, never.
+    #[serde(deserialize_with = "durations::optional")]
+    pub slow_statements: Option<Duration>,
     /// One connection, opened on first use, instead of a pool. Default: `false`.
     pub unpooled: bool,
     /// The connection stays open as long as the handle lives. Requires `unpooled`, because a pool opens and closes
@@ -139,6 +145,8 @@ impl Default for DbConfig {
             max_transaction_age: None,
             idle_in_transaction: None,
             slow_acquire_warning: Some(Duration::from_secs(1)),
+            leak_warning: None,
+            slow_statements: None,
             unpooled: false,
             persistent: false,
             reset: ResetPolicy::WhenTouched,
@@ -232,6 +240,8 @@ impl DbConfig {
             ("max_transaction_age", self.max_transaction_age),
             ("idle_in_transaction", self.idle_in_transaction),
             ("slow_acquire_warning", self.slow_acquire_warning),
+            ("leak_warning", self.leak_warning),
+            ("slow_statements", self.slow_statements),
         ];
         let zero = |duration: &Option<Duration>| *duration == Some(Duration::ZERO);
         match optional.iter().find(|(_, duration)| zero(duration)) {

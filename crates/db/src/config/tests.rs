@@ -113,6 +113,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.max_transaction_age, None);
     assert_eq!(config.idle_in_transaction, None);
     assert_eq!(config.slow_acquire_warning, Some(SECOND));
+    assert_eq!((config.leak_warning, config.slow_statements), (None, None));
     assert!(!config.unpooled && !config.persistent);
     assert_eq!(config.reset, ResetPolicy::WhenTouched);
     assert!(config.user.is_none() && config.password.is_none() && config.name.is_none());
@@ -148,6 +149,8 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("max_transaction_age", Text("8s")),
         ("idle_in_transaction", Text("9s")),
         ("slow_acquire_warning", Nothing),
+        ("leak_warning", Text("10s")),
+        ("slow_statements", Text("11s")),
         ("unpooled", Bool(true)),
         ("persistent", Bool(true)),
         ("reset", Text("always")),
@@ -177,6 +180,8 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         ("CENOTE_MAX_TRANSACTION_AGE", "8s"),
         ("CENOTE_IDLE_IN_TRANSACTION", "9s"),
         ("CENOTE_SLOW_ACQUIRE_WARNING", "none"),
+        ("CENOTE_LEAK_WARNING", "10s"),
+        ("CENOTE_SLOW_STATEMENTS", "11s"),
         ("CENOTE_UNPOOLED", "yes"),
         ("CENOTE_PERSISTENT", "1"),
         ("CENOTE_RESET", "always"),
@@ -206,6 +211,8 @@ fn file_and_environment_set_every_field_to_the_same_values() {
         max_transaction_age,
         idle_in_transaction,
         slow_acquire_warning,
+        leak_warning,
+        slow_statements,
         unpooled,
         persistent,
         reset,
@@ -228,6 +235,8 @@ fn file_and_environment_set_every_field_to_the_same_values() {
     assert_eq!(max_transaction_age, Some(8 * SECOND));
     assert_eq!(idle_in_transaction, Some(9 * SECOND));
     assert_eq!(slow_acquire_warning, None);
+    assert_eq!(leak_warning, Some(10 * SECOND));
+    assert_eq!(slow_statements, Some(11 * SECOND));
     assert!(unpooled && persistent);
     assert_eq!(reset, ResetPolicy::Always);
     let options: Vec<_> = options.iter().collect();
@@ -352,6 +361,8 @@ fn invalid_variable_is_an_error_that_names_and_quotes_it() {
         "MAX_TRANSACTION_AGE",
         "IDLE_IN_TRANSACTION",
         "SLOW_ACQUIRE_WARNING",
+        "LEAK_WARNING",
+        "SLOW_STATEMENTS",
     ];
     let others = ["UNPOOLED", "PERSISTENT", "RESET"];
     for name in numbers.iter().chain(&durations).chain(&others) {
@@ -474,7 +485,7 @@ fn check_names_the_invalid_value() {
 #[test]
 fn check_refuses_a_duration_of_zero() {
     type Field = fn(&mut DbConfig) -> &mut Option<Duration>;
-    let optional: [(&str, Field); 8] = [
+    let optional: [(&str, Field); 10] = [
         ("acquire_timeout", |config| &mut config.acquire_timeout),
         ("healthcheck_interval", |config| {
             &mut config.healthcheck_interval
@@ -491,6 +502,8 @@ fn check_refuses_a_duration_of_zero() {
         ("slow_acquire_warning", |config| {
             &mut config.slow_acquire_warning
         }),
+        ("leak_warning", |config| &mut config.leak_warning),
+        ("slow_statements", |config| &mut config.slow_statements),
     ];
     for (name, field) in optional {
         let message = checked(|config| *field(config) = Some(Duration::ZERO));

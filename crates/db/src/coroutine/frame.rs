@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::current::hidden_frame;
+#[cfg(debug_assertions)]
+use super::spawned::SpawnedIn;
 use crate::Error;
 use crate::api::lazy::Lazy;
 use crate::binding::Bound;
@@ -56,7 +58,7 @@ pub(crate) struct Frame {
     /// is none of its business.
     outside_of: Option<DbId>,
     /// The transaction of its closure, if that begins with the first statement.
-    lazy: Option<Arc<Lazy>>,
+    pub(super) lazy: Option<Arc<Lazy>>,
     /// There are errors to remember or to forget; of root frames only. Written under the
     /// lock. Relaxed: a coroutine sees its own writes.
     has_errors: AtomicBool,
@@ -70,8 +72,8 @@ pub(crate) struct Frame {
 }
 
 #[derive(Default)]
-struct FrameState {
-    bindings: Vec<(DbId, Arc<Bound>)>,
+pub(super) struct FrameState {
+    pub(super) bindings: Vec<(DbId, Arc<Bound>)>,
     /// The frames inside: they end with it at the latest.
     inner: Vec<Weak<Frame>>,
     /// Connections on which guards opened levels in this frame.
@@ -84,6 +86,9 @@ struct FrameState {
     callbacks: Vec<Callback>,
     /// The last error of each `Db`; of root frames only.
     last_errors: HashMap<DbId, Error>,
+    /// The open transactions that it was spawned in; of root frames only.
+    #[cfg(debug_assertions)]
+    pub(super) spawned_in: Vec<SpawnedIn>,
     /// The `Db`s with a call in this frame that failed with a retryable error, and none that has succeeded since.
     retryable: Vec<DbId>,
 }
@@ -136,13 +141,13 @@ impl Frame {
         self.coroutine
     }
 
-    fn state(&self) -> MutexGuard<'_, FrameState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, FrameState> {
         // Nothing that can panic runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This frame and those around it, outwards.
-    fn outwards(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Frame>> {
+    pub(super) fn outwards(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Frame>> {
         std::iter::successors(Some(self), |frame| frame.parent.as_ref())
     }
 
@@ -209,7 +214,7 @@ impl Frame {
         None
     }
 
-    fn root_of(self: &Arc<Self>) -> &Arc<Frame> {
+    pub(super) fn root_of(self: &Arc<Self>) -> &Arc<Frame> {
         self.outwards().last().expect("a frame is its own first")
     }
 

@@ -18,6 +18,8 @@ mod current;
 mod frame;
 mod host;
 mod scope;
+#[cfg(debug_assertions)]
+mod spawned;
 
 pub use self::current::current;
 pub(crate) use self::current::{Seen, hidden_frame, is_hidden, seen};

@@ -1,6 +1,8 @@
 //! Futures that are coroutines.
 
 use std::future::Future;
+#[cfg(debug_assertions)]
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -45,15 +47,28 @@ pub fn scope<F: Future>(future: F) -> Scope<F> {
 
 /// Spawns a future on Tokio, as a coroutine of its own.
 ///
+/// The new coroutine is in no transaction, also if the code around this call is in one. In debug builds a warning is logged
+/// when a coroutine that was spawned inside a transaction uses the `Db` of that transaction: its calls run outside of it, and may wait
+/// for it.
+///
 /// # Panics
 ///
 /// Outside of a Tokio runtime, like [`tokio::spawn`].
+#[track_caller]
 pub fn spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    tokio::runtime::Handle::current().spawn(scope(future))
+    let scope = scope(future);
+    #[cfg(debug_assertions)]
+    if let Some(frame) = current_frame() {
+        scope
+            .inner
+            .frame
+            .note_spawned_in(&frame, Location::caller());
+    }
+    tokio::runtime::Handle::current().spawn(scope)
 }
 
 /// Runs a future as if it were outside of the coroutine that awaits it.

@@ -33,6 +33,7 @@ pub(crate) mod worker;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -267,6 +268,12 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Brings the session back to what it was after connecting. There is no open
     /// transaction. [`Reset::Replace`] if that cannot be done.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>>;
+
+    /// The line of the program that makes the calls from now on, for messages such as who holds a lock. The layer says so
+    /// only if the [template](Template::one_writer) has one writer at a time.
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        let _ = site;
+    }
 
     /// Sets a named setting of the session: see [`Db::set_default`](crate::Db::set_default).
     ///
@@ -523,23 +530,65 @@ pub enum Reset {
     Replace,
 }
 
-/// What a database says when it refuses.
-#[derive(Clone, Debug, Default)]
+/// What a database reports when it refuses.
+///
+/// `Debug` does not show the [`detail`](DatabaseError::detail), which often contains personal data.
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct DatabaseError {
-    /// In its own words.
+    /// The database's own words.
     pub message: String,
     /// The five characters of the SQL standard.
     pub sql_state: Option<String>,
-    /// Its own number.
+    /// The database's own number.
     pub code: Option<i64>,
-    /// Which rule was broken.
+    /// The rule that was violated.
     pub violation: Option<Violation>,
+    /// What the database reports besides its message, with values of the row.
+    pub detail: Option<String>,
+    /// What the database advises.
+    pub hint: Option<String>,
+    /// The schema of the table.
+    pub schema: Option<String>,
+    /// The table that the error is about.
+    pub table: Option<String>,
+    /// The column that the error is about, if it is exactly one.
+    pub column: Option<String>,
     /// The name of the constraint.
     pub constraint: Option<String>,
-    /// The character of the SQL that it is about, counted from 1: of the SQL that the driver was given. The
-    /// layer finds the place in the text as it was written.
+    /// The character that the error is about, counted from 1 in the SQL that the driver was given. The
+    /// layer finds the place in the text as the caller wrote it.
     pub position: Option<usize>,
+}
+
+impl fmt::Debug for DatabaseError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("DatabaseError");
+        shown.field("message", &self.message);
+        let texts = [
+            ("sql_state", &self.sql_state),
+            ("hint", &self.hint),
+            ("schema", &self.schema),
+            ("table", &self.table),
+            ("column", &self.column),
+            ("constraint", &self.constraint),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                shown.field(name, text);
+            }
+        }
+        if let Some(code) = self.code {
+            shown.field("code", &code);
+        }
+        if let Some(violation) = self.violation {
+            shown.field("violation", &violation);
+        }
+        if let Some(position) = self.position {
+            shown.field("position", &position);
+        }
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl DatabaseError {

@@ -10,9 +10,53 @@ pub(super) fn from_server(said: ServerError) -> Error {
     let mut database = DatabaseError::new(said.message.replace(['\n', '\r'], " "));
     database.violation = violation(said.code);
     database.constraint = constraint(&database);
+    set_place(said.code, &mut database);
+    if said.code == DUPLICATE_ENTRY {
+        move_value_to_detail(&mut database);
+    }
     database.code = Some(i64::from(said.code));
     database.sql_state = Some(said.state).filter(|state| state.len() == 5);
     Error::database(database)
+}
+
+const DUPLICATE_ENTRY: u16 = 1062;
+
+/// Keeps the duplicate value out of the message, which is logged: it may be personal data.
+fn move_value_to_detail(database: &mut DatabaseError) {
+    let message = &database.message;
+    if let (Some(start), Some(end)) = (message.find(" '"), message.rfind("' for key '"))
+        && start < end
+    {
+        let without = format!("{}{}", &message[..start], &message[end + 1..]);
+        database.detail = Some(std::mem::replace(&mut database.message, without));
+    }
+}
+
+/// Finds the schema, the table and the column, which only the message names.
+fn set_place(code: u16, database: &mut DatabaseError) {
+    let message = &database.message;
+    let quoted = |before: &str, quote: char| {
+        let (_, rest) = message.split_once(before)?;
+        let (name, _) = rest.split_once(quote)?;
+        Some(name.to_owned())
+    };
+    match code {
+        1048 => database.column = quoted("Column '", '\''),
+        1054 => database.column = quoted("Unknown column '", '\''),
+        1364 => database.column = quoted("Field '", '\''),
+        1146 => {
+            let name = quoted("Table '", '\'');
+            if let Some((schema, table)) = name.as_deref().and_then(|name| name.split_once('.')) {
+                (database.schema, database.table) = (Some(schema.into()), Some(table.into()));
+            }
+        }
+        1451 | 1452 | 4025 => {
+            let before = if code == 4025 { "failed for `" } else { "(`" };
+            database.schema = quoted(before, '`');
+            database.table = quoted("`.`", '`');
+        }
+        _ => {}
+    }
 }
 
 /// Returns the kind of violation for an error number. SQLSTATEs are too coarse: most are 42000, 23000 or HY000.
@@ -140,6 +184,9 @@ mod tests {
         let error = server(1062, "23000", "Duplicate entry 'a' for key 'PRIMARY'");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("PRIMARY"));
+        assert_eq!(error.message(), "Duplicate entry for key 'PRIMARY'");
+        let detail = "Duplicate entry 'a' for key 'PRIMARY'";
+        assert_eq!(error.detail(), Some(detail));
         assert_eq!(
             (error.code(), error.sql_state()),
             (Some(1062), Some("23000"))
@@ -149,6 +196,7 @@ mod tests {
         let error = server(1452, "23000", message);
         assert!(error.is_foreign_key_violation());
         assert_eq!(error.constraint(), Some("b_ibfk_1"));
+        assert_eq!((error.schema(), error.table()), (Some("a"), Some("b")));
     }
 
     #[test]

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote_pool::{Runtime, Verdict, within};
+use tracing::level_filters::LevelFilter;
 
 use crate::binding::writers::Writer;
 use crate::call::op::{EndStream, Op, Rollback, Run, Set};
 use crate::driver::{Connection, Request, Reset, Status};
+use crate::error::rounded;
 use crate::pooled::manager::ConnectionManager;
+use crate::pooled::shared::TimeLimit;
+use crate::pooled::statement_log::StatementLog;
 use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
@@ -44,6 +48,10 @@ pub struct PooledConnection {
     /// When its present use began, by the same clock.
     used: u64,
     runtime: Arc<dyn Runtime>,
+    log: Arc<StatementLog>,
+    watches_from: LevelFilter,
+    /// The driver names the line that holds the only permit to write.
+    names_writers: bool,
     /// The place among those who write, if it was taken for that.
     writer: Option<Writer>,
     /// A call has reported that the connection is lost.
@@ -51,7 +59,12 @@ pub struct PooledConnection {
 }
 
 impl PooledConnection {
-    pub(crate) fn new(connection: Box<dyn Connection>, runtime: &Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(
+        connection: Box<dyn Connection>,
+        log: &Arc<StatementLog>,
+        names_writers: bool,
+    ) -> Self {
+        let runtime = &log.runtime;
         PooledConnection {
             connection,
             in_flight: None,
@@ -65,6 +78,9 @@ impl PooledConnection {
             answers: 0,
             used: runtime.coarse_now(),
             runtime: Arc::clone(runtime),
+            log: Arc::clone(log),
+            watches_from: log.watches_from(),
+            names_writers,
             writer: None,
             is_loss_reported: false,
         }
@@ -87,7 +103,10 @@ impl PooledConnection {
         request.script = true;
         request.cache = false;
         request.rows = false;
-        async move { self.send(&Run(request), site).await.map(drop) }
+        async move {
+            let done = self.send(&Run(request), site).await.map(drop);
+            done.map_err(|error| error.in_call(site, Some((self.log.dialect, sql))))
+        }
     }
 
     /// The driver's own connection.
@@ -109,7 +128,14 @@ impl PooledConnection {
     ) -> Result<O::Out> {
         self.in_flight = Some(site);
         self.harmless = O::HARMLESS;
-        let answer = op.start(&mut *self.connection).await;
+        if self.names_writers {
+            self.connection.set_call_site(site);
+        }
+        let answer = match LevelFilter::current() >= self.watches_from {
+            false => op.start(&mut *self.connection),
+            true => self.log.watch(op, site, &mut *self.connection),
+        };
+        let answer = answer.await;
         self.note_answer();
         if answer.is_err() {
             self.note_error();
@@ -139,15 +165,15 @@ impl PooledConnection {
         op: &O,
         site: &'static Location<'static>,
         runtime: &dyn Runtime,
-        limit: Option<Duration>,
+        limit: Option<TimeLimit>,
     ) -> Result<O::Out> {
-        let Some(limit) = limit else {
+        let Some(TimeLimit { time, setting }) = limit else {
             return self.send(op, site).await;
         };
-        let answer = within(runtime, Some(limit), self.send(op, site)).await;
+        let answer = within(runtime, Some(time), self.send(op, site)).await;
         answer.unwrap_or_else(|| {
-            let message = format!("ran longer than {limit:?}");
-            Err(Error::new(Kind::StatementTimeout, message).at(site))
+            let message = format!("statement cancelled after {} ({setting})", rounded(time));
+            Err(Error::new(Kind::StatementTimeout, message))
         })
     }
 

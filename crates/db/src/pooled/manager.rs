@@ -13,7 +13,10 @@ use crate::call::op::Ping;
 use crate::config::ResetPolicy;
 use crate::config::secret::{CredentialProvider, Credentials};
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Status, Template};
+use crate::error::rounded;
 use crate::pooled::connection::PooledConnection;
+use crate::pooled::shared::TimeLimit;
+use crate::pooled::statement_log::StatementLog;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -39,6 +42,7 @@ pub struct ConnectionManager {
     pub(crate) reset: ResetPolicy,
     pub(crate) on_connect: Vec<Box<dyn OnConnect>>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) log: Arc<StatementLog>,
     pub(crate) defaults: Defaults,
     /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
     /// at which a call last found its connection lost. 0 if none did.
@@ -114,7 +118,7 @@ impl ConnectionManager {
     async fn connect(&self) -> Result<PooledConnection> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = PooledConnection::new(connection, &self.runtime);
+            let mut link = PooledConnection::new(connection, &self.log, self.template.one_writer());
             self.set_up(&mut link).await?;
             Ok(link)
         };
@@ -122,9 +126,9 @@ impl ConnectionManager {
         let connected = within(&self.runtime, limit, connecting).await;
         connected.unwrap_or_else(|| {
             let message = format!(
-                "connecting to {} took longer than {:?}",
-                self.template.address(),
-                self.connect_timeout
+                "timed out after {} connecting to {} (connect_timeout)",
+                rounded(self.connect_timeout),
+                self.template.address()
             );
             Err(Error::new(Kind::Timeout, message))
         })
@@ -250,10 +254,14 @@ impl Manager for ConnectionManager {
     }
 
     async fn healthcheck(&self, link: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
-        let (site, limit) = (Location::caller(), Some(self.connect_timeout));
-        let answered = link.send_within(&Ping, site, &self.runtime, limit).await;
-        match answered {
-            // No answer in time is a no: the connection goes.
+        let limit = TimeLimit {
+            time: self.connect_timeout,
+            setting: "connect_timeout",
+        };
+        let site = Location::caller();
+        let answered = link.send_within(&Ping, site, &self.runtime, Some(limit));
+        match answered.await {
+            // A connection that does not answer in time is destroyed.
             Err(error) if error.kind() == Kind::StatementTimeout => Ok(false),
             answered => answered.map(|()| !link.is_broken()),
         }

@@ -4,3 +4,4 @@ pub(crate) mod connection;
 pub(crate) mod handle;
 pub(crate) mod manager;
 pub(crate) mod shared;
+pub(crate) mod statement_log;

@@ -24,6 +24,13 @@ impl DbId {
     }
 }
 
+/// How long a request may take, and the setting that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeLimit {
+    pub(crate) time: Duration,
+    pub(crate) setting: &'static str,
+}
+
 pub(crate) struct Shared {
     pub(crate) id: DbId,
     pub(crate) dialect: &'static Dialect,
@@ -58,6 +65,23 @@ impl Shared {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+    }
+
+    /// Returns the limit of a statement outside of a transaction.
+    pub(crate) fn statement_limit(&self) -> Option<TimeLimit> {
+        let time = self.statement_timeout?;
+        Some(TimeLimit {
+            time,
+            setting: "statement_timeout",
+        })
+    }
+
+    /// Returns the limit of a request that cleans up.
+    pub(crate) fn cleanup_limit(&self) -> Option<TimeLimit> {
+        Some(TimeLimit {
+            time: self.cleanup_timeout,
+            setting: "cleanup_timeout",
+        })
     }
 
     /// Calls may have to be over by a time: all of them, or those of a transaction.

@@ -10,12 +10,13 @@ use crate::{Error, Kind};
 /// Returns an error of the server, in its own words.
 pub(super) fn from_report(report: Report) -> Error {
     let is_fatal = report.is_fatal();
-    let mut message = one_line(&report.message);
-    for more in [&report.detail, &report.hint].into_iter().flatten() {
-        message.push_str("; ");
-        message.push_str(&one_line(more));
-    }
+    let message = one_line(&report.message);
     let mut said = DatabaseError::new(message).with_sql_state(&report.state);
+    said.detail = report.detail.as_deref().map(one_line);
+    said.hint = report.hint.as_deref().map(one_line);
+    said.schema = report.schema;
+    said.table = report.table;
+    said.column = report.column;
     said.constraint = report.constraint;
     said.position = report.position.and_then(|position| position.parse().ok());
     let error = Error::database(said);
@@ -95,20 +96,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detail_and_hint_follow_the_message_in_one_line() {
+    fn every_field_of_a_report_is_kept_apart() {
         let error = from_report(Report {
             severity: "ERROR".into(),
             state: "23505".into(),
-            message: "duplicate key value".into(),
+            message: "duplicate\nkey value".into(),
             detail: Some("Key (id)=(1)\nalready exists.".into()),
             hint: Some("Try another.".into()),
+            schema: Some("public".into()),
+            table: Some("account".into()),
+            column: Some("id".into()),
             constraint: Some("account_pkey".into()),
             ..Report::default()
         });
-        let expected = "duplicate key value; Key (id)=(1) already exists.; Try another.";
-        assert_eq!(error.message(), expected);
-        assert_eq!(error.kind(), Kind::Database);
+        assert_eq!(error.message(), "duplicate key value");
+        assert_eq!(error.detail(), Some("Key (id)=(1) already exists."));
+        assert_eq!(error.hint(), Some("Try another."));
+        assert_eq!(error.schema(), Some("public"));
+        assert_eq!(error.table(), Some("account"));
+        assert_eq!(error.column(), Some("id"));
         assert_eq!(error.constraint(), Some("account_pkey"));
+        assert_eq!(error.kind(), Kind::Database);
         assert!(error.is_unique_violation());
     }
 

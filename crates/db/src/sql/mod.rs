@@ -44,6 +44,7 @@ mod insert;
 mod lexer;
 #[cfg(feature = "mysql")]
 mod marks;
+mod masked;
 mod notes;
 mod placeholders;
 mod plan;
@@ -61,6 +62,7 @@ pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
+pub(crate) use masked::masked;
 pub use placeholders::Placeholders;
 #[cfg(any(
     feature = "sqlite",

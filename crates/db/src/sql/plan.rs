@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::placeholders::written_at;
@@ -39,6 +40,11 @@ impl Plan {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
+    /// The text as it was written.
+    pub(crate) fn written_sql(&self) -> &str {
+        &self.text
+    }
+
     #[inline]
     pub(crate) fn placeholders(&self) -> Placeholders<'_> {
         match &self.places {
@@ -70,13 +76,26 @@ impl Plan {
         }
     }
 
-    /// With the position of an error in the text as it was written, not as it was sent.
+    /// Translates the position of an error into the text as it was written, from the text as it was sent.
     #[inline]
-    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        match (done, &self.rewritten) {
-            (Err(error), Some(sent)) => Err(error.relocated(&|at| self.written(sent, at))),
-            (done, _) => done,
+    pub(crate) fn located<T>(&self, mut done: Result<T>) -> Result<T> {
+        if let Err(error) = &mut done {
+            self.relocate(error);
         }
+        done
+    }
+
+    #[cold]
+    pub(crate) fn relocate(&self, error: &mut Error) {
+        if let Some(sent) = &self.rewritten {
+            error.relocate(&|at| self.written(sent, at));
+        }
+    }
+
+    /// Adds the call that ran this text to its error.
+    #[cold]
+    pub(crate) fn set_call(&self, error: &mut Error, site: &'static Location<'static>) {
+        error.set_call(site, Some((self.dialect, &self.text)));
     }
 
     /// Both count characters from 1.

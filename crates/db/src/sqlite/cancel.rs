@@ -269,7 +269,7 @@ impl Control {
         match answer {
             Poll::Ready(answer) => answer,
             Poll::Pending if state.is_cancelled() => Err(error::cancelled()),
-            Poll::Pending => Err(error::write_queue_timeout()),
+            Poll::Pending => Err(error::write_queue_timeout(None)),
         }
     }
 

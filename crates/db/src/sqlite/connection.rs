@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::future::poll_fn;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -356,6 +357,12 @@ impl Connection for SqliteConnection {
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
+    }
+
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        if let Some(session) = self.worker.session() {
+            session.writing.set_call_site(site);
+        }
     }
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {

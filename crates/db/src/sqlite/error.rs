@@ -2,7 +2,9 @@
 
 use rusqlite::ffi;
 
+use super::write_queue::WriteHolder;
 use crate::driver::{DatabaseError, Violation};
+use crate::error::rounded;
 use crate::{Error, Kind};
 
 /// The class of the SQL standard for broken constraints, and the one for everything
@@ -17,7 +19,15 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
             let message = message.unwrap_or_else(|| code.to_string());
             refused(code.extended_code, message)
         }
-        rusqlite::Error::SqlInputError { error, msg, .. } => refused(error.extended_code, msg),
+        rusqlite::Error::SqlInputError {
+            error,
+            msg,
+            sql,
+            offset,
+        } => Error::database(DatabaseError {
+            position: position(&sql, offset),
+            ..report(error.extended_code, msg)
+        }),
         rusqlite::Error::MultipleStatement => {
             let message = "the SQL has several statements, where one was expected";
             refused(ffi::SQLITE_ERROR, message.to_owned())
@@ -35,11 +45,41 @@ pub(super) fn cancelled() -> Error {
     refused(ffi::SQLITE_INTERRUPT, "interrupted".to_owned())
 }
 
-/// Others of this process wrote for too long.
-pub(super) fn write_queue_timeout() -> Error {
-    let message = "database is locked: another transaction of this program has been writing for \
-                   longer than the busy timeout";
-    refused(ffi::SQLITE_BUSY, message.to_owned())
+/// The wait in the write queue was longer than the busy timeout.
+pub(super) fn write_queue_timeout(holder: Option<WriteHolder>) -> Error {
+    locked(ffi::SQLITE_BUSY, holder, || {
+        "database is locked: another transaction of this program has been writing for longer than \
+         the busy timeout"
+            .to_owned()
+    })
+}
+
+/// Returns the error of a call that another writer of this program keeps waiting, with the line and the time; `otherwise` is the
+/// message if there is no such writer.
+pub(super) fn locked(
+    extended: i32,
+    holder: Option<WriteHolder>,
+    otherwise: impl FnOnce() -> String,
+) -> Error {
+    let Some(holder) = holder else {
+        return refused(extended, otherwise());
+    };
+    let message = format!(
+        "database is locked: this program has been writing for {}",
+        rounded(holder.held_for())
+    );
+    let error = refused(extended, message);
+    match holder.site {
+        Some(site) => error.at("since the call at", site),
+        None => error,
+    }
+}
+
+/// SQLite has refused a lock that somebody holds: not one of another database connection's snapshot, which is a conflict.
+pub(super) fn lock_refused(error: &rusqlite::Error) -> Option<i32> {
+    let extended = extended_code(error)?;
+    let is_lock = extended & 0xff == ffi::SQLITE_BUSY && extended != ffi::SQLITE_BUSY_SNAPSHOT;
+    is_lock.then_some(extended)
 }
 
 /// There is no statement in the SQL.
@@ -129,18 +169,63 @@ pub(super) fn is_shared_cache_lock(error: &rusqlite::Error) -> bool {
     extended_code(error) == Some(ffi::SQLITE_LOCKED_SHAREDCACHE)
 }
 
+/// Returns the character of an offset in bytes, counted from 1. SQLite gives -1 where it knows none.
+fn position(sql: &str, offset: i32) -> Option<usize> {
+    let before = sql.get(..usize::try_from(offset).ok()?)?;
+    Some(before.chars().count() + 1)
+}
+
 fn refused(extended: i32, message: String) -> Error {
+    Error::database(report(extended, message))
+}
+
+fn report(extended: i32, message: String) -> DatabaseError {
     let constraint = constraint_of(extended, &message);
+    let (table, column) = place_of(extended, &message);
     let violation = violation_of(extended, &message);
     let mut said = DatabaseError::new(message);
     said.code = Some(i64::from(extended));
     said.violation = violation;
     said.constraint = constraint;
+    said.table = table;
+    said.column = column;
     let state = match extended & 0xff {
         ffi::SQLITE_CONSTRAINT => CONSTRAINT_STATE,
         _ => GENERAL_STATE,
     };
-    Error::database(said.with_sql_state(state))
+    said.with_sql_state(state)
+}
+
+/// Returns the table and the column that a message names.
+fn place_of(extended: i32, message: &str) -> (Option<String>, Option<String>) {
+    let owned = |name: &str| Some(name.to_owned());
+    match extended {
+        ffi::SQLITE_CONSTRAINT_UNIQUE
+        | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+        | ffi::SQLITE_CONSTRAINT_ROWID
+        | ffi::SQLITE_CONSTRAINT_NOTNULL => {
+            let columns = message.split_once("constraint failed: ");
+            let Some((table, column)) = columns.and_then(|(_, names)| names.split_once('.')) else {
+                return (None, None);
+            };
+            let is_one = !column.contains(", ");
+            (owned(table), owned(column).filter(|_| is_one))
+        }
+        ffi::SQLITE_ERROR => {
+            if let Some(table) = message.strip_prefix("no such table: ") {
+                return (owned(table), None);
+            }
+            if let Some(column) = message.strip_prefix("no such column: ") {
+                return (None, owned(column));
+            }
+            let named = message.strip_prefix("table ");
+            match named.and_then(|rest| rest.split_once(" has no column named ")) {
+                Some((table, column)) => (owned(table), owned(column)),
+                None => (None, None),
+            }
+        }
+        _ => (None, None),
+    }
 }
 
 fn violation_of(extended: i32, message: &str) -> Option<Violation> {
@@ -207,6 +292,7 @@ mod tests {
         let error = failing(setup, "INSERT INTO t VALUES (1, 2)");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("t.a, t.b"));
+        assert_eq!((error.table(), error.column()), (Some("t"), None));
         assert_eq!(error.sql_state(), Some("23000"));
         assert_eq!(error.code(), Some(i64::from(ffi::SQLITE_CONSTRAINT_UNIQUE)));
     }
@@ -225,6 +311,10 @@ mod tests {
         let not_null = failing("CREATE TABLE t (a NOT NULL)", "INSERT INTO t VALUES (NULL)");
         assert!(not_null.is_not_null_violation());
         assert_eq!(not_null.constraint(), Some("t.a"));
+        assert_eq!(
+            (not_null.table(), not_null.column()),
+            (Some("t"), Some("a"))
+        );
 
         let check = failing(
             "CREATE TABLE t (a CONSTRAINT small CHECK (a < 9))",
@@ -261,6 +351,7 @@ mod tests {
             assert_eq!(error.sql_state(), Some("HY000"));
         }
         let unknown = failing("CREATE TABLE t (a)", "INSERT INTO t (b) VALUES (1)");
+        assert_eq!((unknown.table(), unknown.column()), (Some("t"), Some("b")));
         assert_eq!(unknown.violation(), Some(Violation::Undefined), "{unknown}");
     }
 

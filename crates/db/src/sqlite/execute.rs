@@ -1,5 +1,6 @@
 //! How a session runs statements, scripts and batches, and what they come to.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rusqlite::fallible_iterator::FallibleIterator;
@@ -87,8 +88,25 @@ impl Session {
             return Err(Error::new(Kind::Parameters, message));
         }
         let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
+        let refused = Cell::new(0);
         // After an error it stands before the same statement, so it can be asked again.
-        while let Some(mut statement) = self.patiently(|| statements.next())? {
+        let mut next = || {
+            let next = self.patiently(|| {
+                statements.next().inspect_err(|error| {
+                    if let rusqlite::Error::SqlInputError { sql, .. } = error {
+                        refused.set(sql.len());
+                    }
+                })
+            });
+            next.map_err(|mut error| {
+                // SQLite counts from the beginning of the statement.
+                let before = request.sql.get(..request.sql.len() - refused.get());
+                let before = before.map_or(0, |before| before.chars().count());
+                error.relocate(&|at| at + before);
+                error
+            })
+        };
+        while let Some(mut statement) = next()? {
             check_count(&statement, 0)?;
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);

@@ -462,7 +462,27 @@ impl Session {
         if error::is_fatal(&error) {
             self.set_broken();
         }
-        error::from_sqlite(error)
+        match error::lock_refused(&error) {
+            Some(extended) => error::locked(extended, self.writing.other_writer(), || {
+                self.locked_from_outside()
+            }),
+            None => error::from_sqlite(error),
+        }
+    }
+
+    /// Returns the message of a lock that no writer of this program holds.
+    fn locked_from_outside(&self) -> String {
+        let mode = |row: &Row<'_>| row.get::<_, String>(0);
+        let mode = self.db.pragma_query_value(None, "journal_mode", mode);
+        let readers = match mode.as_deref() {
+            Ok("wal") => "",
+            // Without a write-ahead log readers and writers exclude each other.
+            _ => ", or by a reader, which journal_mode=wal would not let wait",
+        };
+        format!(
+            "database is locked by another process, or by a connection that cenote did not \
+             open{readers}"
+        )
     }
 
     pub(super) fn note_run(&self, statement: &Statement<'_>) {

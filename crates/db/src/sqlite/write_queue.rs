@@ -46,6 +46,7 @@
 //! change under the queue's lock. Wakers run, and permits are dropped, under neither.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -68,6 +69,23 @@ const UNCOLLECTED: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     queue: Mutex<Queue>,
+    /// Who has the permit, for messages. Taken alone.
+    holder: Mutex<Option<WriteHolder>>,
+}
+
+/// Who has the permit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteHolder {
+    /// The line of the program, if it is known.
+    pub(super) site: Option<&'static Location<'static>>,
+    since: Instant,
+}
+
+impl WriteHolder {
+    /// Returns the time since the holder has had the permit.
+    pub(super) fn held_for(&self) -> Duration {
+        timing::now().saturating_duration_since(self.since)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +163,15 @@ impl WriteQueue {
         }
     }
 
+    /// Returns who has the permit.
+    pub(super) fn holder(&self) -> Option<WriteHolder> {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_holder(&self, holder: Option<WriteHolder>) {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+    }
+
     /// Returns the number of waiters in the queue.
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiting.len()
@@ -193,7 +220,11 @@ impl WriteQueue {
             EnterOutcome::Queued(ticket) => ticket,
         };
         Watchdog::watch_queues();
-        let answer = control.block_on(|cx| ticket.poll(cx))?;
+        let answer = control.block_on(|cx| ticket.poll(cx));
+        let answer = answer.map_err(|error| match error::is_busy(&error) {
+            true => error::write_queue_timeout(self.holder()),
+            false => error,
+        })?;
         Ok(answer.into_permit())
     }
 
@@ -201,12 +232,13 @@ impl WriteQueue {
     /// regularly. Returns whether the queue has waiters left.
     pub(super) fn check_times(&self) -> bool {
         let now = timing::now();
+        let holder = self.holder();
         let mut wakers = Vec::new();
         let mut queue = self.lock();
         queue.waiting.retain(|waiter| {
             let is_late = waiter.until.is_some_and(|until| now >= until);
             if is_late {
-                wakers.extend(waiter.answer(Err(error::write_queue_timeout())));
+                wakers.extend(waiter.answer(Err(error::write_queue_timeout(holder))));
             }
             !is_late
         });
@@ -378,6 +410,13 @@ pub(super) struct WritePermit {
 }
 
 impl WritePermit {
+    /// Notes who has the permit from now on.
+    pub(super) fn set_holder(&self, site: Option<&'static Location<'static>>) {
+        let since = timing::now();
+        self.write_queue
+            .set_holder(Some(WriteHolder { site, since }));
+    }
+
     /// Returns whether a session of this kind could take the oldest waiter into its batch.
     pub(super) fn can_batch(&self, kind: SessionKind) -> bool {
         let queue = self.write_queue.lock();
@@ -404,6 +443,7 @@ impl WritePermit {
 
 impl Drop for WritePermit {
     fn drop(&mut self) {
+        self.write_queue.set_holder(None);
         let waker = self.write_queue.lock().offer(|| self.write_queue.permit());
         if let Some(waker) = waker {
             waker.wake();

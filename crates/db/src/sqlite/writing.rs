@@ -3,7 +3,8 @@
 //! A statement of the user that takes SQLite's write lock first needs the [write queue](super::write_queue)'s
 //! permit. The session keeps the permit until it has no transaction that writes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ use super::statement::OwnedRequest;
 use super::timing::PlanReading;
 use super::transaction::BEGIN_WRITING;
 use super::watchdog::Watchdog;
-use super::write_queue::{EnterOutcome, SessionKind, WritePermit, WriteQueue};
+use super::write_queue::{EnterOutcome, SessionKind, WriteHolder, WritePermit, WriteQueue};
 use crate::Result;
 use crate::sql::Class;
 
 /// A session's write queue, and the permit while the session has it.
 pub(super) struct Writing {
     permit: RefCell<Option<WritePermit>>,
+    /// The line of the program that makes the present call.
+    call_site: Cell<Option<&'static Location<'static>>>,
     /// `None` if no other connection can write to the database.
     write_queue: Option<Arc<WriteQueue>>,
 }
@@ -31,6 +34,7 @@ impl Writing {
     pub(super) fn new(write_queue: Option<Arc<WriteQueue>>) -> Self {
         Writing {
             permit: RefCell::new(None),
+            call_site: Cell::new(None),
             write_queue,
         }
     }
@@ -45,7 +49,12 @@ impl Writing {
         self.permit.borrow().as_ref().map(look)
     }
 
+    pub(super) fn set_call_site(&self, site: &'static Location<'static>) {
+        self.call_site.set(Some(site));
+    }
+
     pub(super) fn set_permit(&self, permit: WritePermit) {
+        permit.set_holder(self.call_site.get());
         *self.permit.borrow_mut() = Some(permit);
     }
 
@@ -58,6 +67,14 @@ impl Writing {
     ) -> Option<EnterOutcome> {
         let write_queue = self.write_queue.as_ref()?;
         Watchdog::watch_queues().then(|| write_queue.enter(request, timeout))
+    }
+
+    /// Returns who else in this process writes.
+    pub(super) fn other_writer(&self) -> Option<WriteHolder> {
+        match self.has_permit() {
+            true => None,
+            false => self.write_queue.as_ref()?.holder(),
+        }
     }
 
     /// Returns the number of waiters in the write queue.
@@ -155,7 +172,9 @@ impl Session {
             true => write_queue.try_enter(),
             false => Some(write_queue.enter_blocking(&self.control)?),
         };
-        *self.writing.permit.borrow_mut() = permit;
+        if let Some(permit) = permit {
+            self.writing.set_permit(permit);
+        }
         Ok(())
     }
 

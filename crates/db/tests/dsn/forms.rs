@@ -438,6 +438,9 @@ fn malformed_dsn_is_an_error_naming_driver_part_and_a_valid_one() {
         ("postgres://h/db\n", "line break"),
         ("sqlite:x.db\n", "line break"),
         ("pgsql:host=a\0b", "NUL"),
+        // One slash.
+        ("postgres:/x", "a URL begins with postgres://"),
+        ("mysql:/h/db", "a URL begins with mysql://"),
     ];
     for (text, wanted) in rows {
         let error = match Dsn::parse(text) {

@@ -7,6 +7,9 @@ mod cancel;
 mod conformance;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod errors;
+#[path = "../log_support/mod.rs"]
+mod log;
 mod regressions;
 mod replace_all;
 mod smoke;

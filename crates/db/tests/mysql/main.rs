@@ -7,10 +7,13 @@ mod conformance;
 mod connect;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod errors;
 mod faults;
 mod guard;
 mod holes;
 mod hostile;
+#[path = "../log_support/mod.rs"]
+mod log;
 #[path = "../mysql_servers/mod.rs"]
 mod servers;
 mod session;

@@ -10,10 +10,13 @@ mod conformance;
 mod connect;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
+mod errors;
 mod faults;
 mod hostile;
 mod in_step;
 mod kept;
+#[path = "../log_support/mod.rs"]
+mod log;
 mod lost;
 mod lost_session;
 mod pgbouncer;

@@ -14,6 +14,7 @@ mod in_place;
 mod joined;
 #[cfg(unix)]
 mod kill;
+mod locked;
 mod options;
 mod readers;
 #[cfg(unix)]

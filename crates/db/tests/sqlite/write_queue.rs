@@ -307,7 +307,10 @@ async fn who_waits_too_long_is_told_that_it_is_its_own_program() {
         .unwrap_err();
     assert_eq!(error.violation(), Some(Violation::Locked));
     assert!(error.is_retryable(), "{error}");
-    assert!(error.message().contains("of this program"), "{error}");
+    assert!(
+        error.message().contains("this program has been writing"),
+        "{error}"
+    );
     holder.commit().await.unwrap();
     exec(&mut hasty, "INSERT INTO t (n) VALUES (1)").await;
 }

@@ -72,6 +72,9 @@ pub(crate) struct Report {
     pub(crate) hint: Option<String>,
     /// The position in the SQL, in characters from 1.
     pub(crate) position: Option<String>,
+    pub(crate) schema: Option<String>,
+    pub(crate) table: Option<String>,
+    pub(crate) column: Option<String>,
     pub(crate) constraint: Option<String>,
     /// The function in the server's source.
     pub(crate) routine: Option<String>,
@@ -96,6 +99,9 @@ impl Report {
                 b'D' => report.detail = Some(text),
                 b'H' => report.hint = Some(text),
                 b'P' => report.position = Some(text),
+                b's' => report.schema = Some(text),
+                b't' => report.table = Some(text),
+                b'c' => report.column = Some(text),
                 b'n' => report.constraint = Some(text),
                 b'R' => report.routine = Some(text),
                 _ => {}

@@ -111,7 +111,7 @@ impl Stress {
                     return;
                 }
                 Poll::Ready(Err(error)) => {
-                    let expected = [error::write_queue_timeout(), error::cancelled()];
+                    let expected = [error::write_queue_timeout(None), error::cancelled()];
                     assert!(expected.iter().any(|e| e.message() == error.message()));
                     break;
                 }

@@ -138,7 +138,7 @@ fn waiting_ends_with_the_busy_timeout() {
     let hasty = Arc::new(Control::new(Duration::ZERO));
     hasty.begin(1);
     let error = write_queue.enter_blocking(&hasty).unwrap_err();
-    assert_eq!(error.message(), error::write_queue_timeout().message());
+    assert_eq!(error.message(), error::write_queue_timeout(None).message());
     assert_eq!(write_queue.waiting(), 0);
 }
 
@@ -246,7 +246,7 @@ fn a_waiter_whose_time_is_up_gets_an_error_and_is_removed() {
     let patient = queued(&write_queue, "two");
     assert!(write_queue.check_times());
     let error = answer(&hasty).unwrap().unwrap_err();
-    assert_eq!(error.message(), error::write_queue_timeout().message());
+    assert_eq!(error.message(), error::write_queue_timeout(None).message());
     assert!(answer(&patient).is_none());
     assert_eq!(write_queue.waiting(), 1);
     assert!(patient.leave());

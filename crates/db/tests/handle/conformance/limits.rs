@@ -48,7 +48,7 @@ async fn a_statement_that_runs_too_long_is_cancelled() -> Result<()> {
     let error = soon("it is cancelled", endless).await.unwrap_err();
     assert_eq!(error.kind(), Kind::StatementTimeout, "{error}");
     assert!(error.is_timeout());
-    assert_eq!(error.call_sites()[0].line(), line);
+    assert_eq!(error.call_site().unwrap().line(), line);
     assert_eq!(soon("the connection is settled", numbers(&shop)).await, [1]);
     assert_eq!(connection_id(&shop).await?, id);
     Ok(())
@@ -91,7 +91,7 @@ async fn a_statement_that_runs_too_long_dooms_its_transaction() -> Result<()> {
 }
 
 /// The transaction is rolled back and its place is free, though nobody ends it.
-async fn assert_expires(shop: &Shop, clock: &Clock) {
+async fn assert_expires(shop: &Shop, clock: &Clock, says: &str) {
     cenote::scope(async {
         let tx = shop.begin().await.unwrap();
         let line = line!() - 1;
@@ -107,6 +107,8 @@ async fn assert_expires(shop: &Shop, clock: &Clock) {
             assert_eq!(error.kind(), Kind::TransactionTimeout, "{error}");
             assert!(error.is_timeout());
             assert_eq!(error.call_sites()[0].line(), line, "it names the holder");
+            let expected = format!("{says}, begun at {}", error.call_sites()[0]);
+            assert!(error.to_string().starts_with(&expected), "{error}");
         }
         let error = tx.commit().await.unwrap_err();
         assert_eq!(error.kind(), Kind::TransactionTimeout);
@@ -119,13 +121,15 @@ async fn assert_expires(shop: &Shop, clock: &Clock) {
 #[tokio::test]
 async fn a_transaction_that_is_too_old_is_rolled_back() {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).max_transaction_age(LIMIT)).await;
-    assert_expires(&shop, &clock).await;
+    let says = "a transaction was open for 11 s (max_transaction_age is 10 s)";
+    assert_expires(&shop, &clock, says).await;
 }
 
 #[tokio::test]
 async fn a_transaction_that_idles_too_long_is_rolled_back() {
     let (shop, clock, _gate) = limited(|builder| builder.max(1).idle_in_transaction(LIMIT)).await;
-    assert_expires(&shop, &clock).await;
+    let says = "idle for 11 s in a transaction (idle_in_transaction is 10 s)";
+    assert_expires(&shop, &clock, says).await;
 }
 
 #[tokio::test]
@@ -366,8 +370,16 @@ async fn waiting_for_a_connection_has_a_deadline_that_names_holders() -> Result<
     clock.advance(MORE);
     let error = soon("the deadline passes", waiting).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
+    let [holder] = error.holders() else {
+        panic!("{error:?}");
+    };
+    assert_eq!((holder.caller.line(), holder.held_for), (line, MORE));
+    let expected = "timed out after 11 s waiting for a connection";
+    assert!(error.message().starts_with(expected), "{error}");
     assert!(
-        error.message().contains(&format!("limits.rs:{line}")),
+        error
+            .message()
+            .contains("(1 of 1 in use); see Error::holders"),
         "{error}"
     );
     Ok(())
