@@ -174,40 +174,56 @@ impl<'a> Call<'a> {
         Ok(outcome.into_rows())
     }
 
-    pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome).map_err(|error| self.named(Some(sql), error))
+    // Blocks and no `async fn`s: a future of an `async fn` stores an argument twice that it uses after an await.
+
+    pub(crate) fn query_opt(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Option<Row>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            at_most_one(outcome).map_err(|error| self.named(Some(sql), error))
+        }
     }
 
-    pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {
-        let outcome = self.run(sql, params, true).await?;
-        only_row(outcome).map_err(|error| self.named(Some(sql), error))
+    pub(crate) fn query_one(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Row>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            only_row(outcome).map_err(|error| self.named(Some(sql), error))
+        }
     }
 
     /// Runs a query whose rows are to be read into a type. The type is no part of this future, which so needs no bound on
     /// its lifetime.
-    pub(crate) async fn query_unread<'s>(
+    pub(crate) fn query_unread(
         self,
-        sql: &'s str,
-        params: Given<'_>,
-    ) -> Result<Unread<'a, 's>> {
-        let outcome = self.run(sql, params, true).await?;
-        Ok(Unread {
-            outcome,
-            call: self,
-            sql,
-        })
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Unread<'a>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            Ok(Unread {
+                outcome,
+                call: self,
+                sql,
+            })
+        }
     }
 }
 
 /// The rows of a query before they are read into a type; errors of that name the call.
-pub(crate) struct Unread<'a, 's> {
+pub(crate) struct Unread<'a> {
     outcome: Outcome,
     call: Call<'a>,
-    sql: &'s str,
+    sql: &'a str,
 }
 
-impl Unread<'_, '_> {
+impl Unread<'_> {
     /// Reads all rows.
     pub(crate) fn all<T: DeserializeOwned>(self) -> Result<Vec<T>> {
         let rows = self.outcome.rows.map(Batch::into_rows);
