@@ -45,11 +45,13 @@ pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::types::de::from_row;
-pub use crate::types::params::{IntoParam, IntoParams, Named, Params, native};
-pub use crate::types::row::{Column, ColumnIndex, Columns, Row};
+#[doc(hidden)]
+pub use crate::types::params::BareParam;
+pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};
+pub use crate::types::row::{Column, ColumnIndex, Columns, RawCell, Row};
 #[cfg(feature = "json")]
 pub use crate::types::value::Json;
-pub use crate::types::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
+pub use crate::types::value::{ArrayElement, ConvertError, Date, DateTime, FromValue, Time, Value};
 
 /// The repository's front page, compiled as printed.
 #[cfg(doctest)]

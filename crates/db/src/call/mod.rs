@@ -16,8 +16,8 @@ use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::Shared;
-use crate::sql::{self, Class, Plan, Statements};
-use crate::types::params::Params;
+use crate::sql::{self, Class, Origin, Plan, Statements};
+use crate::types::params::{List, Params};
 use crate::{Error, Kind, Result};
 
 /// Parameters as they were given; a value that cannot be one is an error of the call.
@@ -58,6 +58,8 @@ pub(crate) enum Hold {
 pub(crate) struct Text<'a> {
     plan: Arc<Plan>,
     params: Vec<Param<'a>>,
+    /// The caller's text, if the plan is of one whose lists have been expanded.
+    origin: Option<Box<Origin>>,
 }
 
 impl<'a> Text<'a> {
@@ -67,7 +69,11 @@ impl<'a> Text<'a> {
 
     /// See [`Plan::located`].
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        self.plan.located(done)
+        let located = self.plan.located(done);
+        match &self.origin {
+            None => located,
+            Some(origin) => located.map_err(|error| error.relocated(&|at| origin.written(at))),
+        }
     }
 
     pub(crate) fn request(&self, rows: bool) -> Request<'_> {
@@ -130,7 +136,28 @@ impl<'a> Call<'a> {
             return Err(self.script_with_params());
         }
         self.refuse_session_only(&plan.class)?;
-        Ok(Text { plan, params })
+        let text = Text {
+            plan,
+            params,
+            origin: None,
+        };
+        match text.params.iter().any(|param| List::of(param).is_some()) {
+            false => Ok(text),
+            true => self.expand_lists(&text),
+        }
+    }
+
+    /// Gives each value of a list a placeholder of its own.
+    #[cold]
+    fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
+        let at_site = |wrong: Error| wrong.at(self.site);
+        let expanded = sql::expand(&text.plan, &text.params).map_err(at_site)?;
+        let plan = sql::plan(self.shared().dialect, &expanded.sql).map_err(at_site)?;
+        Ok(Text {
+            plan,
+            params: expanded.params,
+            origin: Some(Box::new(expanded.origin)),
+        })
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use crate::api::executed::Executed;
 use crate::driver::{BoxFuture, Outcome, Param};
 use crate::pooled::handle::Handle;
 use crate::sql::{self, Class, Statements, TransactionVerb};
-use crate::types::params::Params;
+use crate::types::params::{List, Params};
 use crate::types::row::Row;
 use crate::{Error, Kind, Result};
 
@@ -128,9 +128,18 @@ impl Call<'_> {
         let sets: Vec<Vec<Param<'_>>> = sets
             .map_err(at_site)?
             .into_iter()
-            .map(|params| params.bind(&placeholders))
+            .map(|params| {
+                let values = params.len();
+                let bound = params.bind(&placeholders);
+                bound.map_err(|wrong| plan.with_operator_hint(wrong, values))
+            })
             .collect::<Result<_>>()
             .map_err(at_site)?;
+        if sets.iter().flatten().any(|param| List::of(param).is_some()) {
+            let message = "exec_many runs one statement, and a list would make it another one for each set: \
+                           use exec for each";
+            return Err(Error::new(Kind::Parameters, message).at(self.site));
+        }
         let mut batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,

@@ -13,7 +13,7 @@ use odbc_api::{Bit, ColumnDescription, DataType};
 
 use super::handle::Bound;
 use crate::driver::{Column, Decode, Param, Value};
-use crate::types::value::hyphenated;
+use crate::types::value::{hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 /// Above this many bytes a text or bytes are sent as one of the long types: some databases have no
@@ -60,6 +60,7 @@ fn value_to_odbc(value: &Value<'_>) -> Result<Bound, String> {
         }
         Value::Timestamp(moment) => chars(&format!("{} {}+00:00", moment.date, moment.time)),
         Value::Uuid(uuid) => chars(&hyphenated(*uuid)),
+        Value::Array(_) => return Err(no_arrays("ODBC")),
     })
 }
 
@@ -162,6 +163,7 @@ pub(super) fn column(description: &ColumnDescription) -> Column {
         name,
         type_name: Some(type_name(&description.data_type).to_owned()),
         type_id: 0,
+        native: None,
     }
 }
 

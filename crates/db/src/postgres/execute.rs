@@ -384,9 +384,10 @@ impl PostgresConnection {
         Some(Statement::new(name.to_owned(), sql, params, layout))
     }
 
-    /// The type of this number; one without a name if it is not known.
+    /// Returns the type of this number; one without a name if it is not known.
     pub(super) fn type_of(&self, oid: Oid) -> Type {
-        let known = Type::from_oid(oid).or_else(|| self.types.get(oid));
+        let looked_up = || Some(self.types.get(oid)?.kind.clone());
+        let known = Type::from_oid(oid).or_else(looked_up);
         known.unwrap_or_else(|| {
             let kind = postgres_types::Kind::Simple;
             Type::new(String::new(), oid, kind, String::new())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
+use super::known_type::KnownType;
 use super::protocol::answer::{Answer, Next};
 use super::protocol::inbox::{Inbox, NoMessage};
 use super::protocol::message::{self, Reader, Report, Tag};
@@ -107,7 +108,7 @@ fn end_answer(answer: &mut Answer, read: &mut Read) {
                 // Whatever they are, the server's words about them say so: an array of texts is
                 // the form that takes most to read.
                 Some(layout) => layout
-                    .again(|_| Some(Type::TEXT_ARRAY))
+                    .again(|_| Some(Arc::new(KnownType::plain(Type::TEXT_ARRAY))))
                     .translate(&rows)
                     .unwrap_or(rows),
                 None => rows,

@@ -20,6 +20,7 @@
 //! | `lookup` | types that are not built in |
 //! | `error` | what the server says, as errors of this crate |
 
+mod array;
 mod calendar;
 mod cancel;
 mod config;
@@ -34,6 +35,7 @@ mod execute;
 #[doc(hidden)]
 pub mod fuzzing;
 mod kept;
+mod known_type;
 mod lookup;
 mod net;
 mod param;

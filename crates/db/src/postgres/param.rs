@@ -252,8 +252,51 @@ fn write_text(out: &mut Vec<u8>, value: &Value<'_>) -> io::Result<IsNull> {
         Value::DateTime(moment) => write_moment(out, moment, "")?,
         Value::Timestamp(moment) => write_moment(out, moment, "+00")?,
         Value::Uuid(uuid) => out.extend_from_slice(hyphenated(*uuid).as_bytes()),
+        Value::Array(elements) => write_array(out, elements)?,
     }
     Ok(IsNull::No)
+}
+
+/// Writes an array as text: the server infers its type, and reads each element as that.
+fn write_array(out: &mut Vec<u8>, elements: &[Value<'_>]) -> io::Result<()> {
+    out.push(b'{');
+    for (n, element) in elements.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        match element {
+            Value::Null => out.extend_from_slice(b"NULL"),
+            Value::Array(elements) => write_array(out, elements)?,
+            Value::Int(number) => write!(out, "{number}")?,
+            element => write_quoted(out, element)?,
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn write_quoted(out: &mut Vec<u8>, element: &Value<'_>) -> io::Result<()> {
+    let mut text = Vec::new();
+    match element {
+        Value::Bytes(bytes) => {
+            text.extend_from_slice(b"\\x");
+            bytes
+                .iter()
+                .try_for_each(|byte| write!(text, "{byte:02x}"))?;
+        }
+        element => {
+            write_text(&mut text, element)?;
+        }
+    }
+    out.push(b'"');
+    for byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+    Ok(())
 }
 
 fn write_moment(out: &mut Vec<u8>, moment: &DateTime, zone: &str) -> io::Result<()> {
@@ -305,7 +348,7 @@ impl fmt::Display for Clock {
 
 /// The value of a setting, as text.
 pub(super) fn setting(name: &str, value: &Value<'_>) -> Result<String> {
-    if let Value::Bytes(_) | Value::Null = value {
+    if let Value::Bytes(_) | Value::Array(_) | Value::Null = value {
         let message = format!("the setting {name} cannot be {}", value.type_name());
         return Err(Error::new(Kind::Type, message));
     }

@@ -41,6 +41,7 @@ mod harmless;
 mod harmless_postgres;
 mod insert;
 mod lexer;
+mod lists;
 #[cfg(feature = "mysql")]
 mod marks;
 mod placeholders;
@@ -57,6 +58,7 @@ mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+pub(crate) use lists::{Origin, expand};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
 pub use placeholders::Placeholders;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::placeholders::written_at;
+use super::placeholders::{looks_like_operator, written_at};
 use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
 use crate::types::params::Params;
@@ -34,6 +34,15 @@ impl Plan {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
+    /// The text as the caller wrote it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        self.dialect
+    }
+
     #[inline]
     pub(crate) fn placeholders(&self) -> Placeholders<'_> {
         match &self.places {
@@ -59,10 +68,25 @@ impl Plan {
     fn bind_otherwise<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
         let is_script = self.class.statements == Statements::Several;
         match params {
-            // Whoever calls refuses these, and says that it is a script.
+            // The caller refuses these: a script takes no parameters.
             Params::Positional(values) if is_script && !values.is_empty() => Ok(values),
-            params => params.bind(&self.placeholders()),
+            params => {
+                let values = params.len();
+                let bound = params.bind(&self.placeholders());
+                bound.map_err(|wrong| self.with_operator_hint(wrong, values))
+            }
         }
+    }
+
+    /// Says how to write an operator that was probably taken for a placeholder.
+    #[cold]
+    pub(crate) fn with_operator_hint(&self, wrong: Error, values: usize) -> Error {
+        let has_too_few = matches!(self.places, Places::Positional(count) if values < count);
+        if !has_too_few || !looks_like_operator(self.dialect, &self.text) {
+            return wrong;
+        }
+        let message = format!("{}; write ?? for the operator", wrong.message());
+        Error::new(wrong.kind(), message)
     }
 
     /// With the position of an error in the text as it was written, not as it was sent.

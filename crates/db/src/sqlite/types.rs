@@ -23,7 +23,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Row, Statement, ToSql};
 
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
-use crate::types::value::{DateTime, hyphenated};
+use crate::types::value::{DateTime, hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 const INTEGER: u8 = 1;
@@ -171,6 +171,7 @@ fn bound_value<'p>(value: &'p Value<'_>) -> Result<Bound<'p>, String> {
             return Ok(Bound::Made(with_space(moment)));
         }
         Value::Uuid(uuid) => return Ok(Bound::Made(hyphenated(*uuid))),
+        Value::Array(_) => return Err(no_arrays("SQLite")),
     };
     Ok(Bound::Here(here))
 }
@@ -228,6 +229,7 @@ pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
         name: column.name().to_owned(),
         type_name: column.decl_type().map(str::to_owned),
         type_id: 0,
+        native: None,
     });
     Columns::new(columns.collect(), &Cells)
 }
