@@ -16,11 +16,14 @@
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
 //! | `session` | what the server has told of the session |
-//! | `param`, `types`, `text`, `calendar` | values on their way there and back |
-//! | `lookup` | types that are not built in |
+//! | `param` | parameters, on their way to the server |
+//! | `types`, `text`, `array`, `calendar` | values of rows |
+//! | `from_sql`, `binary` | values of rows for types of the user |
+//! | `lookup`, `known_type` | types that are not built in |
 //! | `error` | what the server says, as errors of this crate |
 
 mod array;
+mod binary;
 mod calendar;
 mod cancel;
 mod config;
@@ -31,6 +34,7 @@ mod early_read;
 mod env;
 mod error;
 mod execute;
+mod from_sql;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -55,8 +59,9 @@ mod wire;
 use std::sync::Arc;
 
 pub use self::connection::PostgresConnection;
+pub use self::from_sql::column_type;
 pub use self::param::param;
-pub use postgres_types::{self, ToSql};
+pub use postgres_types::{self, FromSql, ToSql};
 
 use self::config::Config;
 use self::connect::PostgresTemplate;

@@ -154,13 +154,12 @@ impl PostgresConnection {
         Ok((Ok(()), way))
     }
 
-    /// A statement that is to be kept is prepared before its rows are asked for: many rows are
-    /// worth a round trip that lets them come in the better form. One that is not kept has to go
-    /// in one batch, for a pooler may be in between.
+    /// Prepares a new statement before its rows are requested: so the types of its columns are known before the
+    /// first row, and many rows are worth the round trip. A statement that is not kept is parsed again with
+    /// its rows, because a pooler may give the second batch another session.
     async fn best_way(&mut self, request: &Request<'_>, way: Way) -> Result<Result<Way, Answer>> {
         let statement = match way {
             Way::Known(statement) => statement,
-            Way::New(name) if name.is_empty() => return Ok(Ok(Way::New(name))),
             way => match self.prepare_with(None, request.sql, way).await? {
                 Ok(statement) => statement,
                 Err(refused) => return Ok(Err(refused)),
