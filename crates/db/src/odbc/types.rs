@@ -321,7 +321,7 @@ mod tests {
         let error = Cells.value(&column, Form::Text.tag(), &[0xff]).unwrap_err();
         assert_eq!(error.kind(), Kind::Type);
         let bytes = Cells.value(&column, Form::Bytes.tag(), &[0xff]);
-        assert_eq!(bytes.unwrap(), Value::from(vec![0xff]));
+        assert_eq!(bytes.unwrap(), Value::from(vec![0xff_u8]));
     }
 
     #[test]

@@ -51,10 +51,51 @@ impl<'r> Cell<'r> {
 
     fn sequence<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
         match self.value()? {
-            Value::Bytes(bytes) => visitor.visit_seq(SeqDeserializer::new(bytes.iter().copied())),
+            Value::Bytes(bytes) => {
+                let mut each = bytes.iter().copied().map(Byte);
+                let read = visitor.visit_seq(SeqDeserializer::new(&mut each))?;
+                whole(read, bytes.len(), each.len(), "bytes")
+            }
             Value::Array(elements) => visit_array(elements, visitor),
             value => document::read(value, "an array", Shape::Any, visitor),
         }
+    }
+}
+
+/// An element of bytes. It is a `u8`: bytes are no array of other numbers, as for [`FromValue`].
+struct Byte(u8);
+
+impl<'de> Deserializer<'de> for Byte {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Refused> {
+        let bytes = Value::Bytes(Cow::Borrowed(&[]));
+        Err(ConvertError::found(&bytes, "an array").into())
+    }
+
+    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        visitor.visit_u8(self.0)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'r> IntoDeserializer<'r, Refused> for Byte {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
@@ -95,10 +136,15 @@ fn visit_array<'r, V: Visitor<'r>>(
         read: 0,
     };
     let read = visitor.visit_seq(&mut elements)?;
-    match elements.rest.len() {
+    whole(read, count, elements.rest.len(), "elements")
+}
+
+/// Refuses what was read if something is left: a tuple takes as much as it needs and ignores the rest.
+fn whole<T>(read: T, count: usize, left: usize, what: &str) -> Result<T, Refused> {
+    match left {
         0 => Ok(read),
         left => Err(Refused::Value(format!(
-            "found {count} elements, wanted {} of them",
+            "found {count} {what}, wanted {} of them",
             count - left
         ))),
     }
