@@ -45,8 +45,6 @@ pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::types::de::from_row;
-#[doc(hidden)]
-pub use crate::types::params::BareParam;
 pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};
 pub use crate::types::row::{Column, ColumnIndex, Columns, RawCell, Row};
 #[cfg(feature = "json")]

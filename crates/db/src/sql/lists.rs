@@ -135,3 +135,87 @@ fn empty(placeholder: &str) -> Error {
     );
     Error::new(Kind::Parameters, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+    use crate::types::params::list;
+    use crate::types::value::Value;
+
+    fn expanded(dialect: &'static Dialect, sql: &str, given: &[Param<'_>]) -> (String, Vec<i64>) {
+        let plan = plan(dialect, sql).expect("the text is valid");
+        let expanded = expand(&plan, given).expect("no list is empty");
+        let number = |param| match param {
+            Param::Value(Value::Int(number)) => number,
+            other => panic!("{other:?} is no number"),
+        };
+        let params = expanded.params.into_iter().map(number).collect();
+        (expanded.sql, params)
+    }
+
+    fn numbers(values: impl IntoIterator<Item = i64>) -> Param<'static> {
+        Param::Native(list(values))
+    }
+
+    #[test]
+    fn a_list_is_padded_to_a_power_of_two_by_its_last_value() {
+        for (values, padded) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 16), (16, 16)] {
+            let (sql, params) = expanded(&Dialect::SQLITE, "a IN (?)", &[numbers(1..=values)]);
+            let marks = vec!["?"; padded].join(", ");
+            assert_eq!(sql, format!("a IN ( {marks} )"));
+            let last = std::iter::repeat(values);
+            let expected: Vec<i64> = (1..=values).chain(last).take(padded).collect();
+            assert_eq!(params, expected);
+        }
+    }
+
+    #[test]
+    fn each_placeholder_keeps_its_value_in_every_writing() {
+        let given = [numbers([1, 2]), Param::Value(Value::Int(7))];
+        for sql in ["a IN (?) AND b=?", "a IN (:l) AND b=:n"] {
+            for dialect in [&Dialect::SQLITE, &Dialect::POSTGRES, &Dialect::MYSQL] {
+                let (sql, params) = expanded(dialect, sql, &given);
+                assert_eq!(sql, "a IN ( ?, ? ) AND b= ? ");
+                assert_eq!(params, [1, 2, 7]);
+            }
+        }
+        let (sql, params) = expanded(&Dialect::POSTGRES, "a=$2 AND b IN ($1) AND '$1'=''", &given);
+        assert_eq!(sql, "a= ?  AND b IN ( ?, ? ) AND '$1'=''");
+        assert_eq!(params, [7, 1, 2]);
+        // A name is one parameter where placeholders have numbers, and one for each use elsewhere.
+        let (sql, params) = expanded(
+            &Dialect::SQLITE,
+            "a=:n OR b IN (:l) OR c=:n",
+            &[given[1].clone(), given[0].clone()],
+        );
+        assert_eq!(sql, "a= ?  OR b IN ( ?, ? ) OR c= ? ");
+        assert_eq!(params, [7, 1, 2, 7]);
+        let again = [given[1].clone(), given[0].clone(), given[1].clone()];
+        let (_, params) = expanded(&Dialect::MYSQL, "a=:n OR b IN (:l) OR c=:n", &again);
+        assert_eq!(params, [7, 1, 2, 7]);
+    }
+
+    #[test]
+    fn a_position_is_that_of_the_callers_text() {
+        let sql = "ä IN (:list) x :n y";
+        let plan = plan(&Dialect::POSTGRES, sql).expect("the text is valid");
+        let given = [numbers(1..=4), Param::Value(Value::Int(7))];
+        let expanded = expand(&plan, &given).expect("no list is empty");
+        let find = |sql: &str, wanted| {
+            sql.chars()
+                .position(|letter| letter == wanted)
+                .map(|at| at + 1)
+        };
+        for letter in ['ä', 'I', '(', 'x', 'y'] {
+            let now = find(&expanded.sql, letter).expect("it is there");
+            assert_eq!(
+                Some(expanded.origin.written(now)),
+                find(sql, letter),
+                "{letter}"
+            );
+        }
+        let inside = find(&expanded.sql, ',').expect("there are several");
+        assert_eq!(Some(expanded.origin.written(inside)), find(sql, ':'));
+    }
+}

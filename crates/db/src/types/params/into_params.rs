@@ -33,22 +33,26 @@ pub trait IntoParams<'a> {
     fn into_params(self) -> Result<Params<'a>>;
 }
 
-/// Marks a type that is one parameter without a tuple around it.
-#[doc(hidden)]
-pub trait BareParam {}
+/// Makes types one parameter without a tuple around it.
+///
+/// An impl for all types that convert into a [`Value`] would match tuples too, and the compiler could no longer name the
+/// part of a tuple that is wrong.
+macro_rules! bare_params {
+    ($($type:ty),* $(,)?) => {$(
+        impl<'a> $crate::types::params::IntoParams<'a> for $type {
+            #[inline]
+            fn into_params(self) -> $crate::Result<$crate::types::params::Params<'a>> {
+                Ok($crate::types::params::Params::one(self.into()))
+            }
+        }
+    )*};
+}
 
-impl BareParam for String {}
-impl BareParam for str {}
-impl BareParam for Value<'_> {}
-impl<T: BareParam> BareParam for Option<T> {}
-impl<T: BareParam + ?Sized> BareParam for &T {}
+pub(crate) use bare_params;
 
-#[diagnostic::do_not_recommend]
-impl<'a, T: BareParam + Into<Value<'a>>> IntoParams<'a> for T {
-    #[inline]
-    fn into_params(self) -> Result<Params<'a>> {
-        Ok(Params::Positional(vec![Param::Value(self.into())]))
-    }
+bare_params! {
+    &'a str, String, &'a String, Option<&'a str>, Option<String>, &'a Option<String>,
+    Value<'a>, &'a Value<'a>,
 }
 
 impl<'a> IntoParams<'a> for Params<'a> {

@@ -9,12 +9,14 @@ mod named;
 use std::borrow::Cow;
 
 pub use into_param::{IntoParam, native};
-pub use into_params::{BareParam, IntoParams};
+pub use into_params::IntoParams;
+pub(crate) use into_params::bare_params;
 pub(crate) use list::List;
 pub use list::list;
 pub use named::Named;
 
 use crate::driver::Param;
+use crate::types::value::Value;
 
 /// The parameters of one statement, in the order in which they were given.
 #[derive(Clone, Debug)]
@@ -25,7 +27,13 @@ pub enum Params<'a> {
     Named(Vec<(Cow<'a, str>, Param<'a>)>),
 }
 
-impl Params<'_> {
+impl<'a> Params<'a> {
+    /// Returns a single parameter.
+    #[inline]
+    pub(crate) fn one(value: Value<'a>) -> Self {
+        Params::Positional(vec![Param::Value(value)])
+    }
+
     /// Returns the number of parameters.
     pub fn len(&self) -> usize {
         match self {

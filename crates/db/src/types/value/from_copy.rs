@@ -24,7 +24,9 @@ macro_rules! from_copy_scalar {
             }
         }
 
-        impl $crate::types::params::BareParam for $type {}
+        $crate::types::params::bare_params! {
+            $type, &$type, Option<$type>, &Option<$type>,
+        }
     )*};
 }
 
