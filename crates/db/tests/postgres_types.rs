@@ -1,5 +1,11 @@
 //! Types of PostgreSQL: one value has one type by every way, and reaches the types of a program whole.
-#![cfg(feature = "postgres")]
+#![cfg(all(
+    feature = "postgres",
+    feature = "json",
+    feature = "chrono",
+    feature = "uuid"
+))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 #[path = "postgres_servers/mod.rs"]
 mod servers;

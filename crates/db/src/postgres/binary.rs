@@ -285,17 +285,16 @@ const MINUS_INFINITE: u16 = 0xf000;
 
 /// Digits in groups of four, the weight of the first group, the sign and the number of decimals.
 fn numeric(out: &mut Vec<u8>, text: &str) -> Option<()> {
-    let mut head = |count: i16, weight: i16, sign: u16, scale: u16| {
-        out.extend_from_slice(&count.to_be_bytes());
-        out.extend_from_slice(&weight.to_be_bytes());
-        out.extend_from_slice(&sign.to_be_bytes());
-        out.extend_from_slice(&scale.to_be_bytes());
+    let special = match text {
+        "NaN" => Some((NOT_A_NUMBER, 0)),
+        // The server sends the scale 32 with these.
+        "Infinity" => Some((INFINITE, 0x20)),
+        "-Infinity" => Some((MINUS_INFINITE, 0x20)),
+        _ => None,
     };
-    match text {
-        "NaN" => return Some(head(0, 0, NOT_A_NUMBER, 0)),
-        "Infinity" => return Some(head(0, 0, INFINITE, 0x20)),
-        "-Infinity" => return Some(head(0, 0, MINUS_INFINITE, 0x20)),
-        _ => {}
+    if let Some((sign, scale)) = special {
+        numeric_head(out, 0, 0, sign, scale);
+        return Some(());
     }
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) => (digits, NEGATIVE),
@@ -328,11 +327,19 @@ fn numeric(out: &mut Vec<u8>, text: &str) -> Option<()> {
         _ => i16::try_from(left / 4).ok()? - 1 - i16::try_from(zeros).ok()?,
     };
     let scale = u16::try_from(decimals.len()).ok()?;
-    head(i16::try_from(groups.len()).ok()?, weight, sign, scale);
+    let count = i16::try_from(groups.len()).ok()?;
+    numeric_head(out, count, weight, sign, scale);
     for group in groups {
         out.extend_from_slice(&group.to_be_bytes());
     }
     Some(())
+}
+
+fn numeric_head(out: &mut Vec<u8>, count: i16, weight: i16, sign: u16, scale: u16) {
+    out.extend_from_slice(&count.to_be_bytes());
+    out.extend_from_slice(&weight.to_be_bytes());
+    out.extend_from_slice(&sign.to_be_bytes());
+    out.extend_from_slice(&scale.to_be_bytes());
 }
 
 /// `127.0.0.1/8`, `::1`.

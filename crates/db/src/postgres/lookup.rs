@@ -3,7 +3,6 @@
 //! A native parameter needs its type: a `ToSql` writes it in the form of that type. A column needs its type
 //! for arrays, and for [`Row::get_sql`]. Everything else is text where the type is not known.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use postgres_types::{Field, Kind as TypeKind, Oid, Type};
@@ -13,7 +12,7 @@ use super::known_type::KnownType;
 use super::protocol::answer::Answer;
 use super::statement::Statement;
 use super::types::Layout;
-use crate::driver::Param;
+use crate::driver::{BoxFuture, Param};
 use crate::{Result, Row};
 
 /// The deepest nesting of types that is looked up. A type inside of itself ends here.
@@ -67,11 +66,7 @@ impl PostgresConnection {
     }
 
     /// Returns the type of this number; `None` if the server has none, or if it is nested too deep.
-    fn look_up(
-        &mut self,
-        oid: Oid,
-        depth: usize,
-    ) -> Pin<Box<dyn Future<Output = Result<Option<Arc<KnownType>>>> + Send + '_>> {
+    fn look_up(&mut self, oid: Oid, depth: usize) -> BoxFuture<'_, Result<Option<Arc<KnownType>>>> {
         Box::pin(async move {
             if let Some(built_in) = Type::from_oid(oid) {
                 return Ok(Some(Arc::new(KnownType::plain(built_in))));
