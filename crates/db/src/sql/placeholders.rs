@@ -1,4 +1,4 @@
-//! The placeholders of a text, and the text as the database wants it.
+//! The placeholders of a text, and the text with the placeholders of the database.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use super::dialect::{Dialect, PlaceholderStyle};
 use super::lexer::{Kind as TokenKind, Lexer, Token, continues_word};
 use crate::{Error, Kind, Result};
 
-/// The placeholders that need values, by the positions at which the database wants them.
+/// The placeholders that need values, in the order that the database expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placeholders<'a> {
     /// There are none.
     None,
-    /// So many, without names. With numbers (`$2`, `?2`) it is the highest.
+    /// This many, without names. With numbers (`$2`, `?2`), the highest.
     Positional(usize),
     /// The name for each position.
     Named(Vec<&'a str>),
 }
 
 impl Placeholders<'_> {
-    /// How many values the database wants.
+    /// Returns the number of values that the database expects.
     pub fn count(&self) -> usize {
         match self {
             Placeholders::None => 0,
@@ -30,7 +30,7 @@ impl Placeholders<'_> {
     }
 }
 
-/// Collects placeholders, and rewrites the text where it has to be.
+/// Collects placeholders, and rewrites the text where the database needs others.
 pub(super) struct Rewriter<'d, 'a> {
     dialect: &'d Dialect,
     sql: &'a str,
@@ -40,9 +40,9 @@ pub(super) struct Rewriter<'d, 'a> {
     /// The highest position so far.
     count: usize,
     names: Names<'a>,
-    /// What has been rewritten; `None` as long as nothing had to be.
+    /// The rewritten text so far; `None` while nothing had to be rewritten.
     rewritten: Option<String>,
-    /// Where the text begins that is not in it yet.
+    /// Where the part of the text begins that has not been copied yet.
     copied: usize,
 }
 
@@ -69,7 +69,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         }
     }
 
-    /// Takes the next token. Most are no placeholders.
+    /// Reads the next token. Most are no placeholders.
     #[inline]
     pub(super) fn take(&mut self, token: &Token) -> Result<()> {
         match token.kind {
@@ -105,7 +105,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
             PlaceholderStyle::Question | PlaceholderStyle::NumberedQuestion => Writing::Question,
         };
         self.must_be(writing, token)?;
-        // Too many digits can only be refused; the database does.
+        // The database refuses a number with too many digits.
         let number = token.text(self.sql)[1..].parse().unwrap_or(usize::MAX);
         self.count = self.count.max(number);
         Ok(())
@@ -131,8 +131,8 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Ok(())
     }
 
-    /// The text to send, and its placeholders. In a text that takes no parameters, `$1` belongs to
-    /// what it defines.
+    /// Returns the text to send and its placeholders. In a text that takes no parameters, `$1` belongs to
+    /// the function or statement that it defines.
     #[inline]
     pub(super) fn finish(self, takes_parameters: bool) -> (Cow<'a, str>, Placeholders<'a>) {
         let placeholders = match self.writing {
@@ -151,7 +151,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         (text, placeholders)
     }
 
-    /// How long the text to send is up to here, if this token, the last, had to be rewritten.
+    /// Returns the length of the text to send up to the last token, if that was rewritten.
     fn rewritten_up_to(&self, token: &Token) -> Option<usize> {
         let out = self.rewritten.as_ref()?;
         (self.copied == token.end).then_some(out.len())
@@ -235,7 +235,7 @@ pub(super) fn looks_like_operator(dialect: &Dialect, sql: &str) -> bool {
     false
 }
 
-/// The place in a text of what stands at this byte of the text to send.
+/// Returns the place in the caller's text of a byte of the text to send.
 pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
     let mut lexer = Lexer::new(dialect, sql);
     let mut rewriter = Rewriter::new(dialect, sql);
@@ -259,7 +259,7 @@ pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
     (from + (sent - sent_from)).min(sql.len())
 }
 
-/// Formatting is slow for what is done for each placeholder of each call.
+/// Writes a number without `format!`, which is slow for each placeholder of each call.
 fn push_number(out: &mut String, number: usize) {
     if number >= 10 {
         push_number(out, number / 10);
@@ -272,14 +272,14 @@ fn push_number(out: &mut String, number: usize) {
 #[derive(Default)]
 struct Names<'a> {
     list: Vec<&'a str>,
-    /// Where each is, once there are too many to look through.
+    /// The position of each name, once there are too many for a linear search.
     positions: Option<HashMap<&'a str, usize>>,
 }
 
 impl<'a> Names<'a> {
     const FEW: usize = 16;
 
-    /// The position of a name, counted from 1; the next free one if it is new.
+    /// Returns the position of a name, counted from 1; the next free one for a new name.
     fn position(&mut self, name: &'a str) -> usize {
         let known = match &self.positions {
             None => self.list.iter().position(|known| *known == name),
