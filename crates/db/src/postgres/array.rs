@@ -6,7 +6,7 @@ use postgres_types::{Kind as TypeKind, Type};
 
 use super::known_type::KnownType;
 use super::text;
-use super::types::Shape;
+use super::types::{Shape, utf8};
 use crate::Result;
 use crate::driver::{Column, Value};
 
@@ -14,8 +14,13 @@ use crate::driver::{Column, Value};
 pub(super) const MOST_DIMENSIONS: usize = 6;
 
 /// Returns the array of a cell. A text that is no array stays text.
-#[expect(clippy::unnecessary_wraps, reason = "the signature of a decoder")]
-pub(super) fn value<'r>(column: &Column, text: &'r str) -> Result<Value<'r>> {
+///
+/// # Errors
+///
+/// The text is no UTF-8.
+#[inline(never)]
+pub(super) fn value<'r>(column: &Column, bytes: &'r [u8]) -> Result<Value<'r>> {
+    let text = utf8(bytes)?;
     let known = KnownType::of_column(column);
     let array = nested(&known, &known.kind, text);
     Ok(array.unwrap_or(Value::Text(Cow::Borrowed(text))))

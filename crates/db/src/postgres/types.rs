@@ -212,7 +212,7 @@ struct Cells;
 impl Decode for Cells {
     fn value<'r>(&self, column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
         match tag {
-            ARRAY => array::value(column, utf8(bytes)?),
+            ARRAY => array::value(column, bytes),
             tag => decode(tag, bytes),
         }
     }
@@ -236,6 +236,8 @@ const DECIMAL: u8 = Shape::Decimal as u8;
 const JSON: u8 = Shape::Json as u8;
 const ARRAY: u8 = Shape::Array as u8;
 
+/// Decodes a cell of any form but that of arrays. Inlined, so that [`Cells`] has one table of all forms.
+#[inline(always)]
 pub(super) fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
     Ok(match tag {
         INT4 => Value::Int(i32::from_be_bytes(exactly(bytes)?).into()),

@@ -102,8 +102,12 @@ macro_rules! integers {
             fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
                 const WANTED: &str = stringify!($type);
                 match value {
-                    Value::Int(number) => $type::try_from(number)
-                        .map_err(|_| ConvertError::out_of_range(number, WANTED)),
+                    Value::Int(number) => {
+                        // It owns nothing. The compiler does not see that, and would call the drop of a value.
+                        std::mem::forget(value);
+                        $type::try_from(number)
+                            .map_err(|_| ConvertError::out_of_range(number, WANTED))
+                    }
                     Value::UInt(number) => $type::try_from(number)
                         .map_err(|_| ConvertError::out_of_range(number, WANTED)),
                     Value::Decimal(digits) => $type::try_from(whole(&digits, WANTED)?)
