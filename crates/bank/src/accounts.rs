@@ -140,8 +140,9 @@ pub async fn audit(db: &Db) -> Result<Books> {
     let snapshot = TransactionOptions::new()
         .isolation(Isolation::RepeatableRead)
         .read_only();
-    let accounts: Vec<(i64, i64)> = db
-        .transaction_with(snapshot, async || db.query_as(sql, ()).await)
+    let accounts: Vec<(i64, i64)> = snapshot
+        .on(&db)
+        .run(async || db.query_as(sql, ()).await)
         .await?;
     Ok(Books {
         accounts: accounts.len(),

@@ -93,6 +93,8 @@ pub enum Kind {
     TransactionTimeout,
     /// What was asked for is not there with this driver or this kind of handle.
     Unsupported,
+    /// A migration failed, or the files contradict the history of the database.
+    Migration,
     /// The caller's own, from inside a transaction.
     Other,
 }

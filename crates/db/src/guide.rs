@@ -5,6 +5,7 @@
 //! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and the mistakes one makes |
 //! | [`sqlite`] | users of SQLite: what is different about it, and what is done about that |
 //! | [`drivers`] | those who choose a database: what each driver can do |
+//! | [`migrate`](crate::migrate) | those whose program brings its schema: migrations |
 //! | [`own_driver`] | those whose database is not among them: how to write a driver |
 //! | [`from_sqlx`] | those who know sqlx |
 //! | [`from_deadpool`] | those who know deadpool or deadpool-postgres |

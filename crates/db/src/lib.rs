@@ -11,6 +11,8 @@ mod coroutine;
 pub mod driver;
 mod error;
 pub mod guide;
+#[cfg(feature = "migrate")]
+pub mod migrate;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "odbc")]
@@ -30,7 +32,7 @@ pub use serde::de::DeserializeOwned;
 pub use crate::api::builder::Builder;
 pub use crate::api::connection::{Connection, Pinned};
 pub use crate::api::db::{Binding, Db};
-pub use crate::api::executed::Executed;
+pub use crate::api::executor::{CallOptions, Executor};
 pub use crate::api::statement::Statement;
 pub use crate::api::stream::RowStream;
 pub use crate::api::transaction::Transaction;
@@ -40,7 +42,7 @@ pub use crate::config::{DbConfig, ResetPolicy};
 pub use crate::coroutine::{
     Coroutine, CoroutineId, Detached, Scope, current, detached, scope, spawn,
 };
-pub use crate::driver::{Isolation, Violation};
+pub use crate::driver::{Isolation, Outcome, Violation};
 pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;

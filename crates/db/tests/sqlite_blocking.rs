@@ -570,7 +570,7 @@ async fn h31_a_value_over_the_inline_limit_is_read_on_the_thread() {
     let add = "UPDATE t SET n = n + 1 WHERE id = ? RETURNING s";
     for id in [1, 1, 1, 1, 2, 1, 2] {
         let done = db.run(Request::new(add, &params([int(id)]))).await;
-        assert_eq!(done.unwrap().affected, 1);
+        assert_eq!(done.unwrap().rows_affected, 1);
     }
     db.commit().await.unwrap();
     assert_eq!(one::<i64>(&mut db, "SELECT n FROM t WHERE id = 1").await, 5);
@@ -579,7 +579,7 @@ async fn h31_a_value_over_the_inline_limit_is_read_on_the_thread() {
 
 /// SQLite compiles it again for each run, and again would be asked what it does.
 #[tokio::test]
-async fn a_statement_that_is_compiled_for_each_run_stays_on_the_thread() {
+async fn statement_compiled_for_each_run_stays_on_the_thread() {
     let file = TempDb::new();
     let mut db = file.open().await;
     sqlite(&mut db).time_nothing();

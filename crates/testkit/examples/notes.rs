@@ -148,7 +148,7 @@ impl Connection for Reader {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
         done(self.execute(&request).and_then(|answer| {
             let mut outcome = Outcome::default();
-            outcome.affected = answer.affected;
+            outcome.rows_affected = answer.affected;
             if request.rows && !answer.columns.is_empty() {
                 outcome.rows = Some(batch(&answer.columns, &answer.notes)?);
             }
@@ -162,7 +162,7 @@ impl Connection for Reader {
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>> {
         done(sets.iter().try_fold(Outcome::default(), |mut all, set| {
-            all.affected += self.execute(&Request::new(sql, set))?.affected;
+            all.rows_affected += self.execute(&Request::new(sql, set))?.affected;
             Ok(all)
         }))
     }

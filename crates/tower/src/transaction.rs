@@ -330,9 +330,9 @@ async fn in_transaction<B, E>(
     answer: impl AsyncFnOnce() -> Result<Response<B>, E>,
 ) -> Result<Response<B>, E> {
     // Dropped here, everything is rolled back before the connection is used again.
-    let done = layer
-        .db
-        .try_transaction_with(options, async || {
+    let done = options
+        .on(&layer.db)
+        .try_run(async || {
             let response = answer().await.map_err(Undone::Failed)?;
             let (head, body) = response.into_parts();
             let verdict = (layer.rule)(&head);

@@ -82,7 +82,7 @@ impl NotebookConnection {
                     }
                 }
                 Line::Done(affected) => {
-                    outcome.affected = affected;
+                    outcome.rows_affected = affected;
                     outcome.rows = gathered.map(BatchBuilder::finish);
                     return Ok(outcome);
                 }
@@ -114,7 +114,7 @@ impl Connection for NotebookConnection {
             let mut all = Outcome::default();
             for set in sets {
                 self.ask(sql, set)?;
-                all.affected += self.answer(false).await?.affected;
+                all.rows_affected += self.answer(false).await?.rows_affected;
             }
             Ok(all)
         })
@@ -125,7 +125,7 @@ impl Connection for NotebookConnection {
             self.check_free()?;
             self.wire.ask(&[Some("DESCRIBE"), Some(sql)]);
             let described = self.answer(true).await?;
-            let params = usize::try_from(described.affected).unwrap_or(0);
+            let params = usize::try_from(described.rows_affected).unwrap_or(0);
             let columns = match described.rows {
                 Some(rows) => Arc::clone(rows.columns()),
                 None => rows::columns(&[]),

@@ -46,7 +46,7 @@ impl Peer for Cenote {
     async fn rows(&self, count: u64) -> Outcome<()> {
         let mut rows = self.db.stream(ROWS, (i32::try_from(count)?,)).await?;
         let mut seen = 0;
-        while let Some(row) = rows.next().await? {
+        while let Some(row) = rows.try_next().await? {
             seen += 1;
             assert_eq!(row.get::<i64>(0)?, seen);
             assert!(row.get::<&str>(1)?.len() > 4);

@@ -101,27 +101,29 @@ async fn guard(db: &Db, order: Order, attempt: &Attempt) -> Result<()> {
 /// Transfers with nested transactions; one fails, and only its savepoint rolls back.
 async fn savepoints(db: &Db, orders: [Order; 3], attempt: &Attempt) -> Result<()> {
     let options = TransactionOptions::new().retries(3);
-    db.retry_transaction(options, async || {
-        attempt.begun();
-        accounts::transfer(db, orders[0]).await?;
-        attempt.moved(orders[0]);
-        let undone: Result<()> = db
-            .transaction(async || {
-                accounts::transfer(db, orders[1]).await?;
-                Err(Error::other(Refusal::ChangedMind))
-            })
-            .await;
-        match undone {
-            Err(error) if error.kind() == Kind::Other => attempt.undid_savepoint(),
-            otherwise => return otherwise,
-        }
-        db.transaction(async || accounts::transfer(db, orders[2]).await)
-            .await?;
-        attempt.moved(orders[2]);
-        attempt.committing();
-        Ok(())
-    })
-    .await
+    options
+        .on(&db)
+        .retry(async || {
+            attempt.begun();
+            accounts::transfer(db, orders[0]).await?;
+            attempt.moved(orders[0]);
+            let undone: Result<()> = db
+                .transaction(async || {
+                    accounts::transfer(db, orders[1]).await?;
+                    Err(Error::other(Refusal::ChangedMind))
+                })
+                .await;
+            match undone {
+                Err(error) if error.kind() == Kind::Other => attempt.undid_savepoint(),
+                otherwise => return otherwise,
+            }
+            db.transaction(async || accounts::transfer(db, orders[2]).await)
+                .await?;
+            attempt.moved(orders[2]);
+            attempt.committing();
+            Ok(())
+        })
+        .await
 }
 
 /// Like [`savepoints`], with guards.

@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use crate::Result;
 use crate::api::methods::sql_methods;
-use crate::api::transaction::{self, Transaction};
+use crate::api::transaction::Transaction;
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{PinGuard, Position};
 use crate::call::{Call, Target};
@@ -24,11 +24,12 @@ impl Connection {
     }
 
     #[track_caller]
-    fn call(&self) -> Call<'_> {
+    pub(crate) fn call(&self) -> Call<'_> {
         Call {
             target: Target::Bound(self.pin.bound(), Position::Frame(None)),
             seen: seen(),
             site: Location::caller(),
+            options: None,
         }
     }
 
@@ -38,35 +39,19 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is rolled back before the connection is used again.
+    /// Dropped, the transaction is rolled back before the connection is used again.
     ///
     /// # Errors
     ///
-    /// What the database says.
+    /// The database refuses, or the connection is lost.
     #[track_caller]
     pub fn begin(&mut self) -> impl Future<Output = Result<Transaction<'_>>> + Send {
-        self.begin_with(TransactionOptions::new())
+        self.transaction_options().begin()
     }
 
-    /// Begins a transaction on this connection, with options.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`begin`](Connection::begin).
-    ///
-    /// # Errors
-    ///
-    /// As [`begin`](Connection::begin).
-    #[track_caller]
-    pub fn begin_with(
-        &mut self,
-        options: TransactionOptions,
-    ) -> impl Future<Output = Result<Transaction<'_>>> + Send {
-        let call = self.call();
-        async move {
-            let begun: Transaction<'_> = transaction::begin(&call, options).await?;
-            Ok(begun)
-        }
+    /// Returns the options of a transaction on this connection, to be set before it begins.
+    pub fn transaction_options(&mut self) -> TransactionOptions<&mut Connection> {
+        TransactionOptions::new().at(self)
     }
 
     /// Whether a transaction is open on it.

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{CloseError, Pool, Status};
+use cenote_pool::{CloseError, Counters, Pool, Status};
 
 use crate::api::builder::Builder;
 use crate::api::connection::{Connection, Pinned};
@@ -23,7 +23,7 @@ use crate::coroutine::seen;
 use crate::driver::Driver;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
-use crate::sql::Class;
+use crate::sql::{Class, Dialect};
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -121,6 +121,7 @@ impl Db {
             },
             seen: seen(),
             site: Location::caller(),
+            options: None,
         }
     }
 
@@ -129,31 +130,29 @@ impl Db {
          one; otherwise on one that it takes for this call."
     );
 
-    /// Runs a closure in a transaction: commits if it gives `Ok`, rolls back if it gives `Err`,
-    /// panics or is dropped.
+    /// Runs a closure in a transaction: commits if it returns `Ok`; rolls back if it returns `Err`, panics or is
+    /// dropped.
     ///
-    /// What the closure, or anything it calls, does with this `Db` runs in the transaction
-    /// without being told. Inside another transaction of the same coroutine it is a savepoint.
-    /// Works with or without a coroutine around it.
+    /// All calls on this `Db` that the closure makes, however deep, run in the transaction. Inside another transaction of
+    /// the same coroutine the closure runs in a savepoint. No coroutine is needed.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, everything is rolled back before the connection is used again.
+    /// Dropped, the transaction is rolled back before its connection is used again.
     ///
     /// # Errors
     ///
-    /// The closure's own; [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`] or
-    /// [`Kind::TransactionLost`] from the commit; no free connection in time.
+    /// The error of the closure; [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`] or
+    /// [`Kind::TransactionLost`] from the commit; no connection is free in time.
     #[track_caller]
     pub fn transaction<'a, T: 'a, F>(&'a self, body: F) -> impl Future<Output = Result<T>>
     where
         F: AsyncFnOnce() -> Result<T> + 'a,
     {
-        let call = self.call();
-        async move { transaction::run(&call, TransactionOptions::new(), body).await }
+        self.transaction_options().run(body)
     }
 
-    /// Runs a closure in a transaction, like [`transaction`](Db::transaction), with options.
+    /// Runs a closure in a transaction, like [`transaction`](Db::transaction), with an error type of yours.
     ///
     /// # Cancel safety
     ///
@@ -161,122 +160,34 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// As [`transaction`](Db::transaction); [`Kind::NestedBegin`] if it asks for an isolation level or
-    /// read-only mode inside another transaction.
-    #[track_caller]
-    pub fn transaction_with<'a, T: 'a, F>(
-        &'a self,
-        options: TransactionOptions,
-        body: F,
-    ) -> impl Future<Output = Result<T>>
-    where
-        F: AsyncFnOnce() -> Result<T> + 'a,
-    {
-        let call = self.call();
-        async move { transaction::run(&call, options, body).await }
-    }
-
-    /// Runs a closure in a transaction, like [`transaction`](Db::transaction), whose errors are of a
-    /// type of yours.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`transaction`](Db::transaction).
-    ///
-    /// # Errors
-    ///
-    /// As [`transaction`](Db::transaction), by way of `From<cenote::Error>`.
+    /// As [`transaction`](Db::transaction), converted by `From<cenote::Error>`.
     #[track_caller]
     pub fn try_transaction<'a, T: 'a, E, F>(&'a self, body: F) -> impl Future<Output = Result<T, E>>
     where
         E: From<Error> + 'a,
         F: AsyncFnOnce() -> Result<T, E> + 'a,
     {
-        let call = self.call();
-        async move { transaction::run(&call, TransactionOptions::new(), body).await }
+        self.transaction_options().try_run(body)
     }
 
-    /// Runs a closure in a transaction, like [`try_transaction`](Db::try_transaction), with options.
+    /// Returns the options of a transaction on this `Db`, to be set and then run.
+    pub fn transaction_options(&self) -> TransactionOptions<&Db> {
+        TransactionOptions::new().on(self)
+    }
+
+    /// Begins a transaction that lasts until it is committed, rolled back or dropped, or its coroutine ends.
     ///
     /// # Cancel safety
     ///
-    /// As [`transaction`](Db::transaction).
+    /// Dropped, nothing has begun, or the transaction is rolled back before its connection is used again.
     ///
     /// # Errors
     ///
-    /// As [`transaction_with`](Db::transaction_with), by way of `From<cenote::Error>`.
-    #[track_caller]
-    pub fn try_transaction_with<'a, T: 'a, E, F>(
-        &'a self,
-        options: TransactionOptions,
-        body: F,
-    ) -> impl Future<Output = Result<T, E>>
-    where
-        E: From<Error> + 'a,
-        F: AsyncFnOnce() -> Result<T, E> + 'a,
-    {
-        let call = self.call();
-        async move { transaction::run(&call, options, body).await }
-    }
-
-    /// Runs a closure in a transaction, again after a serialization failure or a deadlock, as
-    /// often as [`TransactionOptions::retries`] says, with growing pauses.
-    ///
-    /// Inside another transaction it is run once: only the outermost can be repeated.
-    /// After a commit with an unknown outcome it is never repeated.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`transaction`](Db::transaction).
-    ///
-    /// # Errors
-    ///
-    /// As [`transaction`](Db::transaction): the last one.
-    #[track_caller]
-    pub fn retry_transaction<'a, T: 'a, F>(
-        &'a self,
-        options: TransactionOptions,
-        body: F,
-    ) -> impl Future<Output = Result<T>>
-    where
-        F: AsyncFnOnce() -> Result<T> + Clone + 'a,
-    {
-        let call = self.call();
-        async move { transaction::retry(&call, options, body).await }
-    }
-
-    /// Begins a transaction that lasts until it is committed, rolled back or dropped, or its
-    /// coroutine ends.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, nothing has begun, or it is rolled back before the connection is used again.
-    ///
-    /// # Errors
-    ///
-    /// [`Kind::NoCoroutine`] outside of one, [`Kind::NestedBegin`] if one is open already, no free
-    /// connection in time.
+    /// [`Kind::NoCoroutine`] outside of a coroutine, [`Kind::NestedBegin`] if a transaction is open, no connection is
+    /// free in time.
     #[track_caller]
     pub fn begin(&self) -> impl Future<Output = Result<Transaction<'static>>> + Send + '_ {
-        self.begin_with(TransactionOptions::new())
-    }
-
-    /// Begins a transaction, like [`begin`](Db::begin), with options.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`begin`](Db::begin).
-    ///
-    /// # Errors
-    ///
-    /// As [`begin`](Db::begin).
-    #[track_caller]
-    pub fn begin_with(
-        &self,
-        options: TransactionOptions,
-    ) -> impl Future<Output = Result<Transaction<'static>>> + Send + '_ {
-        let call = self.call();
-        async move { transaction::begin(&call, options).await }
+        self.transaction_options().begin()
     }
 
     /// Registers what is to run when the outermost transaction of this coroutine has been
@@ -463,9 +374,29 @@ impl Db {
         status
     }
 
+    /// Returns what has been counted since the handle was opened. As in [`status`](Db::status), calls that
+    /// waited to write count as waits.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.handle.pool.counters();
+        let writers = self.handle.shared.writers.as_ref();
+        counters.waited += writers.map_or(0, Writers::waited);
+        counters
+    }
+
     /// The settings it was opened with.
     pub fn config(&self) -> &DbConfig {
         &self.handle.config
+    }
+
+    /// Returns how SQL is written for this database: its quotes, comments and placeholders.
+    pub fn dialect(&self) -> &'static Dialect {
+        self.handle.shared.dialect
+    }
+
+    /// Returns the time of the runtime that the handle lives on.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn now(&self) -> std::time::Instant {
+        self.handle.shared.runtime.now()
     }
 
     /// What the driver is called.

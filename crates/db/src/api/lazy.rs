@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::api::db::Binding;
-use crate::api::transaction::{self, LevelGuard};
+use crate::api::transaction::{self, Failed, LevelGuard};
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{AfterCommit, Bound};
 use crate::call::{Call, Target};
@@ -160,6 +160,7 @@ impl Lazy {
             },
             seen: self.seen.clone(),
             site: self.site,
+            options: None,
         }
     }
 
@@ -271,7 +272,7 @@ impl Drop for Ending {
 /// # Cancel safety
 ///
 /// Dropped, everything is rolled back before the connection is used again.
-pub(crate) async fn run<T, E, F>(call: &Call<'_>, lazy: Arc<Lazy>, body: F) -> Result<T, E>
+pub(crate) async fn run<T, E, F>(call: &Call<'_>, lazy: Arc<Lazy>, body: F) -> Result<T, Failed<E>>
 where
     E: From<Error>,
     F: AsyncFnOnce() -> Result<T, E>,
@@ -295,9 +296,10 @@ where
                 Ok(value)
             }
             Err(error) => {
-                // That it could not begin is the cause of whatever else went wrong.
+                let failed = Failed::in_body(error, &inside);
+                // If the transaction could not begin, that is the cause of the closure's error.
                 ending.roll_back(call).await?;
-                Err(error)
+                Err(failed)
             }
         }
     })

@@ -1,35 +1,45 @@
-//! The methods that everything has that SQL can be run on. Written once.
+//! The methods of everything that SQL can be run on, written once.
 
-/// The methods of a type that has `fn call(&self) -> Call<'_>`, with what to say about
-/// where they run.
+/// Writes the methods of a type that has `fn call(&self) -> Call<'_>`. `$here` says in the documentation where they
+/// run. An `Executor` is taken by value, so that a call on a temporary one can be awaited later.
 macro_rules! sql_methods {
     ($here:literal) => {
-        /// Runs SQL and says how many rows it changed.
+        sql_methods!($here, (&'a self), self,);
+
+        /// Returns an [`Executor`](crate::Executor) whose calls run here with these options.
+        pub fn with(&self, options: $crate::CallOptions) -> $crate::Executor<'_> {
+            $crate::Executor::from(self).with(options)
+        }
+    };
+    ($here:literal, ($($receiver:tt)+), $self:ident, $($outlives:tt)*) => {
+        /// Runs SQL and returns the number of rows it changed. Discards rows that the SQL returns.
         #[doc = $here]
         ///
-        /// `?` and `:name` are placeholders with every driver; a script of several statements
-        /// may be given if there are no parameters.
+        /// `?` and `:name` are placeholders with every driver. A script of several statements takes no parameters.
         ///
         /// # Cancel safety
         ///
-        /// Dropped while it runs, it is cancelled; whether it took effect nobody knows, so a
-        /// transaction around it can only be rolled back.
+        /// Dropped while it runs, the statement is cancelled. Whether it took effect is unknown, so a transaction
+        /// around it can only be rolled back.
         ///
         /// # Errors
         ///
-        /// What the database says, parameters that do not fit, no free connection in time.
+        /// The database reports an error, the parameters do not fit the SQL, or no connection is free in time.
         #[track_caller]
         #[inline(always)]
         pub fn exec<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<$crate::Executed>> + Send + 'a {
-            self.call().exec(sql, params.into_params())
+        ) -> impl Future<Output = $crate::Result<$crate::Outcome>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().exec(sql, params.into_params())
         }
 
-        /// Runs one statement with many sets of parameters, in as few round trips as
-        /// there can be; the affected rows are added up.
+        /// Runs one statement with many sets of parameters, in as few round trips as the driver can, and returns the
+        /// sum of the rows they changed.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -38,19 +48,22 @@ macro_rules! sql_methods {
         ///
         /// # Errors
         ///
-        /// As `exec`; it stops at the first.
+        /// As `exec`. The first error ends the call.
         #[track_caller]
         #[inline(always)]
         pub fn exec_many<'a, P: $crate::IntoParams<'a>>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             sets: impl IntoIterator<Item = P>,
-        ) -> impl Future<Output = $crate::Result<$crate::Executed>> + Send + 'a {
+        ) -> impl Future<Output = $crate::Result<$crate::Outcome>> + Send + 'a
+        where
+            $($outlives)*
+        {
             let sets = sets.into_iter().map(P::into_params).collect();
-            self.call().exec_many(sql, sets)
+            $self.call().exec_many(sql, sets)
         }
 
-        /// Runs a query and gives all its rows.
+        /// Runs a query and returns all its rows.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -63,14 +76,17 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Vec<$crate::Row>>> + Send + 'a {
-            self.call().query(sql, params.into_params())
+        ) -> impl Future<Output = $crate::Result<Vec<$crate::Row>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().query(sql, params.into_params())
         }
 
-        /// Runs a query that has exactly one row.
+        /// Runs a query and returns its only row.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -79,19 +95,22 @@ macro_rules! sql_methods {
         ///
         /// # Errors
         ///
-        /// As `exec`; [`Kind::NoRows`](crate::Kind::NoRows) and
-        /// [`Kind::TooManyRows`](crate::Kind::TooManyRows) besides.
+        /// As `exec`; [`Kind::NoRows`](crate::Kind::NoRows) or
+        /// [`Kind::TooManyRows`](crate::Kind::TooManyRows) if there is not exactly one row.
         #[track_caller]
         #[inline(always)]
         pub fn query_one<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<$crate::Row>> + Send + 'a {
-            self.call().query_one(sql, params.into_params())
+        ) -> impl Future<Output = $crate::Result<$crate::Row>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().query_one(sql, params.into_params())
         }
 
-        /// Runs a query that has one row or none.
+        /// Runs a query and returns its only row, or `None` if there is none.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -100,15 +119,18 @@ macro_rules! sql_methods {
         ///
         /// # Errors
         ///
-        /// As `exec`; [`Kind::TooManyRows`](crate::Kind::TooManyRows) besides.
+        /// As `exec`; [`Kind::TooManyRows`](crate::Kind::TooManyRows) if there are several rows.
         #[track_caller]
         #[inline(always)]
         pub fn query_opt<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Option<$crate::Row>>> + Send + 'a {
-            self.call().query_opt(sql, params.into_params())
+        ) -> impl Future<Output = $crate::Result<Option<$crate::Row>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().query_opt(sql, params.into_params())
         }
 
         /// Runs a query and reads its rows into a serde type: structs and maps by the names
@@ -127,15 +149,18 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_as<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a {
-            let query = self.call().query(sql, params.into_params());
+        ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let query = $self.call().query(sql, params.into_params());
             async move { query.await?.iter().map($crate::from_row).collect() }
         }
 
-        /// Runs a query that has exactly one row, and reads that into a type of yours.
+        /// Runs a query and reads its only row into a type of yours.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -148,15 +173,18 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_as_one<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<T>> + Send + 'a {
-            let query = self.call().query_one(sql, params.into_params());
+        ) -> impl Future<Output = $crate::Result<T>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let query = $self.call().query_one(sql, params.into_params());
             async move { $crate::from_row(&query.await?) }
         }
 
-        /// Runs a query that has one row or none, and reads that into a type of yours.
+        /// Runs a query and reads its only row into a type of yours; `None` if there is none.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -169,11 +197,14 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_as_opt<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a {
-            let query = self.call().query_opt(sql, params.into_params());
+        ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let query = $self.call().query_opt(sql, params.into_params());
             async move { query.await?.as_ref().map($crate::from_row).transpose() }
         }
 
@@ -193,11 +224,14 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_scalar<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a {
-            let rows = self.query_as::<(T,)>(sql, params);
+        ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let rows = $self.query_as::<(T,)>(sql, params);
             async move { Ok(rows.await?.into_iter().map(|(value,)| value).collect()) }
         }
 
@@ -214,11 +248,14 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_scalar_one<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<T>> + Send + 'a {
-            let row = self.query_as_one::<(T,)>(sql, params);
+        ) -> impl Future<Output = $crate::Result<T>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let row = $self.query_as_one::<(T,)>(sql, params);
             async move { row.await.map(|(value,)| value) }
         }
 
@@ -236,21 +273,23 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn query_scalar_opt<'a, T: $crate::DeserializeOwned>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a {
-            let row = self.query_as_opt::<(T,)>(sql, params);
+        ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let row = $self.query_as_opt::<(T,)>(sql, params);
             async move { Ok(row.await?.map(|(value,)| value)) }
         }
 
-        /// Runs a query and gives its rows one by one, as they arrive: no more than a few
-        /// are ever kept ready.
+        /// Runs a query and returns a stream of its rows as they arrive. No more than a few rows are kept ready.
         #[doc = $here]
         ///
-        /// While it is open in a transaction or on a pinned connection, that connection is
-        /// its own: another call on it is [`Kind::Busy`](crate::Kind::Busy). Dropping it early never
-        /// aborts a transaction.
+        /// On a pinned connection, such as that of a transaction, the stream occupies the connection until its last
+        /// row: another call on it fails with [`Kind::Busy`](crate::Kind::Busy). A stream that is dropped early does
+        /// not abort its transaction.
         ///
         /// # Cancel safety
         ///
@@ -262,14 +301,89 @@ macro_rules! sql_methods {
         #[track_caller]
         #[inline(always)]
         pub fn stream<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
             params: impl $crate::IntoParams<'a>,
-        ) -> impl Future<Output = $crate::Result<$crate::RowStream>> + Send + 'a {
-            self.call().stream(sql, params.into_params())
+        ) -> impl Future<Output = $crate::Result<$crate::RowStream>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().stream(sql, params.into_params(), Ok)
         }
 
-        /// Prepares a statement, which keeps its connection while it lives.
+        /// Runs a query and returns a stream that reads each row into a type of yours, as `query_as` does.
+        #[doc = $here]
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `stream`. A row that does not fit the type is an error of the stream at that row.
+        #[track_caller]
+        #[inline(always)]
+        pub fn stream_as<'a, T: $crate::DeserializeOwned + 'a>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<$crate::RowStream<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let params = params.into_params();
+            $self.call().stream(sql, params, |row| $crate::from_row(&row))
+        }
+
+        /// Runs SQL and returns all that came of it: columns, also of an empty result, rows, the number of changed
+        /// rows and the last inserted id. One round trip, like `query`.
+        #[doc = $here]
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `exec`.
+        #[track_caller]
+        #[inline(always)]
+        pub fn run<'a>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<$crate::Outcome>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().run_with_rows(sql, params.into_params())
+        }
+
+        /// Runs SQL and returns the outcome of each of its statements, or each result set of a procedure, in order.
+        #[doc = $here]
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `exec`. The first error ends the call; what ran before it took effect unless a transaction was open.
+        /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a script with a driver of your own that has no `run_all`.
+        #[track_caller]
+        #[inline(always)]
+        pub fn run_all<'a>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<Vec<$crate::Outcome>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().run_all(sql, params.into_params())
+        }
+
+        /// Prepares a statement and pins its connection while the statement lives.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -278,14 +392,17 @@ macro_rules! sql_methods {
         ///
         /// # Errors
         ///
-        /// What the database says to the SQL.
+        /// The database rejects the SQL, or no connection is free in time.
         #[track_caller]
         #[inline(always)]
         pub fn prepare<'a>(
-            &'a self,
+            $($receiver)+,
             sql: &'a str,
-        ) -> impl Future<Output = $crate::Result<$crate::Statement>> + Send + 'a {
-            self.call().prepare(sql)
+        ) -> impl Future<Output = $crate::Result<$crate::Statement>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            $self.call().prepare(sql)
         }
     };
 }

@@ -1,9 +1,9 @@
-//! What users hold: the handle, its builder, transactions, statements, streams, connections.
+//! What users hold: the handle and its builder, executors, transactions, statements, streams, connections.
 
 pub(crate) mod builder;
 pub(crate) mod connection;
 pub(crate) mod db;
-pub(crate) mod executed;
+pub(crate) mod executor;
 pub(crate) mod lazy;
 pub(crate) mod methods;
 pub(crate) mod statement;

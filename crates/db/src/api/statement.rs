@@ -4,14 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use crate::api::executed::Executed;
+use crate::api::executor::CallOptions;
 use crate::api::stream::RowStream;
 use crate::binding::{PinGuard, PinKind, Position};
 use crate::call::op::Prepare;
 use crate::call::route::Route;
 use crate::call::{Call, Hold, Target};
 use crate::coroutine::seen;
-use crate::driver::Prepared;
+use crate::driver::{Outcome, Prepared};
 use crate::sql::Class;
 use crate::types::params::{IntoParams, Params};
 use crate::types::row::{Column, Row};
@@ -29,6 +29,8 @@ pub struct Statement {
     position: Option<Position>,
     sql: String,
     prepared: Prepared,
+    /// The options that it was prepared with: its tag is part of what the driver keeps it under.
+    options: CallOptions,
 }
 
 impl Call<'_> {
@@ -53,7 +55,7 @@ impl Call<'_> {
 
     async fn prepare_text(&self, sql: &str) -> Result<Statement> {
         self.check_here()?;
-        let plan = crate::sql::plan(self.shared().dialect, sql)?;
+        let plan = self.plan(sql)?;
         let mut prepare = Prepare(plan.sql());
         // SQLite runs some pragmas when it prepares them.
         let class = Class {
@@ -73,6 +75,10 @@ impl Call<'_> {
                 _ => None,
             },
             sql: sql.to_owned(),
+            options: CallOptions {
+                no_cache: false,
+                ..self.options.as_deref().copied().unwrap_or_default()
+            },
             prepared: plan.located(prepared)?,
         })
     }
@@ -88,6 +94,7 @@ impl Statement {
             target: Target::Bound(self.pin.bound(), position),
             seen,
             site: Location::caller(),
+            options: self.options.boxed(),
         }
     }
 
@@ -120,7 +127,7 @@ impl Statement {
     pub fn exec<'a>(
         &'a self,
         params: impl IntoParams<'a>,
-    ) -> impl Future<Output = Result<Executed>> + Send + 'a {
+    ) -> impl Future<Output = Result<Outcome>> + Send + 'a {
         self.call().exec(&self.sql, params.into_params())
     }
 
@@ -137,7 +144,7 @@ impl Statement {
     pub fn exec_many<'a, P: IntoParams<'a>>(
         &'a self,
         sets: impl IntoIterator<Item = P>,
-    ) -> impl Future<Output = Result<Executed>> + Send + 'a {
+    ) -> impl Future<Output = Result<Outcome>> + Send + 'a {
         let sets: Result<Vec<Params<'a>>> = sets.into_iter().map(P::into_params).collect();
         self.call().exec_many(&self.sql, sets)
     }
@@ -225,7 +232,7 @@ impl Statement {
         &'a self,
         params: impl IntoParams<'a>,
     ) -> impl Future<Output = Result<RowStream>> + Send + 'a {
-        self.call().stream(&self.sql, params.into_params())
+        self.call().stream(&self.sql, params.into_params(), Ok)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows one by one, as they arrive.
+//! Streams: rows one by one, as they arrive.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,8 +22,11 @@ use crate::{Error, Result};
 
 /// The rows of a query, one by one, as they arrive.
 ///
-/// A [`Stream`]; [`next`](RowStream::next) does without one. Outside of a transaction it has a connection of
-/// its own, which goes back with its last row or when it is dropped.
+/// A [`Stream`] of `Result<T>`; [`try_next`](RowStream::try_next) reads it without a stream library. `T` is [`Row`],
+/// or the type that `stream_as` reads each row into.
+///
+/// Outside of a transaction the stream has a connection of its own. The connection goes back after the last row, or
+/// when the stream is dropped.
 ///
 /// # Examples
 ///
@@ -33,15 +36,25 @@ use crate::{Error, Result};
 /// # let db = cenote::Db::open("sqlite:file:stream-doc?mode=memory&cache=shared").await?;
 /// let mut rows = db.stream("SELECT 1 AS n UNION SELECT 2", ()).await?;
 /// let mut sum = 0;
-/// while let Some(row) = rows.next().await? {
+/// while let Some(row) = rows.try_next().await? {
 ///     sum += row.get::<i64>("n")?;
 /// }
 /// assert_eq!(sum, 3);
+///
+/// let mut pairs = db.stream_as::<(i64, String)>("SELECT 1, 'one'", ()).await?;
+/// assert_eq!(pairs.try_next().await?, Some((1, "one".to_owned())));
 /// # Ok(()) }
 /// ```
 #[must_use = "a stream that is dropped gives no rows"]
-pub struct RowStream {
-    /// `None` when it is over.
+pub struct RowStream<T = Row> {
+    rows: Rows,
+    /// Reads a row into what the stream gives.
+    read: fn(Row) -> Result<T>,
+}
+
+/// The rows of a stream as the driver gives them.
+struct Rows {
+    /// `None` after the last row or an error.
     route: Option<Route>,
     columns: Arc<Columns>,
     ready: VecDeque<Row>,
@@ -49,22 +62,27 @@ pub struct RowStream {
 }
 
 impl Call<'_> {
-    /// Starts a stream.
-    pub(crate) async fn stream(self, sql: &str, params: Given<'_>) -> Result<RowStream> {
-        let done = self.start_stream(sql, params).await;
-        self.note(&done);
-        done
+    /// Starts a stream whose rows are read by `read`.
+    pub(crate) async fn stream<T>(
+        self,
+        sql: &str,
+        params: Given<'_>,
+        read: fn(Row) -> Result<T>,
+    ) -> Result<RowStream<T>> {
+        let started = self.start_stream(sql, params).await;
+        self.note(&started);
+        started.map(|rows| RowStream { rows, read })
     }
 
-    async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<RowStream> {
+    async fn start_stream(&self, sql: &str, params: Given<'_>) -> Result<Rows> {
         let text = self.text(sql, params)?;
         let class = text.class();
-        let mut start = StartStream(text.request(true));
+        let mut start = StartStream(text.request(self, true));
         let (mut route, started) = self.send(Hold::Stream, class, &mut start).await?;
         match started {
             Ok(columns) => {
                 route.link().start_stream(class);
-                Ok(RowStream {
+                Ok(Rows {
                     route: Some(route),
                     columns,
                     ready: VecDeque::new(),
@@ -79,8 +97,8 @@ impl Call<'_> {
         }
     }
 
-    /// A stream runs on the bound connection only if it has to see what is there, or may
-    /// leave something there.
+    /// Takes the connection for a stream: the bound one only if the stream has to see what is open there, or may
+    /// change its session.
     pub(crate) async fn stream_place(&self, class: &Class) -> Result<Route> {
         let handle = match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => handle,
@@ -104,8 +122,8 @@ impl Call<'_> {
     }
 }
 
-impl RowStream {
-    /// The next row; `None` after the last.
+impl<T> RowStream<T> {
+    /// Returns the next row, or `None` after the last one.
     ///
     /// # Cancel safety
     ///
@@ -113,16 +131,27 @@ impl RowStream {
     ///
     /// # Errors
     ///
-    /// What the database says. There are no more rows after an error.
-    pub async fn next(&mut self) -> Result<Option<Row>> {
-        poll_fn(|cx| self.poll_row(cx)).await
+    /// The database reports an error, after which there are no more rows; or a row does not fit `T`
+    /// ([`Kind::Type`](crate::Kind::Type), [`Kind::Column`](crate::Kind::Column)), after which the next row can be read.
+    pub async fn try_next(&mut self) -> Result<Option<T>> {
+        poll_fn(|cx| self.poll_item(cx)).await
     }
 
-    /// The columns of its rows.
+    /// Returns the columns of the rows, before the first row and also if there is none.
     pub fn columns(&self) -> &[crate::Column] {
-        self.columns.as_slice()
+        self.rows.columns.as_slice()
     }
 
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>>> {
+        match ready!(self.rows.poll_row(cx)) {
+            Ok(Some(row)) => Poll::Ready((self.read)(row).map(Some)),
+            Ok(None) => Poll::Ready(Ok(None)),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Rows {
     fn poll_row(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Row>>> {
         loop {
             if let Some(row) = self.ready.pop_front() {
@@ -134,7 +163,7 @@ impl RowStream {
             if let Route::ConnectionTurn(turn, _) = route
                 && let Some(lost) = turn.bound().why_lost()
             {
-                // What is left of it is settled by whoever has the connection next.
+                // The next user of the connection settles what is left of the stream.
                 self.route = None;
                 return Poll::Ready(Err(lost));
             }
@@ -149,7 +178,7 @@ impl RowStream {
         }
     }
 
-    /// The last row was read: the connection goes back.
+    /// Gives the connection back after the last row or an error.
     fn end(&mut self, succeeded: bool) {
         let Some(mut route) = self.route.take() else {
             return;
@@ -166,20 +195,20 @@ impl RowStream {
     }
 }
 
-impl Stream for RowStream {
-    type Item = Result<Row, Error>;
+impl<T> Stream for RowStream<T> {
+    type Item = Result<T, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_row(cx).map(Result::transpose)
+        self.poll_item(cx).map(Result::transpose)
     }
 }
 
-impl fmt::Debug for RowStream {
+impl<T> fmt::Debug for RowStream<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("RowStream")
-            .field("columns", &self.columns)
-            .field("ready", &self.ready.len())
-            .field("ended", &self.route.is_none())
+            .field("columns", &self.rows.columns)
+            .field("ready", &self.rows.ready.len())
+            .field("ended", &self.rows.route.is_none())
             .finish()
     }
 }

@@ -1,5 +1,6 @@
 //! Transactions: as closures, and as guards.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -26,16 +27,55 @@ use crate::{Error, Kind, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Runs a closure in a transaction: in a frame of its own, which ends after the commit.
+/// Why an attempt at a transaction failed.
+pub(crate) struct Failed<E> {
+    error: E,
+    is_retryable: bool,
+}
+
+impl<E> Failed<E> {
+    /// A closure has returned an error; the calls in its frame say whether a repetition may cure it.
+    pub(crate) fn in_body(error: E, frame: &Frame) -> Self {
+        Failed {
+            error,
+            is_retryable: frame.has_failed_retryably(),
+        }
+    }
+}
+
+impl<E: From<Error>> From<Error> for Failed<E> {
+    fn from(error: Error) -> Self {
+        Failed {
+            is_retryable: error.is_retryable(),
+            error: error.into(),
+        }
+    }
+}
+
+/// Runs a closure in a transaction.
 ///
 /// # Cancel safety
 ///
-/// Dropped, everything is rolled back before the connection is used again.
+/// Dropped, the transaction is rolled back before its connection is used again.
 pub(crate) async fn run<T, E, F>(
     call: &Call<'_>,
     options: TransactionOptions,
     body: F,
 ) -> Result<T, E>
+where
+    E: From<Error>,
+    F: AsyncFnOnce() -> Result<T, E>,
+{
+    let done = attempt(call, options, body).await;
+    done.map_err(|failed| failed.error)
+}
+
+/// Runs a closure in a transaction once, in a frame of its own, which ends after the commit.
+async fn attempt<T, E, F>(
+    call: &Call<'_>,
+    options: TransactionOptions,
+    body: F,
+) -> Result<T, Failed<E>>
 where
     E: From<Error>,
     F: AsyncFnOnce() -> Result<T, E>,
@@ -58,7 +98,7 @@ where
         let guard = opened?;
         let result = body().await;
         if inside.is_over() {
-            // It was carried out of its coroutine, and that has ended.
+            // The closure was carried out of its coroutine, which has ended.
             let _ = guard.roll_back(call.site).await;
             return Err(call.too_late().into());
         }
@@ -70,10 +110,10 @@ where
                 Ok(value)
             }
             Err(error) => {
-                // If it cannot be rolled back its connection goes, and that is a
-                // rollback as well.
+                let failed = Failed::in_body(error, &inside);
+                // If the rollback fails the connection is closed, which rolls back, too.
                 let _ = guard.roll_back(call.site).await;
-                Err(error)
+                Err(failed)
             }
         }
     })
@@ -81,34 +121,47 @@ where
 }
 
 /// Runs a closure in a transaction, again if it failed for a reason that a repetition may cure.
-pub(crate) async fn retry<T, F>(call: &Call<'_>, options: TransactionOptions, body: F) -> Result<T>
+pub(crate) async fn retry<T, E, F>(
+    call: &Call<'_>,
+    options: TransactionOptions,
+    body: F,
+) -> Result<T, E>
 where
-    F: AsyncFnOnce() -> Result<T> + Clone,
+    E: From<Error> + 'static,
+    F: AsyncFnOnce() -> Result<T, E> + Clone,
 {
     let nested = call.seen.frame().is_some_and(|frame| {
         let bound = call.lookup();
         call.lazy_around().is_some() || bound.is_some_and(|bound| bound.in_transaction_from(frame))
     });
-    let mut left = if nested { 0 } else { options.retries };
+    let mut left = if nested {
+        0
+    } else {
+        options.retries_or_default()
+    };
     let mut pause = FIRST_PAUSE;
     loop {
-        match run(call, options, body.clone()).await {
-            Err(error) if error.is_retryable() && left > 0 => {
-                left -= 1;
-                let runtime = &call.shared().runtime;
-                // Half of it fixed, half by chance, so that those who clashed part.
-                let chance = jitter();
-                let until = runtime
-                    .now()
-                    .checked_add(pause / 2 + pause.mul_f64(chance / 2.0));
-                if let Some(until) = until {
-                    // Dropped here, nothing is held.
-                    runtime.sleep(until).await;
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-            done => return done,
+        let failed = match attempt(call, options, body.clone()).await {
+            Ok(value) => return Ok(value),
+            Err(failed) => failed,
+        };
+        // A closure may also return a retryable error of its own making.
+        let own = (&failed.error as &dyn Any).downcast_ref::<Error>();
+        let is_retryable = failed.is_retryable || own.is_some_and(Error::is_retryable);
+        if !is_retryable || left == 0 {
+            return Err(failed.error);
         }
+        left -= 1;
+        let runtime = &call.shared().runtime;
+        // Half of the pause is fixed and half is random, so that transactions that clashed do not clash again.
+        let until = runtime
+            .now()
+            .checked_add(pause / 2 + pause.mul_f64(jitter() / 2.0));
+        if let Some(until) = until {
+            // Dropped here, nothing is held.
+            runtime.sleep(until).await;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -490,7 +543,7 @@ pub(crate) async fn begin(
 
 impl Transaction<'_> {
     #[track_caller]
-    fn call(&self) -> Call<'_> {
+    pub(crate) fn call(&self) -> Call<'_> {
         let here = seen();
         Call {
             target: Target::Bound(
@@ -499,6 +552,7 @@ impl Transaction<'_> {
             ),
             seen: here,
             site: Location::caller(),
+            options: None,
         }
     }
 

@@ -6,7 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use cenote_pool::AcquireError;
@@ -21,6 +21,8 @@ pub(crate) struct Writers {
     places: Arc<Semaphore>,
     most: usize,
     waiting: AtomicUsize,
+    /// How many have waited so far.
+    waited: AtomicU64,
 }
 
 /// The right to take a connection to write with. It stays with the connection until that goes
@@ -37,6 +39,7 @@ impl Writers {
             places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             most,
             waiting: AtomicUsize::new(0),
+            waited: AtomicU64::new(0),
         })
     }
 
@@ -44,6 +47,12 @@ impl Writers {
     pub(crate) fn waiting(&self) -> usize {
         // Relaxed: a figure to look at.
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many calls have waited so far.
+    pub(crate) fn waited(&self) -> u64 {
+        // Relaxed: a figure to look at.
+        self.waited.load(Ordering::Relaxed)
     }
 
     /// Waits until one more may write, for as long as for a connection.
@@ -61,6 +70,8 @@ impl Writers {
 
     async fn wait(&self, handle: &Handle) -> Result<Writer> {
         let _counted = Counted::new(&self.waiting);
+        // Relaxed: a figure to look at.
+        self.waited.fetch_add(1, Ordering::Relaxed);
         let mut entering = pin!(Arc::clone(&self.places).acquire_owned());
         let mut closed = pin!(handle.pool.closed());
         let entered = poll_fn(|cx| {
@@ -111,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_the_connections_is_for_those_who_read_and_at_least_one() {
+    fn quarter_of_the_connections_is_for_readers_and_at_least_one() {
         assert_eq!(most(1), None);
         assert_eq!(most(2), Some(1));
         assert_eq!(most(4), Some(3));

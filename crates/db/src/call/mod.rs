@@ -7,9 +7,11 @@ mod run;
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cenote_pool::AcquireError;
 
+use crate::api::executor::CallOptions;
 use crate::binding::{Bound, PinGuard, PinKind, Position};
 use crate::call::route::{Purpose, Route};
 use crate::coroutine::{Bind, Frame, Seen, is_hidden};
@@ -41,6 +43,8 @@ pub(crate) struct Call<'a> {
     /// Where it was made: in which frame, and on which line.
     pub(crate) seen: Seen,
     pub(crate) site: &'static Location<'static>,
+    /// `None` for nearly all calls; boxed, because a call is moved often.
+    pub(crate) options: Option<Box<CallOptions>>,
 }
 
 /// For how long a call needs its connection.
@@ -76,11 +80,11 @@ impl<'a> Text<'a> {
         }
     }
 
-    pub(crate) fn request(&self, rows: bool) -> Request<'_> {
+    pub(crate) fn request(&self, call: &Call<'_>, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
         request.script = self.plan.class.statements == Statements::Several;
-        request.cache = !request.script;
+        request.cache = !request.script && call.keeps_statements();
         request
     }
 }
@@ -124,12 +128,41 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Scans a text, which is sent with the tag of this call if it has one.
+    #[inline]
+    pub(crate) fn plan(&self, sql: &str) -> Result<Arc<Plan>> {
+        match &self.options {
+            None => sql::plan(self.shared().dialect, sql),
+            Some(options) => sql::tagged_plan(self.shared().dialect, sql, options.tag),
+        }
+    }
+
+    /// Whether its statement may be kept prepared, and one that is kept be used.
+    #[inline]
+    pub(crate) fn keeps_statements(&self) -> bool {
+        self.options
+            .as_ref()
+            .is_none_or(|options| !options.no_cache)
+    }
+
+    /// The time limit for its statement, outside of what a transaction has left.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        let own = self.options.as_ref().and_then(|options| options.timeout);
+        own.or(self.shared().statement_timeout)
+    }
+
+    /// Whether there may be a time limit for it.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.options.is_some() || self.shared().limits_calls()
+    }
+
     /// Reads the SQL and fits the parameters to it. Nothing has been sent yet.
     #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
         let at_site = |wrong: Error| wrong.at(self.site);
-        let plan = sql::plan(self.shared().dialect, sql).map_err(at_site)?;
+        let plan = self.plan(sql).map_err(at_site)?;
         let params = params.and_then(|params| plan.bind(params));
         let params = params.map_err(at_site)?;
         if plan.class.statements == Statements::Several && !params.is_empty() {
@@ -152,7 +185,7 @@ impl<'a> Call<'a> {
     fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
         let at_site = |wrong: Error| wrong.at(self.site);
         let expanded = sql::expand(&text.plan, &text.params).map_err(at_site)?;
-        let plan = sql::plan(self.shared().dialect, &expanded.sql).map_err(at_site)?;
+        let plan = self.plan(&expanded.sql).map_err(at_site)?;
         Ok(Text {
             plan,
             params: expanded.params,

@@ -83,6 +83,20 @@ impl<O: Op> Op for WithBegin<'_, O> {
     }
 }
 
+pub(crate) struct RunAll<'a>(pub(crate) Request<'a>);
+
+impl Op for RunAll<'_> {
+    type Out = Vec<Outcome>;
+
+    fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        on.run_all(self.0)
+    }
+
+    fn set_unpinned(&mut self, unpinned: bool) {
+        self.0.unpinned = unpinned;
+    }
+}
+
 pub(crate) struct RunBatch<'a> {
     pub(crate) sql: &'a str,
     pub(crate) sets: &'a [Vec<Param<'a>>],

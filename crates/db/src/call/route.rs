@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use cenote_pool::AcquireError;
+use cenote_pool::{AcquireError, AcquireOptions};
 
 use crate::binding::{Bound, ConnectionTurn, Control, Lease, Level, PinGuard};
 use crate::call::Call;
@@ -82,13 +82,21 @@ async fn acquire_any(
     site: &'static Location<'static>,
 ) -> Result<Lease> {
     let shared = &handle.shared;
-    let mut acquiring = pin!(handle.pool.acquire_owned_as(site));
+    let mut acquiring = pin!(
+        handle
+            .pool
+            .acquire_with(AcquireOptions::new().call_site(site))
+    );
     // Where it waits, once that has been seen to.
     let mut waiting = None;
     std::future::poll_fn(|cx| {
         let polled = acquiring.as_mut().poll(cx);
         if polled.is_ready() || waiting.is_some() {
-            return polled.map(|acquired| acquired.map_err(from_pool));
+            return polled.map(|acquired| {
+                acquired
+                    .map(cenote_pool::Lease::into_owned)
+                    .map_err(from_pool)
+            });
         }
         let inside = inside.cloned().or_else(hidden_frame);
         let inside = inside.and_then(|inside| shared.contention.wait(&inside, site));
@@ -115,7 +123,7 @@ pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
         // The driver's own error says more.
         AcquireError::Create(inner) => return inner.clone(),
         AcquireError::Closed => Kind::Closed,
-        AcquireError::Unavailable | AcquireError::QueueFull { .. } => Kind::Unavailable,
+        AcquireError::Unavailable(_) | AcquireError::QueueFull { .. } => Kind::Unavailable,
         AcquireError::Timeout(_) => Kind::Timeout,
         _ => Kind::Connect,
     };
@@ -165,7 +173,7 @@ impl Route {
         call: &Call<'_>,
     ) -> Result<O::Out> {
         self.link().expect(class);
-        if !call.shared().limits_calls() && self.unsent_begin().is_none() {
+        if !call.is_limited() && self.unsent_begin().is_none() {
             return self.link().send(op, call.site).await;
         }
         // With a timer in it, its future is large.
@@ -184,9 +192,9 @@ impl Route {
         {
             turn.begin_now(call).await?;
         }
-        let limit = self.limit(shared);
+        let limit = self.limit(call);
         if let Route::ConnectionTurn(turn, _) = self
-            && limit == Some(Duration::ZERO)
+            && turn.bound().time_left() == Some(Duration::ZERO)
         {
             // Not even sent.
             return Err(turn.bound().lose_by_age(site));
@@ -224,12 +232,12 @@ impl Route {
     }
 
     /// How long a statement may take here.
-    fn limit(&self, shared: &Shared) -> Option<Duration> {
+    fn limit(&self, call: &Call<'_>) -> Option<Duration> {
         let left = match self {
             Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
             Route::Unpinned(_) => None,
         };
-        match (shared.statement_timeout, left) {
+        match (call.time_limit(), left) {
             (Some(statement), Some(left)) => Some(statement.min(left)),
             (statement, left) => statement.or(left),
         }

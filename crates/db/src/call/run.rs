@@ -2,15 +2,14 @@
 
 use std::panic::Location;
 
-use cenote_pool::Lease;
+use cenote_pool::{AcquireOptions, Lease};
 
-use super::op::{Op, Run, RunBatch};
+use super::op::{Op, Run, RunAll, RunBatch};
 use super::route::Route;
 use super::{Call, Given, Hold, Text, may_pin, route};
-use crate::api::executed::Executed;
 use crate::driver::{BoxFuture, Outcome, Param};
 use crate::pooled::handle::Handle;
-use crate::sql::{self, Class, Statements, TransactionVerb};
+use crate::sql::{Class, Statements, TransactionVerb};
 use crate::types::params::{List, Params};
 use crate::types::row::Row;
 use crate::{Error, Kind, Result};
@@ -34,16 +33,20 @@ impl Call<'_> {
             Ok(text) => text,
             Err(wrong) => return self.noted(Err(wrong)),
         };
-        if let Some(handle) = self.unbound()
+        if self.options.is_none()
+            && let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
             // The way of nearly all calls, without a detour: every layer of futures costs.
-            let acquired = handle.pool.acquire_as(self.site).await;
+            let acquired = handle
+                .pool
+                .acquire_with(AcquireOptions::new().call_site(self.site))
+                .await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
                 Err(error) => return self.noted(Err(route::from_pool(error))),
             };
-            let mut op = Run(text.request(rows));
+            let mut op = Run(text.request(self, rows));
             op.set_unpinned(true);
             // A cancel from here on gives the connection back, to be settled.
             let answer = lease.send(&op, self.site).await;
@@ -69,7 +72,7 @@ impl Call<'_> {
             if let Some(ended) = self.end_failed_raw(text.class()) {
                 return ended;
             }
-            let mut op = Run(text.request(rows));
+            let mut op = Run(text.request(self, rows));
             self.send_and_finish(text.class(), &mut op).await
         })
     }
@@ -118,7 +121,7 @@ impl Call<'_> {
     async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
         self.check_here()?;
         let at_site = |wrong: Error| wrong.at(self.site);
-        let plan = sql::plan(self.shared().dialect, sql).map_err(at_site)?;
+        let plan = self.plan(sql).map_err(at_site)?;
         if plan.class.statements == Statements::Several {
             let message = "exec_many takes one statement, not a script of several";
             return Err(Error::new(Kind::Parameters, message).at(self.site));
@@ -161,21 +164,38 @@ impl Call<'_> {
         done
     }
 
-    pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Executed> {
-        self.run(sql, params, false).await.map(Executed::of)
+    pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Outcome> {
+        self.run(sql, params, false).await
+    }
+
+    pub(crate) async fn run_with_rows(self, sql: &str, params: Given<'_>) -> Result<Outcome> {
+        self.run(sql, params, true).await
+    }
+
+    /// Runs a text and returns the outcome of each statement in it.
+    pub(crate) async fn run_all(self, sql: &str, params: Given<'_>) -> Result<Vec<Outcome>> {
+        let done = match self.text(sql, params) {
+            Ok(text) => {
+                let mut op = RunAll(text.request(&self, true));
+                let done = self.send_and_finish(text.class(), &mut op).await;
+                text.located(done)
+            }
+            Err(wrong) => Err(wrong),
+        };
+        self.noted(done)
     }
 
     pub(crate) async fn exec_many(
         self,
         sql: &str,
         sets: Result<Vec<Params<'_>>>,
-    ) -> Result<Executed> {
-        self.run_many(sql, sets).await.map(Executed::of)
+    ) -> Result<Outcome> {
+        self.run_many(sql, sets).await
     }
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        let rows = self.run(sql, params, true).await?.rows;
-        Ok(rows.map_or_else(Vec::new, |rows| rows.into_rows().collect()))
+        let outcome = self.run(sql, params, true).await?;
+        Ok(outcome.into_rows())
     }
 
     pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {

@@ -127,7 +127,7 @@ fn a_file_that_only_has_a_dsn_gives_the_defaults() {
 }
 
 #[test]
-fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
+fn file_and_environment_set_every_field_to_the_same_values() {
     let from_file = read([
         ("dsn", Text("pgsql:host=h")),
         ("user", Text("app")),
@@ -266,7 +266,7 @@ fn a_password_written_as_a_number_is_refused_and_not_quoted() {
 }
 
 #[test]
-fn options_of_a_file_may_be_texts_numbers_and_booleans_but_not_twice_the_same() {
+fn file_options_are_texts_numbers_or_booleans_and_not_repeated() {
     let written = vec![
         ("a", Text("x")),
         ("b", Number(1)),
@@ -333,7 +333,7 @@ fn an_empty_variable_counts_as_not_set() {
 }
 
 #[test]
-fn a_variable_that_makes_no_sense_is_an_error_that_names_it_and_quotes_it() {
+fn invalid_variable_is_an_error_that_names_and_quotes_it() {
     let numbers = [
         "MIN",
         "MAX",
@@ -372,7 +372,7 @@ fn a_variable_that_makes_no_sense_is_an_error_that_names_it_and_quotes_it() {
 }
 
 #[test]
-fn an_error_about_a_variable_with_a_secret_names_it_and_does_not_quote_it() {
+fn invalid_secret_variable_is_an_error_that_does_not_quote_it() {
     let rows = [
         ("CENOTE_DSN", "postgres://app:hunter2%@h/db"),
         ("CENOTE_DSN", "hunter2"),
@@ -416,7 +416,7 @@ fn a_variable_that_is_no_utf8_is_an_error_that_names_it() {
 }
 
 #[test]
-fn options_in_a_variable_may_be_called_user_or_password_and_hold_a_semicolon() {
+fn options_variable_may_hold_user_password_and_a_semicolon() {
     let options = [
         ("CENOTE_DSN", "own:a=1"),
         ("CENOTE_OPTIONS", "user=a;;b; password=c"),

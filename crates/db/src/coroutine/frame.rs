@@ -84,6 +84,8 @@ struct FrameState {
     callbacks: Vec<Callback>,
     /// The last error of each `Db`; of root frames only.
     last_errors: HashMap<DbId, Error>,
+    /// The `Db`s with a call in this frame that failed with a retryable error, and none that has succeeded since.
+    retryable: Vec<DbId>,
 }
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -378,6 +380,13 @@ impl Frame {
         if error.is_none() && !root.has_errors.load(Ordering::Relaxed) {
             return;
         }
+        if error.is_none_or(Error::is_retryable) {
+            for frame in self.outwards() {
+                let mut state = frame.state();
+                state.retryable.retain(|noted| *noted != db);
+                state.retryable.extend(error.map(|_| db));
+            }
+        }
         let mut state = root.state();
         let before = match error {
             Some(error) => state.last_errors.insert(db, error.clone()),
@@ -387,6 +396,11 @@ impl Frame {
         root.has_errors.store(any, Ordering::Relaxed);
         drop(state);
         drop(before);
+    }
+
+    /// Whether a call in this frame failed with a retryable error, and no call on the same `Db` has succeeded since.
+    pub(crate) fn has_failed_retryably(&self) -> bool {
+        !self.state().retryable.is_empty()
     }
 
     pub(crate) fn last_error(self: &Arc<Self>, db: DbId) -> Option<Error> {

@@ -45,7 +45,7 @@ pub use crate::types::row::{
     Batch, BatchBuilder, Cell, CellBytes, Column, Columns, Decode, IntoRows,
 };
 pub use crate::types::value::Value;
-use crate::{Error, Result};
+use crate::{Error, Result, Row};
 
 /// A future of a driver.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -146,6 +146,23 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// script is its last statement's.
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>>;
 
+    /// Runs one statement, or a script of several if there are no parameters, and returns the outcome of each
+    /// statement, or each result set of a procedure, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if the driver cannot do so for a script, which is the default.
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if request.script {
+                let message =
+                    "the driver returns one outcome for a script: run its statements one by one";
+                return Err(Error::new(crate::Kind::Unsupported, message));
+            }
+            Ok(vec![self.run(request).await?])
+        })
+    }
+
     /// Runs one statement with many sets of parameters, in as few round trips as
     /// there can be. The affected rows are added up. It stops at the first error.
     fn run_batch<'c>(
@@ -220,6 +237,11 @@ pub trait Connection: fmt::Debug + Send + 'static {
     /// Warnings of the last call.
     fn warnings(&self) -> u64 {
         0
+    }
+
+    /// Returns how the connection is encrypted; `None` if it is not, or the driver does not know.
+    fn tls(&self) -> Option<Tls> {
+        None
     }
 
     /// It must not be used again.
@@ -297,6 +319,38 @@ impl<'a> Request<'a> {
     }
 }
 
+/// How a connection is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tls {
+    /// The protocol, such as `TLSv1.3`, if the driver knows it.
+    pub protocol: Option<String>,
+    /// What the driver has verified of the server.
+    pub verified: Verified,
+}
+
+impl Tls {
+    /// Encrypted by a protocol that the driver does not know.
+    pub fn new(verified: Verified) -> Self {
+        Tls {
+            protocol: None,
+            verified,
+        }
+    }
+}
+
+/// What a driver has verified of a server before it used the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verified {
+    /// Nothing: anybody can pretend to be the server.
+    Nothing,
+    /// A trusted root has signed the certificate; it may be for another host.
+    Certificate,
+    /// A trusted root has signed the certificate, and it is for this host.
+    CertificateAndHost,
+}
+
 /// One parameter.
 #[derive(Clone, Debug)]
 pub enum Param<'a> {
@@ -321,18 +375,51 @@ impl fmt::Debug for Native {
     }
 }
 
-/// What came of a statement.
+/// What came of a statement: the result of `exec`, `run` and `run_all`.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> cenote::Result<()> {
+/// # let db = cenote::Db::open("sqlite:file:outcome-doc?mode=memory&cache=shared").await?;
+/// db.exec("CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT)", ()).await?;
+/// let added = db.run("INSERT INTO note (text) VALUES (?) RETURNING id", ("milk",)).await?;
+/// assert_eq!((added.rows_affected, added.last_insert_id), (1, Some(1)));
+/// assert_eq!(added.into_rows()[0].get::<i64>("id")?, 1);
+///
+/// let none = db.run("SELECT id, text FROM note WHERE id = 7", ()).await?;
+/// assert_eq!(none.columns()[1].name, "text"); // though there is no row
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Its rows, if they were wanted.
+    /// The rows, if the call wanted rows: `exec` and `exec_many` discard them.
     pub rows: Option<Batch>,
-    /// How many rows it changed.
-    pub affected: u64,
-    /// The id that the database chose for the row it inserted last.
+    /// How many rows the statement inserted, changed or deleted.
+    pub rows_affected: u64,
+    /// The id that the database chose for the row inserted last. `None` where databases have no such id
+    /// (PostgreSQL: use `RETURNING`), and for everything but an insert.
     pub last_insert_id: Option<i64>,
-    /// Warnings.
+    /// How many warnings the database has about the statement.
     pub warnings: u64,
+}
+
+impl Outcome {
+    /// Returns the columns of the rows, also if there is no row. Empty if the statement returns no rows, or the call
+    /// discarded them.
+    pub fn columns(&self) -> &[Column] {
+        self.rows
+            .as_ref()
+            .map_or(&[], |rows| rows.columns().as_slice())
+    }
+
+    /// Returns the rows. Empty if there are none.
+    pub fn into_rows(self) -> Vec<Row> {
+        self.rows
+            .map_or_else(Vec::new, |rows| rows.into_rows().collect())
+    }
 }
 
 /// A statement that has been prepared.
@@ -360,6 +447,26 @@ pub struct Begin {
     pub isolation: Option<Isolation>,
     /// It writes nothing.
     pub read_only: bool,
+    /// It waits until it can run without serialization failures: PostgreSQL's SERIALIZABLE READ ONLY DEFERRABLE.
+    pub deferrable: bool,
+}
+
+impl Begin {
+    /// Refuses a deferrable transaction: for drivers of databases that have none.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if this one is deferrable.
+    pub fn check_not_deferrable(&self) -> Result<()> {
+        match self.deferrable {
+            false => Ok(()),
+            true => {
+                let message =
+                    "this database has no deferrable transactions: only PostgreSQL has them";
+                Err(Error::new(crate::Kind::Unsupported, message))
+            }
+        }
+    }
 }
 
 /// How well a transaction is kept apart from others.

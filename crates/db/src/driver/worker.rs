@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_still_runs_when_its_connection_is_dropped_is_not_forgotten() {
+    async fn thread_that_outlives_its_dropped_connection_is_not_forgotten() {
         let mut worker = worker().await;
         let control = Arc::clone(&worker.control);
         let _answer = worker.send(Patient::wait).unwrap();

@@ -23,7 +23,7 @@ use crate::Result;
 use crate::driver::cache::StatementCache;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
-    Reset, Savepoint, Status, Value, boxed_in_place,
+    Reset, Savepoint, Status, Tls, Value, Verified, boxed_in_place,
 };
 
 /// An open connection to a MySQL or MariaDB server.
@@ -144,11 +144,7 @@ impl Connection for MysqlConnection {
         if decimal::is_among(request.params) {
             return Box::pin(self.execute(request));
         }
-        let kept = match request.script {
-            true => None,
-            false => self.cache.get(request.sql).cloned(),
-        };
-        match kept {
+        match self.kept(&request) {
             // What runs again and again has a future of its own, which is small. What may end the transaction
             // unseen is watched.
             Some(statement) if !statement.touches_session => {
@@ -156,6 +152,10 @@ impl Connection for MysqlConnection {
             }
             _ => Box::pin(self.execute(request)),
         }
+    }
+
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(self.execute_all(request))
     }
 
     fn run_batch<'c>(
@@ -211,6 +211,15 @@ impl Connection for MysqlConnection {
 
     fn warnings(&self) -> u64 {
         self.warnings
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        // The client library verifies certificate and name together, or neither.
+        let options = self.options.ssl_opts()?;
+        Some(Tls::new(match options.accept_invalid_certs() {
+            true => Verified::Nothing,
+            false => Verified::CertificateAndHost,
+        }))
     }
 
     fn is_broken(&self) -> bool {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlocks_and_lock_waits_can_be_tried_again_and_syntax_errors_cannot() {
+    fn deadlocks_and_lock_waits_are_retryable_and_syntax_errors_not() {
         assert!(server(1213, "40001", "Deadlock found").is_retryable());
         assert!(server(1205, "HY000", "Lock wait timeout exceeded").is_retryable());
         assert!(server(1020, "HY000", "Record has changed since last read").is_retryable());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_only_shares_its_sqlstate_with_syntax_errors_is_none() {
+    fn error_that_only_shares_the_sqlstate_is_no_syntax_error() {
         let error = server(1142, "42000", "SELECT command denied");
         assert_eq!(error.violation(), Some(Violation::Permission));
         assert_eq!(server(1235, "42000", "not supported yet").violation(), None);

@@ -15,17 +15,20 @@ use super::connection::MysqlConnection;
 use super::decimal;
 use super::error;
 use super::param;
+use super::stale::is_stale;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{catch, caught};
 use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Status};
 use crate::sql::{Class, Keyword, class};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// What came of a statement, besides what the connection keeps of it.
 #[derive(Debug, Default)]
-struct Gathered {
+pub(super) struct Gathered {
     rows: Option<BatchBuilder>,
+    /// The results that are complete, if all of them are wanted and not only the last.
+    pub(super) each: Option<Vec<Outcome>>,
     /// How many rows came last, wanted or not.
     count: u64,
     /// What the rows look like.
@@ -55,7 +58,7 @@ struct Was {
 }
 
 /// How an answer is read.
-struct Reading<'l> {
+pub(super) struct Reading<'l> {
     /// Rows are wanted.
     rows: bool,
     /// It is of several statements: the last one counts.
@@ -99,37 +102,17 @@ impl MysqlConnection {
     }
 
     async fn execute_as_it_is(&mut self, request: Request<'_>) -> Result<Outcome> {
-        let kept = match request.script {
-            true => None,
-            false => self.cache.get(request.sql).cloned(),
-        };
-        match kept {
+        match self.kept(&request) {
             Some(statement) => self.exchange(request, statement, Keep::Known).await,
             None => Box::pin(self.execute_new(request)).await,
         }
     }
 
-    /// A kept statement that the server does not know any more, or wants prepared again, is run once more
-    /// where nothing depends on it.
-    #[cold]
-    async fn execute_stale(
-        &mut self,
-        request: Request<'_>,
-        was_idle: bool,
-        wrong: Error,
-    ) -> Result<Outcome> {
-        self.forget_stale(request.sql).await?;
-        match was_idle {
-            true => self.execute_once(request).await,
-            false => Err(wrong),
-        }
-    }
-
-    /// The server may still have it, and only want it prepared again.
-    pub(super) async fn forget_stale(&mut self, sql: &str) -> Result<()> {
-        match self.cache.remove(sql) {
-            Some(statement) => self.close_statement(statement).await,
-            None => Ok(()),
+    /// Returns the kept statement that a request can be run by.
+    pub(super) fn kept(&mut self, request: &Request<'_>) -> Option<Statement> {
+        match request.cache && !request.script {
+            true => self.cache.get(request.sql).cloned(),
+            false => None,
         }
     }
 
@@ -142,15 +125,22 @@ impl MysqlConnection {
     }
 
     async fn execute_text(&mut self, request: &Request<'_>) -> Result<Outcome> {
+        self.ask_text(request, &mut Gathered::default()).await
+    }
+
+    pub(super) async fn ask_text(
+        &mut self,
+        request: &Request<'_>,
+        gathered: &mut Gathered,
+    ) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
         let reading = Reading::of(request, None, self.is_utc);
         self.depart().await?;
-        let mut gathered = Gathered::default();
         let asked = self.wire()?.query_iter(request.sql);
-        let answer = gather(asked, reading, &mut gathered).await;
+        let answer = gather(asked, reading, gathered).await;
         let landed = self.land_all(answer).await;
         let class = class(self.facts.dialect, request.sql);
-        let outcome = landed.and_then(|()| self.outcome(writes(&class), &mut gathered));
+        let outcome = landed.and_then(|()| self.outcome(writes(&class), gathered));
         if class.touches_session {
             self.note_touch(request.sql).await?;
         }
@@ -162,7 +152,7 @@ impl MysqlConnection {
     }
 
     /// Prepares a statement and runs it; keeps it if it is worth that.
-    async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
+    pub(super) async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
         let keeps = request.cache && self.cache.is_on();
         // What cannot be sent is found before anything is prepared for it.
         param::to_raw(request.params, self.is_utc)?;
@@ -231,7 +221,7 @@ impl MysqlConnection {
 
     /// The parameters for a statement, if they are such that the server can be given them.
     #[inline]
-    fn fit(&self, request: &Request<'_>, statement: &Statement) -> Result<Params> {
+    pub(super) fn fit(&self, request: &Request<'_>, statement: &Statement) -> Result<Params> {
         let params = param::to_raw(request.params, self.is_utc)?;
         let wanted = usize::from(statement.handle.num_params());
         if wanted != params.len() {
@@ -275,7 +265,7 @@ impl MysqlConnection {
     }
 
     /// Lands a call whose results have been read.
-    async fn land_all(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
+    pub(super) async fn land_all(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
         let wire = self.wire()?;
         if answer.is_err() || wire.last_ok_packet().is_some() {
             return self.land(answer).await;
@@ -297,7 +287,7 @@ impl MysqlConnection {
             let mut request = Request::new(sql, params);
             request.rows = false;
             let done = self.execute(request).await?;
-            total.affected += done.affected;
+            total.rows_affected += done.rows_affected;
             total.last_insert_id = done.last_insert_id.or(total.last_insert_id);
             total.warnings += done.warnings;
         }
@@ -384,7 +374,7 @@ impl MysqlConnection {
     }
 
     #[inline]
-    fn outcome(&mut self, writes: bool, gathered: &mut Gathered) -> Result<Outcome> {
+    pub(super) fn outcome(&mut self, writes: bool, gathered: &mut Gathered) -> Result<Outcome> {
         if let Some(wrong) = gathered.wrong.take() {
             return Err(wrong);
         }
@@ -398,7 +388,7 @@ impl MysqlConnection {
         };
         Ok(Outcome {
             rows,
-            affected,
+            rows_affected: affected,
             last_insert_id: id.and_then(|id| i64::try_from(id).ok()),
             warnings: u64::from(wire.get_warnings()),
         })
@@ -430,12 +420,6 @@ impl MysqlConnection {
     }
 }
 
-/// The server does not know the statement, or wants it prepared again.
-pub(super) fn is_stale(error: &Error) -> bool {
-    const STALE: [i64; 3] = [1243, 1615, 2057];
-    error.kind() == Kind::Database && error.code().is_some_and(|code| STALE.contains(&code))
-}
-
 /// Whether a text of this class begins with a word that writes.
 fn writes(class: &Class) -> bool {
     let verb = class.verb;
@@ -446,7 +430,7 @@ fn writes(class: &Class) -> bool {
 }
 
 impl<'l> Reading<'l> {
-    fn of(request: &Request<'_>, known: Option<&'l Arc<Layout>>, is_utc: bool) -> Self {
+    pub(super) fn of(request: &Request<'_>, known: Option<&'l Arc<Layout>>, is_utc: bool) -> Self {
         Reading {
             rows: request.rows,
             script: request.script,
@@ -457,7 +441,7 @@ impl<'l> Reading<'l> {
 }
 
 /// Asks, and reads the answer to its end.
-async fn gather<'c, 't: 'c, P: Protocol + 'c>(
+pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
     asked: impl Future<Output = mysql_async::Result<QueryResult<'c, 't, P>>> + Send,
     reading: Reading<'_>,
     gathered: &mut Gathered,
@@ -470,19 +454,47 @@ async fn gather<'c, 't: 'c, P: Protocol + 'c>(
             let Some(described) = result.columns() else {
                 return Ok(());
             };
+            let has_rows = !described.is_empty();
             gathered.open(described, &reading);
+            if !has_rows && let Some(each) = &mut gathered.each {
+                let id = result.last_insert_id().filter(|id| *id != 0);
+                each.push(Outcome {
+                    rows_affected: result.affected_rows(),
+                    last_insert_id: id.and_then(|id| i64::try_from(id).ok()),
+                    warnings: u64::from(result.warnings()),
+                    ..Outcome::default()
+                });
+            }
             is_open = true;
         }
         // One call for all of them, so that the future stays small.
         let mut next = pin!(result.next());
         match poll_fn(|cx| catch(|| next.as_mut().poll(cx))).await? {
             Some(row) => gathered.take(&row, &reading),
-            None => is_open = false,
+            None => {
+                is_open = false;
+                if let Some(each) = &mut gathered.each
+                    && let Some(rows) = gathered.rows.take()
+                {
+                    each.push(Outcome {
+                        rows: Some(rows.finish()),
+                        ..Outcome::default()
+                    });
+                }
+            }
         }
     }
 }
 
 impl Gathered {
+    /// For every result, not only the last.
+    pub(super) fn of_each() -> Self {
+        Gathered {
+            each: Some(Vec::new()),
+            ..Gathered::default()
+        }
+    }
+
     /// The next result begins.
     #[inline]
     fn open(&mut self, described: Arc<[mysql_async::Column]>, reading: &Reading<'_>) {

@@ -10,7 +10,8 @@
 //! | `connect` | the template; which server, and the login |
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `settle`, `cancel`, `wire` | the guard of calls under way: what happens after a dropped call, and how the server learns of it |
-//! | `execute`, `statement`, `stream` | running statements; those that are kept; rows batch by batch |
+//! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; kept statements; rows batch by batch |
+//! | `stale` | when a kept statement is prepared again |
 //! | `transaction`, `reset` | as they say |
 //! | `param`, `decimal`, `types` | values on their way there and back |
 //! | `infile` | files of this machine that a server may ask for |
@@ -28,8 +29,10 @@ mod execute;
 mod infile;
 mod param;
 mod reset;
+mod run_all;
 mod session;
 mod session_effects;
+mod stale;
 mod statement;
 mod stream;
 mod transaction;

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mysql_has_no_place_for_is_an_error_that_says_which_parameter() {
+    fn value_mysql_cannot_hold_is_an_error_naming_the_parameter() {
         for wrong in [f64::NAN, f64::INFINITY] {
             assert_eq!(raw(Value::Float(wrong)).unwrap_err().kind(), Kind::Type);
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_refused_where_the_clock_of_the_session_is_not_in_utc() {
+    fn timestamp_is_refused_where_the_session_clock_is_not_utc() {
         let moment = "2024-02-29T09:05:00".parse().unwrap();
         let params = [Param::Value(Value::Timestamp(moment))];
         assert!(to_raw(&params, true).is_ok());

@@ -18,8 +18,8 @@ use super::connection::{MysqlConnection, status_of};
 use super::decimal;
 use super::dropped_call::ask;
 use super::error;
-use super::execute::is_stale;
 use super::param;
+use super::stale::is_stale;
 use super::statement::Statement;
 use super::types::Layout;
 use super::wire::{Wire, caught};
@@ -90,7 +90,7 @@ impl MysqlConnection {
         }
         let is_watched = self.set_witness(request.sql).await?;
         let was_idle = self.status == Status::Idle;
-        let kept = self.cache.get(request.sql).cloned();
+        let kept = self.kept(&request);
         let was_kept = kept.is_some();
         let started = match self.start(&request, kept).await {
             Err(wrong) if was_kept && is_stale(&wrong) => {

@@ -26,6 +26,7 @@ impl MysqlConnection {
             let message = "there is a transaction already on this connection";
             return Err(Error::new(Kind::NestedBegin, message));
         }
+        begin.check_not_deferrable()?;
         self.command(begin_sql(begin)).await?;
         self.is_ours = true;
         match first {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_options_can_stand_in_the_dsn_or_beside_it_and_are_not_for_the_driver() {
+    fn own_options_stand_in_or_beside_the_dsn_and_not_in_the_driver() {
         let config = read("odbc:DSN=x;query_timeout=2500ms", &[("dialect", "mysql")]).unwrap();
         assert_eq!(config.query_timeout, 3);
         assert_eq!(config.dialect.name, Dialect::MYSQL.name);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_the_builder_replaces_one_of_the_dsn_and_is_unknown_otherwise() {
+    fn builder_option_replaces_one_of_the_dsn_or_is_unknown() {
         let config = read("odbc:DSN=x;Database=a", &[("database", "b")]).unwrap();
         let text = config.connection_string(&Credentials::default());
         assert_eq!(*text, "DSN=x;Database=b;");

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_driver_in_which_too_many_calls_hang_is_connected_to_again_when_they_have_ended() {
+    async fn driver_with_too_many_hung_calls_is_used_again_once_they_end() {
         let dsn: Dsn = "odbc:Driver=/no/such/driver.so".parse().unwrap();
         let config = Config::read(&dsn, &Options::new()).unwrap();
         let template = OdbcTemplate::new(config);

@@ -61,6 +61,13 @@ impl Connection for OdbcConnection {
         })
     }
 
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            let order = order(&request)?;
+            self.call(move |session| session.run_all(&order)).await
+        })
+    }
+
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_not_there_is_an_error_that_says_what_to_install() {
+    fn missing_driver_is_an_error_that_says_what_to_install() {
         let error = OdbcError::Diagnostics {
             record: record(b"01000", 0, "Can't open lib 'x.so' : file not found"),
             function: "SQLDriverConnect",

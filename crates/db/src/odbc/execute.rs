@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::error::Vendor;
 use super::handle::{Bound, Cancel, Next, OdbcError, Stmt};
 use super::rows::Shape;
 use super::session::{Order, Session};
@@ -19,6 +18,43 @@ impl Session {
             false => self.run_one(order, &class),
         };
         self.heed_ddl(&order.sql, done)
+    }
+
+    /// Runs a text and returns each of its results.
+    pub(super) fn run_all(&mut self, order: &Order) -> Result<Vec<Outcome>> {
+        self.check(&order.sql)?;
+        let done = self.run_each(order);
+        self.heed_ddl(&order.sql, done)
+    }
+
+    fn run_each(&mut self, order: &Order) -> Result<Vec<Outcome>> {
+        if !order.script && !order.params.is_empty() {
+            let (mut statement, _) =
+                self.prepared_for(&order.sql, order.params.len(), order.cache)?;
+            let done = statement
+                .execute(self.cancel(), None, &order.params)
+                .and_then(|()| gather_all(&mut statement, self.cancel()));
+            let all = self.outcome(done)?;
+            self.keep(order, statement);
+            return Ok(all);
+        }
+        let compound = self.compound(&order.sql);
+        let texts = match &compound {
+            Some(compound) => vec![&**compound],
+            None if order.script && !self.can.batches => sql::split(self.dialect(), &order.sql),
+            None => vec![order.sql.as_str()],
+        };
+        let mut all = Vec::new();
+        for text in texts {
+            self.check_not_cancelled()?;
+            let mut statement = self.statement()?;
+            let cancel = self.cancel();
+            let done = statement
+                .execute(cancel, Some(text), &[])
+                .and_then(|()| gather_all(&mut statement, cancel));
+            all.extend(self.outcome(done)?);
+        }
+        Ok(all)
     }
 
     /// Runs a script. A driver that cannot run several statements at once gets one after the other.
@@ -55,7 +91,8 @@ impl Session {
         if !order.cache && order.params.is_empty() {
             return self.run_text(&order.sql, order.rows);
         }
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
+        let (mut statement, was_kept) =
+            self.prepared_for(&order.sql, order.params.len(), order.cache)?;
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {
             statement.execute(cancel, None, &order.params)?;
             gather(statement, cancel, order.rows, false)
@@ -70,25 +107,6 @@ impl Session {
         let outcome = self.outcome(done)?;
         self.keep(order, statement);
         Ok(outcome)
-    }
-
-    /// Its table has changed under it and nothing of it has been done, so that it may be prepared and run once more, as if
-    /// it were new. A procedure can say the same of a statement of its own, after it has committed others.
-    pub(super) fn is_stale<T>(&self, class: &Class, done: &Result<T, OdbcError>) -> bool {
-        let Err(OdbcError::Diagnostics { record, .. }) = done else {
-            return false;
-        };
-        let never_ran = match (record.state.as_str(), self.can.vendor) {
-            ("0A000" | "26000", _) => true,
-            (_, Vendor::Mysql) => match record.native_error {
-                1243 | 1615 => true,
-                // Found by the driver in the rows.
-                2057 => class.reads_only,
-                _ => false,
-            },
-            _ => false,
-        };
-        never_ran && !self.transaction.is_open() && !class.touches_session
     }
 
     /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
@@ -114,7 +132,7 @@ impl Session {
 
     fn run_sets(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
         let given = sets.first().map_or(0, Vec::len);
-        let (mut statement, _) = self.prepared_for(sql, given)?;
+        let (mut statement, _) = self.prepared_for(sql, given, true)?;
         let mut all = Outcome::default();
         for set in sets {
             self.check_not_cancelled()?;
@@ -123,44 +141,65 @@ impl Session {
             let done = statement
                 .execute(cancel, None, set)
                 .and_then(|()| gather(&mut statement, cancel, false, false));
-            all.affected += self.outcome(done)?.affected;
+            all.rows_affected += self.outcome(done)?.rows_affected;
         }
         self.keep_text(sql, statement);
         Ok(all)
     }
 }
 
-/// All results of what was run. The outcome is the last one's; of a single statement,
-/// rows stay what came of it though something follows them.
+/// Reads all results of what was run. The outcome is that of the last result; of a single statement, rows stay its
+/// outcome though a result without rows follows them.
 pub(super) fn gather(
     statement: &mut Stmt,
     cancel: Cancel<'_>,
     rows: bool,
     script: bool,
 ) -> Result<Result<Outcome>, OdbcError> {
-    let mut outcome = Outcome::default();
+    let mut last = Outcome::default();
+    let read = gather_each(statement, cancel, rows, |mut outcome| {
+        if !script && outcome.rows.is_none() {
+            outcome.rows = last.rows.take();
+        }
+        last = outcome;
+    })?;
+    Ok(read.map(|()| last))
+}
+
+/// Reads all results of what was run, with their rows.
+fn gather_all(statement: &mut Stmt, cancel: Cancel<'_>) -> Result<Result<Vec<Outcome>>, OdbcError> {
+    let mut all = Vec::new();
+    let read = gather_each(statement, cancel, true, |outcome| all.push(outcome))?;
+    Ok(read.map(|()| all))
+}
+
+/// Reads the results of what was run, one after the other.
+fn gather_each(
+    statement: &mut Stmt,
+    cancel: Cancel<'_>,
+    rows: bool,
+    mut each: impl FnMut(Outcome),
+) -> Result<Result<()>, OdbcError> {
     loop {
         let shape = Shape::of(statement)?;
+        let mut outcome = Outcome::default();
         if shape.columns.is_empty() {
-            outcome.affected = statement.affected()?.unwrap_or(0);
-            if script {
-                outcome.rows = None;
-            }
+            outcome.rows_affected = statement.affected()?.unwrap_or(0);
         } else {
             let mut batch = BatchBuilder::new(Arc::clone(&shape.columns));
-            // Read to the end though nobody wants them: an error may stand there.
+            // Read to the end even if the rows are not wanted: an error may come after them.
             while let Next::There = statement.fetch(cancel)? {
                 if rows && let Err(error) = shape.push(statement, &mut batch)? {
                     return Ok(Err(error));
                 }
             }
-            outcome.affected = 0;
             outcome.rows = rows.then(|| batch.finish());
         }
+        each(outcome);
         if let Next::Over = statement.more(cancel)? {
             break;
         }
     }
     statement.close()?;
-    Ok(Ok(outcome))
+    Ok(Ok(()))
 }

@@ -12,6 +12,7 @@
 //! | `connection` | the contract of a connection, towards the layer |
 //! | `cancel` | which call runs on that thread, and how it is cancelled |
 //! | `session`, `execute`, `statement`, `stream`, `transaction`, `rows` | what runs on that thread |
+//! | `stale` | when a kept statement is prepared again |
 //! | `verify` | what a session is asked, to be sure of it |
 //! | `handle` | ODBC's handles, and all that is `unsafe` |
 //! | `types` | values on their way there and back |
@@ -27,6 +28,7 @@ mod handle;
 mod reconnect;
 mod rows;
 mod session;
+mod stale;
 mod statement;
 mod stream;
 mod transaction;

@@ -115,7 +115,7 @@ mod tests {
     use crate::driver::{Dsn, Options};
 
     #[test]
-    fn h17_an_attribute_that_reconnects_is_known_however_it_is_written() {
+    fn h17_reconnecting_attribute_is_recognised_in_every_spelling() {
         for (name, value) in [
             ("AUTO_RECONNECT", "1"),
             ("auto_reconnect", "yes"),

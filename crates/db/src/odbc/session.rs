@@ -14,9 +14,9 @@ use super::handle::{Bound, Cancel, Dbc, OdbcError, Stmt};
 use super::rows::Shape;
 use super::transaction::Transaction;
 use super::verify::may_change_reading;
+use crate::driver::Prepared;
 use crate::driver::cache::StatementCache;
 use crate::driver::worker;
-use crate::driver::{Outcome, Prepared};
 use crate::sql::{self, Class, Dialect, Statements, TransactionVerb};
 use crate::{Error, Kind, Result};
 
@@ -283,7 +283,7 @@ impl Session {
     }
 
     /// A row that cannot be kept is an error of ours; everything else is the driver's.
-    pub(super) fn outcome(&mut self, done: Result<Result<Outcome>, OdbcError>) -> Result<Outcome> {
+    pub(super) fn outcome<T>(&mut self, done: Result<Result<T>, OdbcError>) -> Result<T> {
         done.map_err(|error| self.told(error))?
     }
 }

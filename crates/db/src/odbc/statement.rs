@@ -51,9 +51,17 @@ impl Session {
         }
     }
 
-    /// The same, for this many parameters.
-    pub(super) fn prepared_for(&mut self, sql: &str, given: usize) -> Result<(Stmt, bool)> {
-        let (mut statement, was_kept) = self.prepared(sql)?;
+    /// The same, for this many parameters; one that was kept before only if the call may use it.
+    pub(super) fn prepared_for(
+        &mut self,
+        sql: &str,
+        given: usize,
+        cache: bool,
+    ) -> Result<(Stmt, bool)> {
+        let (mut statement, was_kept) = match cache {
+            true => self.prepared(sql)?,
+            false => (self.prepare_anew(sql)?, false),
+        };
         match check_count(&mut statement, given) {
             Ok(()) => Ok((statement, was_kept)),
             Err(wrong) => {
@@ -99,8 +107,9 @@ impl Session {
     }
 
     pub(super) fn keep(&mut self, order: &Order, statement: Stmt) {
-        if order.cache {
-            self.keep_text(&order.sql, statement);
+        match order.cache {
+            true => self.keep_text(&order.sql, statement),
+            false => self.discard(statement),
         }
     }
 

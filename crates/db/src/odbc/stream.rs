@@ -24,7 +24,8 @@ impl Session {
     }
 
     fn send_rows(&mut self, order: &Order, class: &Class, outlet: Outlet) -> Result<()> {
-        let (mut statement, was_kept) = self.prepared_for(&order.sql, order.params.len())?;
+        let (mut statement, was_kept) =
+            self.prepared_for(&order.sql, order.params.len(), order.cache)?;
         let status = self.status();
         let read_only = class.pure_read && !self.transaction.is_open();
         let run = |statement: &mut Stmt, cancel: Cancel<'_>| {

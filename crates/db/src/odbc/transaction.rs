@@ -135,6 +135,7 @@ impl Session {
     }
 
     pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
+        begin.check_not_deferrable()?;
         self.changed = false;
         if self.transaction.is_open() {
             return Err(refused("25001", "there is a transaction already"));
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_that_is_not_there_becomes_the_next_stronger_one_and_never_a_weaker() {
+    fn missing_level_becomes_the_next_stronger_never_a_weaker_one() {
         assert_eq!(at_least(Isolation::ReadCommitted, 0xf), Some(2));
         assert_eq!(at_least(Isolation::ReadUncommitted, 8), Some(8));
         assert_eq!(at_least(Isolation::RepeatableRead, 0b1010), Some(8));
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_reads_and_changes_rows_is_known_to_leave_a_transaction_open() {
+    fn only_reads_and_row_changes_surely_leave_transactions_open() {
         let may = |sql: &str| may_commit(&Dialect::ODBC, sql, &classify(&Dialect::ODBC, sql));
         for sql in [
             "SELECT 1",
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_transaction_and_a_read_only_one_refuse_what_they_must() {
+    fn failed_and_read_only_transactions_refuse_what_they_must() {
         let class = |sql: &str| classify(&Dialect::ODBC, sql);
         let mut transaction = Transaction {
             state: State::Open,

@@ -23,7 +23,7 @@ use super::stream::Stream;
 use super::wire::Wire;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, ConnectSettings, Connection, Outcome, Param,
-    Prepared, Request, Reset, Savepoint, Status, Value, boxed_in_place,
+    Prepared, Request, Reset, Savepoint, Status, Tls, Value, boxed_in_place,
 };
 use crate::{Error, Kind, Result};
 
@@ -389,6 +389,10 @@ impl Connection for PostgresConnection {
         boxed_in_place(|| self.execute(None, request))
     }
 
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(self.execute_all(request))
+    }
+
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,
@@ -459,6 +463,10 @@ impl Connection for PostgresConnection {
 
     fn warnings(&self) -> u64 {
         self.warnings
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        self.wire.socket().tls()
     }
 
     fn is_broken(&self) -> bool {

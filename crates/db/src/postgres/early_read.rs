@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_in_vain_become_rare_and_one_that_finds_something_makes_up_for_them() {
+    fn vain_early_reads_become_rare_and_a_hit_makes_up_for_them() {
         let mut looks = EarlyRead::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 64, 64] {
             assert_eq!(gap(&mut looks), expected);

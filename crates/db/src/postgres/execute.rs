@@ -84,7 +84,7 @@ impl PostgresConnection {
                 return answer.outcome(self.warnings_so_far());
             }
             answer.explain(request.params.len(), way.name());
-            if !(self.forget_if_stale(&answer, &way) && was_idle) {
+            if !self.forget_if_stale(&answer, &way, was_idle) {
                 return answer.outcome(self.warnings_so_far());
             }
             self.flight = Flight::Statement;
@@ -117,19 +117,13 @@ impl PostgresConnection {
     ) -> Result<Outcome> {
         let was_idle = before == Status::Idle;
         if request.script {
-            if !request.params.is_empty() {
-                return Err(error::wrong_count(0, request.params.len()));
-            }
-            if self.cache.is_on() {
-                self.expect_text(&sql::class(&DIALECT, request.sql));
-            }
-            let mut answer = self.simple(request.sql, Answer::new(request.rows)).await?;
-            check_committed(&mut answer, before, request.sql);
+            let answer = Answer::new(request.rows);
+            let answer = self.run_script(request, before, answer).await?;
             return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
         let (mut answer, way) = self.execute_once(begin, request).await?;
-        if self.forget_if_stale(&answer, &way) && was_idle {
+        if self.forget_if_stale(&answer, &way, was_idle) {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -141,24 +135,37 @@ impl PostgresConnection {
     async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
-        let Some(layout) = unknown else {
-            return Ok(outcome);
-        };
-        match self.look_up_columns(&layout).await {
+        if let Some(layout) = unknown
+            && self.look_up_types_of(&layout, &mut outcome).await?
+            && let Some(statement) = self.cache.get(sql)
+        {
+            self.with_types(&statement);
+        }
+        Ok(outcome)
+    }
+
+    /// Looks up the unknown types of a result's columns and reads its rows by them. `false` if a type could not be
+    /// looked up: then its values stay text.
+    pub(super) async fn look_up_types_of(
+        &mut self,
+        layout: &Layout,
+        outcome: &mut Outcome,
+    ) -> Result<bool> {
+        match self.look_up_columns(layout).await {
             Ok(layout) => {
                 if let Some(rows) = &outcome.rows {
                     outcome.rows = Some(layout.translate(rows)?);
                 }
-                if let Some(statement) = self.cache.get(sql) {
-                    self.with_types(&statement);
-                }
+                Ok(true)
             }
-            // It has failed the transaction, which nobody would understand otherwise.
-            Err(error) if self.status == Status::Failed => return Err(error),
-            // The statement was carried out: so it comes as text.
-            Err(error) => tracing::debug!(%error, "a type could not be looked up"),
+            // The look-up has failed the transaction: later errors would not say why.
+            Err(error) if self.status == Status::Failed => Err(error),
+            // The statement has run.
+            Err(error) => {
+                tracing::debug!(%error, "a type could not be looked up");
+                Ok(false)
+            }
         }
-        Ok(outcome)
     }
 
     /// Ends a transaction that began with a statement which is to be tried once more: there is
@@ -168,25 +175,6 @@ impl PostgresConnection {
             self.simple("ROLLBACK", Answer::new(false)).await?;
         }
         Ok(())
-    }
-
-    /// Forgets a kept statement whose error may come from its age: the server has lost it, or it was
-    /// parsed for tables, columns and types that are others by now. The next call prepares it anew. `true`
-    /// if this call may do so right now, where no transaction has failed by the error.
-    ///
-    /// Once it was bound it may have run, and committed: then it is not run again.
-    pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way) -> bool {
-        let (Way::Known(statement), Some(report)) = (way, answer.report.as_ref()) else {
-            return false;
-        };
-        let was_bound = answer.bound > 0;
-        let is_stale = report.may_be_stale();
-        if is_stale || (!was_bound && report.may_be_of_old_types()) {
-            self.cache.forget(&statement.sql);
-            // ALTER TYPE gives a type other fields or labels under the same number.
-            self.types.forget(&statement.params);
-        }
-        is_stale && !was_bound
     }
 
     /// Runs a statement, and gives what the server said to it.
@@ -276,7 +264,7 @@ impl PostgresConnection {
     }
 
     /// Prepares for what a text may do to the session that no tag tells.
-    fn expect_text(&mut self, class: &Class) {
+    pub(super) fn expect_text(&mut self, class: &Class) {
         if class.resolved.defines {
             self.cache.define();
         }
@@ -467,7 +455,7 @@ impl PostgresConnection {
             return Err(in_set(wrong, n, sets.len()));
         }
         let (mut answer, way) = self.batch_once(sql, sets).await?;
-        if self.forget_if_stale(&answer, &way) && was_idle {
+        if self.forget_if_stale(&answer, &way, was_idle) {
             (answer, _) = self.batch_once(sql, sets).await?;
         }
         answer.outcome(self.warnings_so_far())

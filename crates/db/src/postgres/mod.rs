@@ -12,7 +12,8 @@
 //! | `wire`, `looks` | messages to and from a socket; when an early answer is looked for |
 //! | `connect`, `startup`, `require_auth` | the template; the login, and which kinds of it are allowed |
 //! | `connection` | the contract of a connection, towards the layer |
-//! | `execute`, `statement`, `kept` | running statements; a prepared one; which are kept, and for how long |
+//! | `execute`, `script`, `statement`, `kept` | running statements; scripts; a prepared statement; which are kept, and for how long |
+//! | `stale` | when a kept statement is prepared again |
 //! | `transaction`, `stream`, `reset` | as they say |
 //! | `settle`, `cancel` | after a dropped call |
 //! | `session` | what the server has told of the session |
@@ -47,7 +48,9 @@ mod passfile;
 mod protocol;
 mod require_auth;
 mod reset;
+mod script;
 mod session;
+mod stale;
 mod startup;
 mod statement;
 mod stream;

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_is_back_when_its_transaction_ends_has_changed_nothing() {
+    fn setting_restored_at_the_end_of_its_transaction_is_no_change() {
         let mut session = session();
         session.begin_call(Status::Idle);
         session.begin_call(Status::InTransaction);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_stays_is_told_when_its_transaction_ends_and_once() {
+    fn setting_that_stays_is_reported_once_at_transaction_end() {
         let mut session = session();
         session.begin_call(Status::Idle);
         session.begin_call(Status::InTransaction);

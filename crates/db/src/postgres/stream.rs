@@ -79,7 +79,7 @@ impl PostgresConnection {
         let Err(mut refused) = started else {
             return self.columns_of_stream();
         };
-        if self.forget_if_stale(&refused, &way) && was_idle {
+        if self.forget_if_stale(&refused, &way, was_idle) {
             let (again, _) = self.start(request).await?;
             match again {
                 Ok(()) => return self.columns_of_stream(),

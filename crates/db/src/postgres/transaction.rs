@@ -76,6 +76,9 @@ pub(super) fn check_committed(answer: &mut Answer, before: Status, sql: &str) {
 }
 
 fn begin_sql(begin: &Begin) -> &'static str {
+    if begin.deferrable {
+        return "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE";
+    }
     match (begin.isolation, begin.read_only) {
         (None, false) => "BEGIN",
         (None, true) => "BEGIN READ ONLY",

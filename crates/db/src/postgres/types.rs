@@ -386,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_cells_of_every_type_are_read_or_refused_and_nothing_more(
+        fn hostile_cells_of_every_type_are_read_or_refused(
             cells in prop::collection::vec(cell(), OIDS.len()),
         ) {
             let layout = layout(&OIDS);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_zone_farther_off_than_any_number_leaves_the_time_a_text() {
+    fn time_zone_out_of_range_leaves_the_time_as_text() {
         let layout = layout(&[1184]);
         for zone in [
             "+9223372036854775807",
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_nobody_knows_is_looked_up_once_however_many_columns_have_it() {
+    fn unknown_type_is_looked_up_once_for_any_number_of_columns() {
         let layout = layout(&[90_002, 23, 90_001, 90_002, 90_001]);
         assert_eq!(*layout.unknown, [90_001, 90_002]);
     }

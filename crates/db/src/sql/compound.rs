@@ -4,8 +4,7 @@
 //! blocks can be wrong. Neither error hides anything: a text with a compound statement in it is always said to touch the
 //! session, and transaction control is looked for in all of its words.
 
-use super::statement::is_one_of;
-use super::words::Keyword;
+use super::words::{Keyword, is_one_of};
 
 /// A compound statement, as far as it has been read.
 #[derive(Clone, Copy)]
@@ -34,6 +33,14 @@ pub(super) fn begins_with(word: &str) -> bool {
 }
 
 impl Compound {
+    /// No block is open yet.
+    #[cfg(any(feature = "odbc", feature = "migrate"))]
+    pub(super) const NOT_BEGUN: Compound = Compound {
+        open: 0,
+        at_start: false,
+        ..Compound::BEGUN
+    };
+
     /// Its first block is open.
     pub(super) const BEGUN: Compound = Compound {
         open: 1,

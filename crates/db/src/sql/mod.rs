@@ -33,6 +33,7 @@
 //! SQL that does not end properly (a string, a comment) is passed on as it is: the
 //! database has the better error message.
 
+mod calls;
 mod class;
 mod compound;
 mod copy;
@@ -44,13 +45,14 @@ mod lexer;
 mod lists;
 #[cfg(feature = "mysql")]
 mod marks;
+mod notes;
 mod placeholders;
 mod plan;
 mod resolved;
 mod scan;
 mod session;
 mod setting;
-#[cfg(feature = "odbc")]
+#[cfg(any(feature = "odbc", feature = "migrate"))]
 mod split;
 mod statement;
 mod verdict;
@@ -71,7 +73,7 @@ pub use placeholders::Placeholders;
 pub(crate) use plan::class;
 #[cfg(feature = "sqlite")]
 pub(crate) use plan::is_remembered;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::{Plan, plan, tagged_plan};
 #[cfg(feature = "postgres")]
 pub(crate) use resolved::Resolved;
 #[cfg(any(test, feature = "sqlite", feature = "odbc"))]
@@ -80,8 +82,8 @@ pub use scan::{Scanned, scan};
 pub use session::{SessionEffect, SessionFunction};
 #[cfg(feature = "odbc")]
 pub(crate) use split::split;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-pub(crate) use statement::contains_any;
+#[cfg(feature = "migrate")]
+pub(crate) use split::{Piece, pieces, verbatim};
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",
@@ -89,3 +91,5 @@ pub(crate) use statement::contains_any;
     feature = "odbc"
 ))]
 pub(crate) use words::Keyword;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(crate) use words::contains_any;

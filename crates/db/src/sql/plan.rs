@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::placeholders::{looks_like_operator, written_at};
@@ -15,8 +16,12 @@ use crate::{Error, Kind, Result};
 pub(crate) struct Plan {
     text: Box<str>,
     dialect: &'static Dialect,
+    /// The tag of the calls that this plan is for.
+    tag: Option<&'static str>,
     /// What to send, if it is not the text itself.
     rewritten: Option<Box<str>>,
+    /// The length of the tag's comment in front of `rewritten`; it is ASCII.
+    lead: usize,
     places: Places,
     pub(crate) class: Class,
 }
@@ -102,12 +107,13 @@ impl Plan {
     fn written(&self, sent: &str, character: usize) -> usize {
         let mut sent_at = sent.char_indices().map(|(at, _)| at);
         let sent_at = sent_at.nth(character.saturating_sub(1));
-        let at = written_at(self.dialect, &self.text, sent_at.unwrap_or(sent.len()));
+        let sent_at = sent_at.unwrap_or(sent.len()).saturating_sub(self.lead);
+        let at = written_at(self.dialect, &self.text, sent_at);
         let before = self.text.get(..at).unwrap_or(&self.text);
         before.chars().count() + 1
     }
 
-    fn new(dialect: &'static Dialect, text: &str) -> Result<Self> {
+    fn new(dialect: &'static Dialect, text: &str, tag: Option<&'static str>) -> Result<Self> {
         // SQLite and some ODBC drivers read no further, and would run what stands before it.
         if text.contains('\0') {
             let message = "the SQL has a NUL character in it, at which some databases would take \
@@ -115,13 +121,17 @@ impl Plan {
             return Err(Error::new(Kind::Database, message));
         }
         let scanned = scan(dialect, text)?;
+        let lead = tag.map(comment);
         Ok(Plan {
             text: text.into(),
             dialect,
-            rewritten: match scanned.sql {
-                Cow::Borrowed(_) => None,
-                Cow::Owned(rewritten) => Some(rewritten.into()),
+            tag,
+            rewritten: match (&lead, scanned.sql) {
+                (None, Cow::Borrowed(_)) => None,
+                (None, Cow::Owned(rewritten)) => Some(rewritten.into()),
+                (Some(lead), sql) => Some(format!("{lead}{sql}").into()),
             },
+            lead: lead.map_or(0, |lead| lead.len()),
             places: match scanned.placeholders {
                 Placeholders::None => Places::None,
                 Placeholders::Positional(count) => Places::Positional(count),
@@ -132,6 +142,25 @@ impl Plan {
             class: scanned.class,
         })
     }
+}
+
+/// Returns the comment that carries a tag in front of a statement. In front, because a text may end in a comment of
+/// its own, and because servers cut off the end of a long statement where they list it.
+///
+/// Everything but letters, digits, blanks and `-._~/,=` is percent-encoded, so that a tag can neither end the comment
+/// nor begin another one, and looks like a placeholder to nobody.
+fn comment(tag: &str) -> String {
+    let mut comment = String::from("/* ");
+    for byte in tag.bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => comment.push(char::from(byte)),
+            b' ' | b'-' | b'.' | b'_' | b'~' | b'/' | b',' | b'=' => comment.push(char::from(byte)),
+            // Writing to a String cannot fail.
+            _ => drop(write!(comment, "%{byte:02X}")),
+        }
+    }
+    comment.push_str(" */ ");
+    comment
 }
 
 /// So many texts are remembered on each thread; a power of two.
@@ -150,21 +179,38 @@ thread_local! {
 /// # Errors
 ///
 /// As [`scan`], and [`Kind::Database`] for a text with a NUL in it.
+#[inline]
 pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
+    tagged_plan(dialect, text, None)
+}
+
+/// Scans a text that is sent with a tag, or remembers what came of it.
+///
+/// # Errors
+///
+/// As [`plan`].
+pub(crate) fn tagged_plan(
+    dialect: &'static Dialect,
+    text: &str,
+    tag: Option<&'static str>,
+) -> Result<Arc<Plan>> {
     if text.len() > LONGEST {
-        return Ok(Arc::new(Plan::new(dialect, text)?));
+        return Ok(Arc::new(Plan::new(dialect, text, tag)?));
     }
-    let slot = slot_of(text);
+    let slot = match tag {
+        None => slot_of(text),
+        Some(tag) => (slot_of(text) + slot_of(tag)) % REMEMBERED,
+    };
     let remembered = PLANS.try_with(|plans| {
         let plans = plans.borrow();
         let plan = plans.get(slot)?.as_ref()?;
-        let same = std::ptr::eq(plan.dialect, dialect) && &*plan.text == text;
+        let same = std::ptr::eq(plan.dialect, dialect) && plan.tag == tag && &*plan.text == text;
         same.then(|| Arc::clone(plan))
     });
     if let Ok(Some(plan)) = remembered {
         return Ok(plan);
     }
-    let plan = Arc::new(Plan::new(dialect, text)?);
+    let plan = Arc::new(Plan::new(dialect, text, tag)?);
     // A thread that is ending remembers nothing.
     let _ = PLANS.try_with(|plans| {
         let mut plans = plans.borrow_mut();
@@ -250,6 +296,54 @@ mod tests {
     }
 
     #[test]
+    fn tag_is_sent_as_a_comment_that_it_cannot_leave() {
+        for (tag, sent) in [
+            ("checkout", "/* checkout */ SELECT 1"),
+            ("a */ DROP /* b", "/* a %2A/ DROP /%2A b */ SELECT 1"),
+            ("!40101 ?:x", "/* %2140101 %3F%3Ax */ SELECT 1"),
+            ("öl\n\0'", "/* %C3%B6l%0A%00%27 */ SELECT 1"),
+        ] {
+            let plan = tagged_plan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
+            assert_eq!(plan.sql(), sent);
+            let again = tagged_plan(&POSTGRES, "SELECT 1", Some(tag)).unwrap();
+            assert!(Arc::ptr_eq(&plan, &again), "it is remembered");
+        }
+        assert_eq!(plan(&POSTGRES, "SELECT 1").unwrap().sql(), "SELECT 1");
+    }
+
+    #[test]
+    fn tag_changes_neither_class_nor_placeholders_nor_places() {
+        for dialect in [&SQLITE, &POSTGRES] {
+            for sql in [
+                "SELECT 'ö', :größe, wrong",
+                "BEGIN",
+                "SET a = 1",
+                "INSERT INTO wrong VALUES (?)",
+            ] {
+                let bare = plan(dialect, sql).unwrap();
+                let tagged = tagged_plan(dialect, sql, Some("a tag")).unwrap();
+                assert_eq!(tagged.class, bare.class, "{sql}");
+                assert_eq!(tagged.placeholders(), bare.placeholders(), "{sql}");
+                assert_eq!(
+                    class(dialect, tagged.sql()),
+                    class(dialect, bare.sql()),
+                    "{sql}"
+                );
+                let sent = tagged.rewritten.as_deref().unwrap();
+                let character = |text: &str| Some(text[..text.find("wrong")?].chars().count() + 1);
+                if let Some(at) = character(sent) {
+                    assert_eq!(Some(tagged.written(sent, at)), character(sql), "{sql}");
+                }
+                assert_eq!(
+                    tagged.written(sent, 1),
+                    1,
+                    "a place in the comment is the first"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn texts_that_share_a_slot_are_not_confused() {
         for n in 0..10 * REMEMBERED {
             let sql = format!("SELECT {n}");
@@ -303,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_any_length_have_a_slot_and_those_that_differ_mostly_have_others() {
+    fn texts_of_any_length_have_a_slot_and_mostly_different_ones() {
         for len in 0..40 {
             assert!(slot_of(&"x".repeat(len)) < REMEMBERED);
         }

@@ -2,7 +2,7 @@
 
 use super::copy::ClientCopy;
 use super::lexer::{Kind, Token};
-use super::statement::is_one_of;
+use super::words::is_one_of;
 
 /// What speaks against keeping a text as a prepared statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

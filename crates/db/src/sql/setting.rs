@@ -2,8 +2,7 @@
 //! PostgreSQL's `set_config(name, value, is_local)`.
 
 use super::lexer::Token;
-use super::statement::{contains_word, is_one_of};
-use super::words::Keyword;
+use super::words::{Keyword, contains_word, is_one_of};
 
 /// Such a call, as far as it has been read.
 #[derive(Clone, Copy)]

@@ -3,8 +3,9 @@
 use super::class::TransactionVerb;
 use super::insert::InsertTarget;
 use super::lexer::Kind;
-use super::statement::{Alone, Statement, contains_word, is_one_of};
-use super::words::Keyword;
+use super::notes::SoleCall;
+use super::statement::Statement;
+use super::words::{Keyword, contains_word, is_one_of};
 
 /// What came of a statement.
 #[derive(Clone, Copy, Debug)]
@@ -289,11 +290,11 @@ impl Statement<'_> {
             Keyword::Drop => self.head(1).is(Keyword::Prepare) || self.is_temporary(1),
             Keyword::Pragma => self.sets_session_pragma(),
             Keyword::Select | Keyword::With | Keyword::Table | Keyword::Values => {
-                notes.alone == Alone::Closed
+                notes.sole_call == SoleCall::Closed
                     || notes.into_temporary && !notes.writes
                     || notes.into_variable
             }
-            Keyword::Do => notes.alone == Alone::Closed || self.head(1).is_symbol(b'@'),
+            Keyword::Do => notes.sole_call == SoleCall::Closed || self.head(1).is_symbol(b'@'),
             _ => false,
         }
     }

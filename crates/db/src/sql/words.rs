@@ -136,6 +136,26 @@ fn is_in_lower_case(word: &[u8], text: &[u8]) -> bool {
             .all(|(word, text)| word.to_ascii_lowercase() == *text)
 }
 
+/// Returns whether a word is in a list, in upper or lower case.
+pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
+    list.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Returns whether a text contains these letters, in upper or lower case.
+pub(super) fn contains_word(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len())
+        .any(|part| part.eq_ignore_ascii_case(word))
+}
+
+/// Returns whether a text contains any of these words, in upper or lower case: also in strings, and as part of other words.
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(crate) fn contains_any(text: &str, words: &[&str]) -> bool {
+    let text = text.as_bytes();
+    words
+        .iter()
+        .any(|word| contains_word(text, word.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,14 +6,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use rusqlite::InterruptHandle;
 
 use super::error;
 use super::timing;
-use super::write_queue::WritePermit;
 use crate::{Error, Kind, Result};
 
 /// How long the first, second ... wait for a lock is, in milliseconds: short at first,
@@ -47,8 +47,6 @@ struct State {
     suspended: u64,
     /// The running call, which runs in place, cannot be brought to its end there.
     to_thread: bool,
-    /// The turn of the call that waits for the write queue has come.
-    permit: Option<WritePermit>,
 }
 
 impl State {
@@ -97,13 +95,6 @@ impl Limit {
     }
 }
 
-/// What a call that waits for the write queue is woken by.
-pub(super) enum News {
-    EnterOutcome(WritePermit),
-    Cancelled,
-    TimedOut,
-}
-
 impl Control {
     pub(super) fn new(busy_timeout: Duration) -> Self {
         Control {
@@ -117,7 +108,6 @@ impl Control {
                 limit: None,
                 suspended: 0,
                 to_thread: false,
-                permit: None,
             }),
             is_watched: AtomicBool::new(false),
             news: Condvar::new(),
@@ -256,27 +246,30 @@ impl Control {
         state.in_place
     }
 
-    /// It is the turn of the call that waits for the write queue.
-    pub(super) fn hand(&self, permit: WritePermit) {
-        self.state().permit = Some(permit);
-        self.news.notify_all();
-    }
-
-    /// Waits for its turn in the write queue: for as long as for a lock, or until it comes.
-    pub(super) fn wait_for_pass(&self, patiently: bool) -> News {
-        let mut state = self.state();
-        let limit = match patiently {
-            true => Duration::MAX,
-            false => state.busy_timeout,
+    /// Blocks the thread until `poll` is ready. `poll` runs under the lock of this control.
+    ///
+    /// # Errors
+    ///
+    /// The busy timeout has passed, or the running call was cancelled.
+    pub(super) fn block_on<T>(
+        self: &Arc<Self>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<Result<T>>,
+    ) -> Result<T> {
+        let waker = Waker::from(Arc::clone(self));
+        let mut cx = Context::from_waker(&waker);
+        let mut answer = Poll::Pending;
+        let state = self.state();
+        let timeout = state.busy_timeout;
+        let waits = |state: &mut State| {
+            answer = poll(&mut cx);
+            answer.is_pending() && !state.is_cancelled()
         };
-        let no_news =
-            |state: &mut State| state.permit.is_none() && (patiently || !state.is_cancelled());
-        let waited = self.news.wait_timeout_while(state, limit, no_news);
-        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.permit.take() {
-            Some(permit) => News::EnterOutcome(permit),
-            None if state.is_cancelled() => News::Cancelled,
-            None => News::TimedOut,
+        let waited = self.news.wait_timeout_while(state, timeout, waits);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Poll::Ready(answer) => answer,
+            Poll::Pending if state.is_cancelled() => Err(error::cancelled()),
+            Poll::Pending => Err(error::write_queue_timeout()),
         }
     }
 
@@ -315,6 +308,15 @@ impl Control {
             .wait_timeout_while(state, wait, |state| !state.is_cancelled())
             .unwrap_or_else(PoisonError::into_inner);
         !state.is_cancelled()
+    }
+}
+
+/// Wakes the thread in [`Control::block_on`].
+impl Wake for Control {
+    fn wake(self: Arc<Self>) {
+        // The lock waits for a thread that has polled and does not sleep yet.
+        drop(self.state());
+        self.news.notify_all();
     }
 }
 

@@ -356,8 +356,8 @@ pub(super) struct SqliteTemplate {
 pub(super) struct Blueprint {
     pub(super) config: Config,
     pub(super) functions: Functions,
-    /// What all of its connections are.
-    pub(super) make: SessionKind,
+    /// The kind of all its sessions.
+    pub(super) session_kind: SessionKind,
     /// Keeps a shared database in memory alive while there is no other connection to it.
     pub(super) anchor: Mutex<Option<rusqlite::Connection>>,
     pub(super) file: Arc<SharedFile>,
@@ -376,7 +376,7 @@ impl Blueprint {
         Blueprint {
             config,
             functions,
-            make: SessionKind::new(),
+            session_kind: SessionKind::new(),
             anchor: Mutex::new(None),
             file: Arc::default(),
         }

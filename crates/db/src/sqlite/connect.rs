@@ -8,12 +8,13 @@ use rusqlite::types::Value as SqlValue;
 use super::cancel::Control;
 use super::config::{Blueprint, Config, JournalMode};
 use super::error;
-use super::file::OpenFile;
+use super::file::{DatabaseId, OpenFile};
+use super::group_commit::GroupCommit;
 use super::reset::Origin;
 use super::session::{Session, Setup};
 use super::watchdog::Watchdog;
 use super::worker::Worker;
-use super::write_queue::{Key, WriteQueue};
+use super::write_queue::WriteQueue;
 use super::writing::Writing;
 use crate::{Error, Kind, Result};
 
@@ -63,7 +64,7 @@ fn open_session(
     blueprint.file.check_not_gone()?;
     let mut db = open(config)?;
     // Now, while the file that was opened stands under its name.
-    let write_queue = lane_of(&db, config)?;
+    let write_queue = write_queue_of(&db, config)?;
     let file = file_of(&db, blueprint);
     control.interrupt_with(db.get_interrupt_handle());
     let asks = Arc::clone(&control);
@@ -76,7 +77,8 @@ fn open_session(
     let setup = Setup {
         control,
         alarm,
-        writing: Writing::new(write_queue, blueprint.make),
+        writing: Writing::new(write_queue),
+        group_commit: GroupCommit::new(blueprint.session_kind),
         file,
         // Where connections share their cache, one waits for what another runs, unseen.
         in_place: config.in_place && !config.shares_cache(),
@@ -99,21 +101,21 @@ fn open_session(
 }
 
 /// The write queue of the database, unless it cannot be written or nobody else can.
-fn lane_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<WriteQueue>>> {
+fn write_queue_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<WriteQueue>>> {
     if config.is_private() || db.is_readonly("main").map_err(error::from_sqlite)? {
         return Ok(None);
     }
     let path = db.path().filter(|path| !path.is_empty());
     let (write_queue, is_new) = WriteQueue::of(match path {
-        Some(path) if config.vfs.is_none() => match Key::of_file(path) {
-            Some(key) => key,
+        Some(path) if config.vfs.is_none() => match DatabaseId::of_file(path) {
+            Some(id) => id,
             // It was deleted in between: nobody else can open it any more.
             None => return Ok(None),
         },
-        _ => Key::Name(format!("{:?} {}", config.vfs, config.target)),
+        _ => DatabaseId::Name(format!("{:?} {}", config.vfs, config.target)),
     });
     if is_new {
-        Watchdog::over_write_queue(&write_queue);
+        Watchdog::add(&write_queue);
     }
     Ok(Some(write_queue))
 }
@@ -124,8 +126,8 @@ fn file_of(db: &rusqlite::Connection, blueprint: &Blueprint) -> Option<OpenFile>
     if blueprint.config.is_private() || blueprint.config.vfs.is_some() {
         return None;
     }
-    let key = Key::of_file(path)?;
-    Some(blueprint.file.opened(path, key))
+    let id = DatabaseId::of_file(path)?;
+    Some(blueprint.file.opened(path, id))
 }
 
 /// How many steps of its program SQLite takes between two calls of the progress handler. Inline, a step takes
@@ -188,7 +190,7 @@ mod tests {
     use crate::sqlite::functions::Functions;
 
     #[test]
-    fn a_cancelled_statement_ends_even_if_sqlite_forgets_the_interrupt() {
+    fn cancelled_statement_ends_if_sqlite_forgets_the_interrupt() {
         let dsn: Dsn = "sqlite::memory:".parse().unwrap();
         let config = Config::read(&dsn, &Options::new()).unwrap();
         let control = Arc::new(Control::new(config.busy_timeout));

@@ -2,17 +2,19 @@
 
 use std::any::Any;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::is_identifier;
 use super::error;
-use super::session::{Order, Session, Text};
+use super::session::Session;
+use super::statement::{OwnedRequest, OwnedSql};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
-use super::write_queue::{Joined, Ticket, Word, WritePermit};
+use super::write_queue::{EnterOutcome, QueueAnswer, Ticket, WritePermit};
 use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
@@ -35,18 +37,10 @@ pub struct SqliteConnection {
     ticket: Option<Ticket>,
 }
 
-/// What waiting in the write queue came to.
-enum Told {
-    /// Another has written.
-    Done(Result<Outcome>),
-    /// It is its turn.
-    EnterOutcome(WritePermit),
-}
-
 /// Where a transaction begins.
 enum Begun {
-    Here,
-    /// It has yet to: with this pass, if it is its turn.
+    Inline,
+    /// It has yet to begin: with this permit, if the wait for it is over.
     OnThread(Option<WritePermit>),
 }
 
@@ -59,64 +53,48 @@ impl SqliteConnection {
         }
     }
 
-    /// Waits in the write queue until it is its turn, or until another has written its order.
+    /// Waits in the write queue for the permit, or until another session has written the request.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing is written unless that is being done this very moment;
-    /// [`leave_write_queue`](SqliteConnection::leave_write_queue) waits for that.
-    async fn wait_in_write_queue(&mut self, joined: Joined) -> Result<Told> {
-        let ticket = match joined {
-            Joined::EnterOutcome(permit) => return Ok(Told::EnterOutcome(permit)),
-            Joined::Queued(ticket) => self.ticket.insert(ticket),
+    /// Dropped, nothing is written, unless a session has the request in its batch at this moment;
+    /// [`leave_write_queue`](SqliteConnection::leave_write_queue) waits for that batch.
+    async fn wait_in_write_queue(&mut self, entered: EnterOutcome) -> Result<QueueAnswer> {
+        self.ticket = match entered {
+            EnterOutcome::Permit(permit) => return Ok(QueueAnswer::Permit(permit)),
+            EnterOutcome::Queued(ticket) => Some(ticket),
         };
-        let leaving = Leaving(Some(ticket.copy()));
-        let word = poll_fn(|cx| ticket.poll_word(cx)).await;
-        leaving.call_off();
-        self.ticket = None;
-        match word {
-            Word::Done(done) => Ok(Told::Done(*done)),
-            Word::EnterOutcome(permit) => Ok(Told::EnterOutcome(permit)),
-            Word::TimedOut => Err(error::lane_is_taken()),
-        }
+        Waiting(&mut self.ticket).await
     }
 
-    /// Begins a transaction that writes in place, if that is short: only COMMIT needs the thread
-    /// then.
+    /// Begins a transaction that writes inline, if BEGIN is short: then only COMMIT needs the thread.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has begun, and the place in the write queue is the next one's.
+    /// Dropped, nothing has begun, and the place in the write queue is given up.
     async fn begin_in_place(&mut self) -> Result<Begun> {
-        let Some(joined) = self.worker.join_to_begin().await else {
+        let Some(entered) = self.worker.enter_to_begin().await else {
             return Ok(Begun::OnThread(None));
         };
-        match self.wait_in_write_queue(joined).await? {
-            Told::EnterOutcome(permit) => Ok(match self.worker.begin_in_place(permit) {
-                None => Begun::Here,
-                permit => Begun::OnThread(permit),
-            }),
-            Told::Done(_) => unreachable!("nobody writes for one who has given no order"),
-        }
+        let permit = self.wait_in_write_queue(entered).await?.into_permit();
+        Ok(match self.worker.begin_in_place(permit) {
+            None => Begun::Inline,
+            permit => Begun::OnThread(permit),
+        })
     }
 
-    /// Gives up what waits in the write queue; or waits until it is done.
+    /// Leaves the write queue after a dropped call. If a session has the request in its batch, waits for the batch.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it can be called again.
     async fn leave_write_queue(&mut self) {
-        let Some(ticket) = &self.ticket else { return };
-        poll_fn(|cx| {
-            // Asked first: one who is put back into the queue wakes us, and can leave.
-            let told = ticket.poll_word(cx).map(drop);
-            match told.is_pending() && ticket.leave() {
-                true => Poll::Ready(()),
-                false => told,
-            }
-        })
-        .await;
-        self.ticket = None;
+        if let Some(ticket) = &self.ticket {
+            ticket.leave();
+            // Nobody wants the answer any more.
+            let _ = poll_fn(|cx| ticket.poll(cx)).await;
+            self.ticket = None;
+        }
     }
 
     /// How many of the statements that were run had to be compiled for it, because they were
@@ -146,7 +124,9 @@ impl SqliteConnection {
     /// under way.
     #[doc(hidden)]
     pub fn waiting_writers(&self) -> usize {
-        self.worker.session().map_or(0, Session::waiting_writers)
+        self.worker
+            .session()
+            .map_or(0, |session| session.writing.waiting())
     }
 
     /// The connection's thread, for a test that wants to see it end. Only the first time.
@@ -171,32 +151,29 @@ impl SqliteConnection {
     }
 }
 
-/// Leaves the write queue when it is dropped, unless that has been called off.
-struct Leaving(Option<Ticket>);
+/// The wait of a call in the write queue. Dropped, the ticket leaves the queue at once, and stays with the
+/// connection only while a batch has it.
+struct Waiting<'c>(&'c mut Option<Ticket>);
 
-impl Leaving {
-    fn call_off(mut self) {
-        self.0 = None;
+impl Future for Waiting<'_> {
+    type Output = Result<QueueAnswer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<QueueAnswer>> {
+        let Some(ticket) = &*self.0 else {
+            return Poll::Ready(Err(error::cancelled()));
+        };
+        let answer = ready!(ticket.poll(cx));
+        *self.0 = None;
+        Poll::Ready(answer)
     }
 }
 
-impl Drop for Leaving {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = &self.0 {
-            ticket.leave();
+        if self.0.as_ref().is_some_and(Ticket::leave) {
+            *self.0 = None;
         }
     }
-}
-
-/// A request, borrowing nothing.
-async fn order(request: &Request<'_>) -> Result<Order> {
-    Ok(Order {
-        sql: Text::new(request.sql),
-        params: to_sqlite(request.params).await?,
-        script: request.script,
-        cache: request.cache,
-        rows: request.rows,
-    })
 }
 
 impl Connection for SqliteConnection {
@@ -206,21 +183,36 @@ impl Connection for SqliteConnection {
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;
             }
-            let order = Arc::new(order(&request).await?);
-            let Some(joined) = self.worker.join(&request, &order) else {
+            let owned = Arc::new(OwnedRequest::of(&request).await?);
+            let Some(entered) = self.worker.enter_write_queue(&request, &owned) else {
                 let run = move |session: &mut Session| {
-                    session.note_inserts_of(order.sql.class())?;
-                    session.run(&order)
+                    session.note_inserts_of(owned.sql.class())?;
+                    session.run(&owned)
                 };
                 return self.call(run).await;
             };
-            match self.wait_in_write_queue(joined).await? {
-                Told::Done(done) => done,
-                Told::EnterOutcome(permit) => {
-                    self.call(move |session| session.run_in_turn(permit, &order))
+            match self.wait_in_write_queue(entered).await? {
+                QueueAnswer::Written(outcome) => Ok(outcome),
+                QueueAnswer::Permit(permit) => {
+                    self.call(move |session| session.run_with_permit(permit, &owned))
                         .await
                 }
             }
+        })
+    }
+
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if !request.script {
+                return Ok(vec![self.run(request).await?]);
+            }
+            self.check()?;
+            let request = OwnedRequest::of(&request).await?;
+            self.call(move |session| {
+                session.note_inserts_of(request.sql.class())?;
+                session.run_all(&request)
+            })
+            .await
         })
     }
 
@@ -238,7 +230,7 @@ impl Connection for SqliteConnection {
                     error.wrapped(Kind::Type, message)
                 })?);
             }
-            let sql = Text::new(sql);
+            let sql = OwnedSql::new(sql);
             let run = move |session: &mut Session| {
                 session.note_inserts_of(sql.class())?;
                 session.run_batch(&sql, &owned)
@@ -250,7 +242,7 @@ impl Connection for SqliteConnection {
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
             self.check()?;
-            let sql = Text::new(sql);
+            let sql = OwnedSql::new(sql);
             self.call(move |session| session.prepare(&sql)).await
         })
     }
@@ -258,8 +250,8 @@ impl Connection for SqliteConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.check()?;
-            let order = order(&request).await?;
-            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            let owned = OwnedRequest::of(&request).await?;
+            let program = move |session: &mut Session, outlet| session.stream(&owned, outlet);
             self.stream.start(&mut self.worker, program).await
         })
     }
@@ -283,18 +275,18 @@ impl Connection for SqliteConnection {
             let in_place = !begin.read_only && first.is_none();
             let permit = match in_place {
                 true => match self.begin_in_place().await? {
-                    Begun::Here => return Ok(Outcome::default()),
+                    Begun::Inline => return Ok(Outcome::default()),
                     Begun::OnThread(permit) => permit,
                 },
                 false => None,
             };
             let first = match &first {
-                Some(first) => Some(Arc::new(order(first).await?)),
+                Some(first) => Some(OwnedRequest::of(first).await?),
                 None => None,
             };
             self.call(move |session| {
                 if let Some(permit) = permit {
-                    session.writing.enter(permit);
+                    session.writing.set_permit(permit);
                 }
                 session.begin(begin)?;
                 let Some(first) = first else {
@@ -403,11 +395,10 @@ impl Connection for SqliteConnection {
             stream,
             ticket,
         } = *self;
-        // With it the thread sees that nobody wants the rows.
+        // The thread sees that nobody wants the rows.
         drop(stream);
-        if let Some(ticket) = ticket {
-            ticket.leave();
-        }
+        // The ticket leaves the queue.
+        drop(ticket);
         Box::pin(worker.close())
     }
 

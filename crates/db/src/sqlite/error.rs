@@ -36,7 +36,7 @@ pub(super) fn cancelled() -> Error {
 }
 
 /// Others of this process wrote for too long.
-pub(super) fn lane_is_taken() -> Error {
+pub(super) fn write_queue_timeout() -> Error {
     let message = "database is locked: another transaction of this program has been writing for \
                    longer than the busy timeout";
     refused(ffi::SQLITE_BUSY, message.to_owned())

@@ -1,15 +1,16 @@
 //! How a session runs statements, scripts and batches, and what they come to.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use rusqlite::Statement;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value as SqlValue;
+use rusqlite::{Statement, StatementStatus};
 
 use super::config::DIALECT;
 use super::insert;
-use super::session::{Order, Session, Text};
-use super::statement::check_count;
+use super::session::Session;
+use super::statement::{OwnedRequest, OwnedSql, check_count};
+use super::timing::{StatementKind, StatementTiming};
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::sql::{Class, classify};
@@ -24,38 +25,82 @@ pub(super) struct BeforeStep {
 /// A row of more columns is wide.
 const WIDE: usize = 16;
 
+/// A write that took longer as a transaction of its own is not batched, however slow the disk is.
+const SOON_ON_DISK: Duration = Duration::from_millis(500);
+
 impl Session {
-    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
-        if order.script {
-            return self.run_script(order);
+    pub(super) fn run(&self, request: &OwnedRequest) -> Result<Outcome> {
+        if request.script {
+            let mut last = Outcome::default();
+            self.run_script(request, |outcome| last = outcome)?;
+            return Ok(last);
         }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.run_timed(&mut statement, order)
+        let mut statement = self.statement(&request.sql, request.cache)?;
+        check_count(&statement, request.params.len())?;
+        self.run_timed(&mut statement, request)
     }
 
-    /// Statement by statement, to the end or the first error. The outcome is the last one's.
-    fn run_script(&self, order: &Order) -> Result<Outcome> {
-        if !order.params.is_empty() {
+    /// Runs a statement on the thread, and notes how long it took and what SQLite did.
+    fn run_timed(&self, statement: &mut Statement<'_>, request: &OwnedRequest) -> Result<Outcome> {
+        let (sql, class) = (&request.sql, request.sql.class());
+        self.bind(statement, &request.params)?;
+        let plan = self.before_run(statement, sql, class)?;
+        let is_writing = self.is_writing();
+        // Forgets the calls of earlier statements.
+        self.alarm.take_used();
+        let watch = self.timing.start();
+        let done = self.execute(statement, sql, class, request.rows);
+        self.note_time(watch);
+        if request.cache {
+            let took = watch.took();
+            let calls_out = self.alarm.take_used();
+            let kind = StatementKind::of(statement, class);
+            let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
+            let change = |timing: &mut StatementTiming| {
+                timing.note_plan(plan, class, recompiled);
+                if calls_out {
+                    timing.note_call_out();
+                }
+                match kind {
+                    StatementKind::Write if !is_writing => {
+                        timing.note_alone(done.is_ok() && took <= SOON_ON_DISK);
+                    }
+                    _ => timing.note(took),
+                }
+            };
+            self.timing.change(sql, kind, change);
+        }
+        done
+    }
+
+    /// Runs a script and returns the outcome of each of its statements.
+    pub(super) fn run_all(&self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
+        let mut all = Vec::new();
+        self.run_script(request, |outcome| all.push(outcome))?;
+        Ok(all)
+    }
+
+    /// Runs a script statement by statement, to its end or the first error.
+    fn run_script(&self, request: &OwnedRequest, mut each: impl FnMut(Outcome)) -> Result<()> {
+        if !request.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
-        let mut outcome = Outcome::default();
-        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
+        let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
         // After an error it stands before the same statement, so it can be asked again.
         while let Some(mut statement) = self.patiently(|| statements.next())? {
             check_count(&statement, 0)?;
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            outcome = self.execute(&mut statement, &sql, &class, order.rows)?;
+            each(self.execute(&mut statement, &sql, &class, request.rows)?);
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// All sets, or none of them, if that is up to this call: if there is no transaction,
     /// it makes one.
-    pub(super) fn run_batch(&self, sql: &Text, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+    pub(super) fn run_batch(&self, sql: &OwnedSql, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
@@ -79,7 +124,7 @@ impl Session {
     fn run_sets(
         &self,
         statement: &mut Statement<'_>,
-        sql: &Text,
+        sql: &OwnedSql,
         sets: &[Vec<SqlValue>],
     ) -> Result<Outcome> {
         let class = sql.class();
@@ -90,7 +135,7 @@ impl Session {
                 .and_then(|()| self.before_run(statement, sql, class))
                 .and_then(|_| self.execute(statement, sql, class, false))
                 .map_err(|error| in_set(n, sets.len(), error))?;
-            total.affected += outcome.affected;
+            total.rows_affected += outcome.rows_affected;
             total.last_insert_id = outcome.last_insert_id.or(total.last_insert_id);
         }
         Ok(total)
@@ -164,9 +209,9 @@ impl Session {
         }
         let class = class();
         if insert::changes_rows(&class) {
-            outcome.affected = self.db.changes();
+            outcome.rows_affected = self.db.changes();
         }
-        if outcome.affected > 0 {
+        if outcome.rows_affected > 0 {
             outcome.last_insert_id = self.inserted(sql, &class, before.rowid)?;
         }
         Ok(outcome)

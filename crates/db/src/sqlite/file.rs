@@ -10,8 +10,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::timing;
-use super::write_queue::Key;
 use crate::{Error, Kind, Result};
+
+/// Identifies a database within the process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum DatabaseId {
+    /// A file, by its device and inode, whatever its name is.
+    #[cfg(unix)]
+    File(u64, u64),
+    /// A file, or a database in memory, by its name.
+    Name(String),
+}
+
+impl DatabaseId {
+    /// Returns the identity of the file at this path, or `None` if there is no file.
+    pub(super) fn of_file(path: &str) -> Option<Self> {
+        let file = std::fs::metadata(path).ok()?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            Some(DatabaseId::File(file.dev(), file.ino()))
+        }
+        #[cfg(not(unix))]
+        {
+            drop(file);
+            Some(DatabaseId::Name(path.to_owned()))
+        }
+    }
+}
 
 /// A connection in constant use looks at the file so often.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -20,13 +46,13 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct SharedFile {
     /// Its path and which file it is. `None` before the first connection.
-    known: Mutex<Option<(String, Key)>>,
+    known: Mutex<Option<(String, DatabaseId)>>,
     /// How often another file was found, or none. Release pairs with the acquire of `is_current`.
     replaced: AtomicU64,
 }
 
 impl SharedFile {
-    fn known(&self) -> MutexGuard<'_, Option<(String, Key)>> {
+    fn known(&self) -> MutexGuard<'_, Option<(String, DatabaseId)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,7 +63,7 @@ impl SharedFile {
     /// [`Kind::Connect`] if it is gone.
     pub(super) fn check_not_gone(&self) -> Result<()> {
         match &*self.known() {
-            Some((path, _)) if Key::of_file(path).is_none() => {
+            Some((path, _)) if DatabaseId::of_file(path).is_none() => {
                 let message = "the file was deleted while this handle was open; put it back, or open a new handle";
                 Err(Error::new(Kind::Connect, message))
             }
@@ -46,17 +72,17 @@ impl SharedFile {
     }
 
     /// A connection has opened this file.
-    pub(super) fn opened(self: &Arc<Self>, path: &str, key: Key) -> OpenFile {
+    pub(super) fn opened(self: &Arc<Self>, path: &str, id: DatabaseId) -> OpenFile {
         let mut known = self.known();
-        if known.as_ref().is_some_and(|(_, other)| *other != key) {
+        if known.as_ref().is_some_and(|(_, other)| *other != id) {
             self.note_replaced(path);
         }
-        *known = Some((path.to_owned(), key.clone()));
+        *known = Some((path.to_owned(), id.clone()));
         OpenFile {
             generation: self.replaced.load(Ordering::Relaxed),
             shared: Arc::clone(self),
             path: path.to_owned(),
-            key,
+            id,
             looked: Cell::new(timing::now()),
         }
     }
@@ -76,7 +102,7 @@ impl SharedFile {
 pub(super) struct OpenFile {
     shared: Arc<SharedFile>,
     path: String,
-    key: Key,
+    id: DatabaseId,
     generation: u64,
     looked: Cell<Instant>,
 }
@@ -91,7 +117,7 @@ impl OpenFile {
     /// Looks at the file under the name.
     pub(super) fn look(&self) {
         self.looked.set(timing::now());
-        if !self.is_current() || Key::of_file(&self.path).as_ref() == Some(&self.key) {
+        if !self.is_current() || DatabaseId::of_file(&self.path).as_ref() == Some(&self.id) {
             return;
         }
         let known = self.shared.known();

@@ -19,13 +19,13 @@ use super::config::DIALECT;
 use super::coop_budget;
 use super::error;
 use super::plan::{INLINE_LENGTH, Inline};
-use super::session::{Order, Session};
-use super::statement::check_count;
+use super::session::Session;
+use super::statement::{OwnedRequest, check_count};
 use super::timing::StatementTiming;
 use super::transaction::BEGIN_WRITING;
 use super::types::{Bound, bound};
 use super::worker::Worker;
-use super::write_queue::{Joined, WritePermit};
+use super::write_queue::{EnterOutcome, WritePermit};
 use crate::Result;
 use crate::driver::{Outcome, Request};
 use crate::sql::class;
@@ -68,7 +68,7 @@ impl Session {
     /// Other tasks should run before the next statement does. The writer yields later: every waiting
     /// writer would wait for these tasks as well.
     fn is_yield_due(&self) -> bool {
-        match self.writing.is_in_turn() {
+        match self.writing.has_permit() {
             true => coop_budget::is_due_for_writer(),
             false => coop_budget::is_due(),
         }
@@ -94,7 +94,11 @@ impl Session {
         let rows = self.step(&mut statement, request.rows, most_bytes);
         // What follows is SQL of the driver's own.
         drop(tight);
-        let class = || timing.class.unwrap_or_else(|| class(&DIALECT, request.sql));
+        let class = || {
+            timing
+                .class()
+                .unwrap_or_else(|| class(&DIALECT, request.sql))
+        };
         self.outcome(request.sql, class, before, rows?)
     }
 
@@ -182,7 +186,7 @@ impl Worker {
         };
         let (done, given_up) = self.here(limit, |session| {
             let run = || session.run_inline(request, &params, &timing);
-            match timing.plan.is_some_and(|plan| plan.has_ephemeral) {
+            match timing.has_ephemeral() {
                 true => session.with_temp_store_in_memory(run),
                 false => run(),
             }
@@ -203,7 +207,7 @@ impl Worker {
             session.undo();
         }
         let calls_out = session.alarm.take_used();
-        let kind = timing.kind;
+        let kind = timing.kind();
         session.timing.change(request.sql, kind, |timing| {
             if calls_out {
                 timing.note_call_out();
@@ -219,13 +223,18 @@ impl Worker {
 
     /// Queues in the write queue with a request that another session may run as well. `None` if
     /// this is not one.
-    pub(super) fn join(&self, request: &Request<'_>, order: &Arc<Order>) -> Option<Joined> {
+    pub(super) fn enter_write_queue(
+        &self,
+        request: &Request<'_>,
+        owned: &Arc<OwnedRequest>,
+    ) -> Option<EnterOutcome> {
         let session = self.session()?;
-        let timeout = session.control.busy_timeout();
-        match session.may_join(request) {
-            true => session.writing.join(Some(order), timeout),
-            false => None,
+        if !session.may_batch(request) {
+            return None;
         }
+        let timeout = session.control.busy_timeout();
+        let kind = session.group_commit.kind();
+        session.writing.enter(Some((kind, owned)), timeout)
     }
 
     /// Queues in the write queue, to begin a transaction inline when it is its turn. `None` if that
@@ -234,7 +243,7 @@ impl Worker {
     /// # Cancel safety
     ///
     /// Dropped, nothing has happened.
-    pub(super) async fn join_to_begin(&mut self) -> Option<Joined> {
+    pub(super) async fn enter_to_begin(&mut self) -> Option<EnterOutcome> {
         self.session().filter(|session| session.begins_in_place())?;
         // Before, not in its turn: others wait then.
         tokio::task::consume_budget().await;
@@ -243,7 +252,7 @@ impl Worker {
         }
         let session = self.session()?;
         let timeout = session.control.busy_timeout();
-        session.writing.join(None, timeout)
+        session.writing.enter(None, timeout)
     }
 
     /// Begins a transaction that writes, in its turn. Gives the permit back if that did not work, for
@@ -257,7 +266,7 @@ impl Worker {
             if session.often(BEGIN_WRITING).is_ok()
                 && let Some(permit) = permit.take()
             {
-                session.writing.enter(permit);
+                session.writing.set_permit(permit);
             }
         });
         let took = watch.took();

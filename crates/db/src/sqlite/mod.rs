@@ -12,7 +12,8 @@
 //! | `worker`, `cancel` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
 //! | `session`, `execute`, `statement`, `stream`, `transaction` | what runs on that thread |
 //! | `in_place`, `timing`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
-//! | `write queue`, `writing`, `watchdog` | serialises writers, batches independent writes, ends waits that take too long |
+//! | `write_queue`, `writing`, `watchdog` | writers wait for the permit to write; the watchdog ends waits that take too long |
+//! | `group_commit` | the owner of the permit runs independent writes of others in one transaction |
 //! | `file` | whether the open file is still the one under its name |
 //! | `reset` | the session of a private database, brought back |
 //! | `types`, `insert` | values; what a statement inserts |
@@ -28,6 +29,7 @@ mod error;
 mod execute;
 mod file;
 mod functions;
+mod group_commit;
 mod in_place;
 mod insert;
 mod plan;

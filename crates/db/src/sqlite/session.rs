@@ -3,26 +3,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{CachedStatement, Row, Statement, StatementStatus, ToSql};
 
 use super::cancel::Control;
-use super::config::DIALECT;
 use super::error;
 use super::file::OpenFile;
 use super::functions::Alarm;
+use super::group_commit::GroupCommit;
 use super::insert::{self, RowIds};
 use super::reset::Origin;
-use super::statement::{Runnable, is_nothing, literal};
+use super::statement::{OwnedSql, Runnable, is_nothing, literal};
 use super::timing::{Stopwatch, Timing};
 use super::types::columns_of;
 use super::writing::Writing;
 use crate::driver::{Prepared, Reset};
-use crate::sql::{Class, class, is_remembered};
 use crate::{Error, Kind, Result};
 
 /// See the [module](self).
@@ -30,6 +28,7 @@ pub(super) struct Session {
     pub(super) db: rusqlite::Connection,
     /// Behind the database, which has to be closed before its turn to write is given up: fields are dropped in this order.
     pub(super) writing: Writing,
+    pub(super) group_commit: GroupCommit,
     /// `None` if the database is not in a file that can be told from others.
     file: Option<OpenFile>,
     pub(super) control: Arc<Control>,
@@ -63,6 +62,7 @@ pub(super) struct Setup {
     pub(super) control: Arc<Control>,
     pub(super) alarm: Alarm,
     pub(super) writing: Writing,
+    pub(super) group_commit: GroupCommit,
     pub(super) file: Option<OpenFile>,
     /// Statements may run inline.
     pub(super) in_place: bool,
@@ -71,55 +71,13 @@ pub(super) struct Setup {
     pub(super) statement_cache: usize,
 }
 
-/// SQL that borrows nothing, and its class.
-#[derive(Debug)]
-pub(super) struct Text {
-    sql: String,
-    class: OnceLock<Class>,
-}
-
-impl Text {
-    /// For the thread. The calling task looks the class up where its own scan is remembered; a long text is left to the thread.
-    pub(super) fn new(sql: &str) -> Self {
-        let text = Text {
-            sql: sql.to_owned(),
-            class: OnceLock::new(),
-        };
-        if is_remembered(sql) {
-            text.class();
-        }
-        text
-    }
-
-    pub(super) fn class(&self) -> &Class {
-        self.class.get_or_init(|| class(&DIALECT, &self.sql))
-    }
-}
-
-impl Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.sql
-    }
-}
-
-/// A statement to run, borrowing nothing.
-#[derive(Debug)]
-pub(super) struct Order {
-    pub(super) sql: Text,
-    pub(super) params: Vec<SqlValue>,
-    pub(super) script: bool,
-    pub(super) cache: bool,
-    pub(super) rows: bool,
-}
-
 impl Session {
     pub(super) fn new(db: rusqlite::Connection, setup: Setup) -> Self {
         let Setup {
             control,
             alarm,
             writing,
+            group_commit,
             file,
             in_place,
             has_functions,
@@ -130,6 +88,7 @@ impl Session {
         Session {
             db,
             writing,
+            group_commit,
             file,
             control,
             alarm,
@@ -246,7 +205,7 @@ impl Session {
             .map_err(|(_, error)| error::from_sqlite(error))
     }
 
-    pub(super) fn prepare(&self, sql: &Text) -> Result<Prepared> {
+    pub(super) fn prepare(&self, sql: &OwnedSql) -> Result<Prepared> {
         if !insert::is_plain(sql.class()) {
             // A pragma may take effect when it is compiled.
             self.is_plain.set(false);
@@ -324,6 +283,12 @@ impl Session {
             })
         };
         self.patiently(ask)
+    }
+
+    /// Returns the version of the schema, which changes with every change of it.
+    pub(super) fn schema_version(&self) -> Option<i64> {
+        let mut ask = self.own_statement("PRAGMA schema_version").ok()?;
+        ask.query_row([], |row| row.get(0)).ok()
     }
 
     pub(super) fn pragma_flag(&self, name: &str) -> Result<bool> {

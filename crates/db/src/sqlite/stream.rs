@@ -2,8 +2,8 @@
 
 use rusqlite::Statement;
 
-use super::session::{Order, Session};
-use super::statement::check_count;
+use super::session::Session;
+use super::statement::{OwnedRequest, check_count};
 use super::types::{columns_of, push_row};
 use crate::driver::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
@@ -11,16 +11,16 @@ use crate::{Error, Kind, Result};
 impl Session {
     /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
     /// nobody takes them any more.
-    pub(super) fn stream(&self, order: &Order, mut outlet: Outlet) -> Result<()> {
-        if order.script {
+    pub(super) fn stream(&self, request: &OwnedRequest, mut outlet: Outlet) -> Result<()> {
+        if request.script {
             let message = "a script of several statements has no rows to stream";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.bind(&mut statement, &order.params)?;
+        let mut statement = self.statement(&request.sql, request.cache)?;
+        check_count(&statement, request.params.len())?;
+        self.bind(&mut statement, &request.params)?;
         self.note_run(&statement);
-        self.before_run(&statement, &order.sql, order.sql.class())?;
+        self.before_run(&statement, &request.sql, request.sql.class())?;
         // What writes is brought to its end whether or not its rows are wanted: only then is it
         // certain that it was done.
         let writes = !statement.readonly();

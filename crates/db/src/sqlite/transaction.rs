@@ -21,6 +21,7 @@ impl Session {
     /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
     /// because another was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {
+        begin.check_not_deferrable()?;
         if !begin.read_only {
             let begun = self.begin_writing();
             // Where nothing can be written there is no lock to be had, and none is needed.

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_number_that_is_too_large_is_an_error_that_says_which_parameter() {
+    async fn number_out_of_range_is_an_error_that_names_the_parameter() {
         let largest = i64::MAX.unsigned_abs();
         let fits = [Param::Value(Value::UInt(largest))];
         assert_eq!(

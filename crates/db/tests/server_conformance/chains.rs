@@ -8,7 +8,7 @@ use cenote::{Db, Kind, Result, RowStream};
 use super::{insert, numbers, shop};
 
 async fn read_all(mut rows: RowStream) -> Result<()> {
-    while rows.next().await?.is_some() {}
+    while rows.try_next().await?.is_some() {}
     Ok(())
 }
 

@@ -13,10 +13,12 @@ fn lazily() -> TransactionOptions {
 #[tokio::test]
 async fn h32_untouched_transactions_hold_no_place() -> Result<()> {
     let db = shop(1).await;
-    let one = db.transaction_with(lazily(), async || {
+    let one = lazily().on(&db).run(async || {
         let two = db.outside();
         // On the only connection.
-        two.transaction_with(lazily(), async || insert(&two, 1).await.map(drop))
+        lazily()
+            .on(&two)
+            .run(async || insert(&two, 1).await.map(drop))
             .await?;
         insert(&db, 2).await.map(drop)
     });
@@ -30,7 +32,7 @@ async fn h32_untouched_transactions_hold_no_place() -> Result<()> {
 #[tokio::test]
 async fn h32_nested_and_parallel_statements_share_one_begin() -> Result<()> {
     let db = shop(3).await;
-    let left = db.transaction_with(lazily(), async || {
+    let left = lazily().on(&db).run(async || {
         let nested = db.transaction(async || {
             insert(&db, 3).await?;
             Err::<(), _>(Error::other("no"))
@@ -51,7 +53,7 @@ async fn h32_nested_and_parallel_statements_share_one_begin() -> Result<()> {
 async fn h32_failed_acquire_fails_the_transaction() -> Result<()> {
     let db = shop(1).await;
     db.close().await?;
-    let done = db.transaction_with(lazily(), async || {
+    let done = lazily().on(&db).run(async || {
         let failed = insert(&db, 1).await.unwrap_err();
         assert_eq!(failed.kind(), Kind::Closed);
         Ok(())

@@ -1,4 +1,4 @@
-//! What is to hold on every server: `mysql_conformance` and `postgres_conformance` both run it.
+//! What is to hold on every server: `mysql` and `postgres` both run it.
 //!
 //! A row of the conformance list that both have under IDs of their own is tested here once, with the
 //! IDs of both.
@@ -14,7 +14,7 @@ mod statements;
 mod transactions;
 mod weather;
 
-use cenote::{Builder, Db, Executed, Result};
+use cenote::{Builder, Db, Outcome, Result};
 
 use crate::servers::{MAKE, dsn, own_tables_at};
 
@@ -38,7 +38,7 @@ async fn shop_at(dsn: &str, describe: impl FnOnce(Builder) -> Builder) -> Db {
     db
 }
 
-pub(crate) async fn insert(db: &Db, n: i64) -> Result<Executed> {
+pub(crate) async fn insert(db: &Db, n: i64) -> Result<Outcome> {
     db.exec("INSERT INTO t (n) VALUES (?)", (n,)).await
 }
 

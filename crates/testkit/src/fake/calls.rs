@@ -93,7 +93,7 @@ impl Call for RunBatch {
         let mut all = Outcome::default();
         for params in &self.sets {
             let one = run(state, number, &text, params)?;
-            all.affected += one.affected;
+            all.rows_affected += one.affected;
             all.last_insert_id = one.last_insert_id;
         }
         Ok(all)

@@ -73,7 +73,7 @@ impl Done {
         if with_rows && !self.columns.is_empty() {
             outcome.rows = Some(rows::batch(&self.columns, &self.rows)?);
         }
-        outcome.affected = self.affected;
+        outcome.rows_affected = self.affected;
         outcome.last_insert_id = self.last_insert_id;
         Ok(outcome)
     }

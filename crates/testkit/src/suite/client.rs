@@ -103,7 +103,7 @@ impl<'s> Client<'s> {
     /// Adds a row, which must not fail.
     pub(super) async fn add(&mut self, id: i64) {
         let done = self.insert(id).await;
-        let affected = done.expect("a row can be inserted").affected;
+        let affected = done.expect("a row can be inserted").rows_affected;
         assert_eq!(affected, 1, "one row was inserted");
     }
 

@@ -13,9 +13,9 @@ pub async fn affected_rows_are_counted(subject: &Subject) {
         client.add(id).await;
     }
     let done = client.must(&subject.sql.delete).await;
-    assert_eq!(done.affected, 3);
+    assert_eq!(done.rows_affected, 3);
     let done = client.must(&subject.sql.delete).await;
-    assert_eq!(done.affected, 0);
+    assert_eq!(done.rows_affected, 0);
 }
 
 /// Rows are not given to one who does not want them.
@@ -59,7 +59,7 @@ pub async fn a_batch_adds_up_its_affected_rows(subject: &Subject) {
     let insert = client.text(&subject.sql.insert).into_owned();
     let sets: Vec<_> = (1..=30).map(row).collect();
     let done = client.connection.run_batch(&insert, &sets).await;
-    assert_eq!(done.expect("a batch can be run").affected, 30);
+    assert_eq!(done.expect("a batch can be run").rows_affected, 30);
     assert_eq!(client.status(), Status::Idle);
     assert_eq!(client.ids().await, (1..=30).collect::<Vec<_>>());
 }
@@ -69,7 +69,7 @@ pub async fn a_batch_of_nothing_does_nothing(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
     let done = client.connection.run_batch(&insert, &[]).await;
-    assert_eq!(done.expect("there is nothing to fail").affected, 0);
+    assert_eq!(done.expect("there is nothing to fail").rows_affected, 0);
     assert_eq!(client.status(), Status::Idle);
     assert_eq!(client.ids().await, [0; 0]);
 }
@@ -173,7 +173,7 @@ async fn run_variants(client: &mut Client<'_>) {
         {
             let id = i64::try_from(ids.len()).expect("there are few") + 1;
             let done = client.run(&insert, &row(id)).await;
-            assert_eq!(done.expect("a row can be inserted").affected, 1);
+            assert_eq!(done.expect("a row can be inserted").rows_affected, 1);
             ids.push(id);
             let rows = client.must(&select).await.rows;
             assert_eq!(rows.map(|rows| rows.len()), Some(ids.len()));

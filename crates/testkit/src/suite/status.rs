@@ -61,7 +61,7 @@ pub async fn a_transaction_begins_with_its_first_statement(subject: &Subject) {
     let first = Some(Request::new(&insert, &params));
     let done = client.connection.begin_with(&Begin::default(), first).await;
     let done = done.expect("a transaction can be begun with a statement");
-    assert_eq!(done.affected, 1, "the outcome is the statement's");
+    assert_eq!(done.rows_affected, 1, "the outcome is the statement's");
     assert_eq!(client.status(), Status::InTransaction);
     client.roll_back().await;
     assert_eq!(client.ids().await, [0; 0]);

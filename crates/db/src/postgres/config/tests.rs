@@ -67,7 +67,7 @@ fn a_dsn_that_says_nothing_means_this_machine() {
 }
 
 #[test]
-fn one_port_is_for_all_hosts_and_another_number_of_ports_is_an_error() {
+fn one_port_serves_all_hosts_and_another_count_is_an_error() {
     let config = read("pgsql:host=a,b;port=7").unwrap();
     assert_eq!(config.servers, [server("a", 7), server("b", 7)]);
     let wrong = message(read("pgsql:host=a,b,c;port=7,8"));
@@ -108,7 +108,7 @@ fn an_unknown_option_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_value_that_an_option_cannot_have_is_an_error_that_lists_those_it_can() {
+fn invalid_option_value_is_an_error_that_lists_the_valid_ones() {
     for (dsn, part) in [
         ("pgsql:sslmode=on", "disable, allow, prefer, require"),
         ("pgsql:target_session_attrs=master", "any, read-write"),
@@ -175,7 +175,7 @@ fn what_every_session_is_told_stands_in_the_startup_message() {
 }
 
 #[test]
-fn an_option_of_the_builder_goes_before_one_of_the_dsn_and_both_before_the_environment() {
+fn builder_option_beats_dsn_and_dsn_beats_environment() {
     let dsn = Dsn::parse("pgsql:host=of-dsn;sslmode=disable").unwrap();
     let mut options = Options::new();
     options.set("host", "of-builder");
@@ -232,7 +232,7 @@ async fn the_environment_speaks_where_the_dsn_is_silent() {
 }
 
 #[test]
-fn a_variable_that_makes_no_sense_is_an_error_that_tells_where_it_is_from() {
+fn invalid_variable_is_an_error_that_says_where_it_came_from() {
     let wrong = message(read_in("pgsql:host=a", &[("PGSSLMODE", "on")]));
     assert!(
         wrong.contains("sslmode") && wrong.contains("PGSSLMODE"),
@@ -291,7 +291,7 @@ async fn the_password_file_speaks_last() {
 }
 
 #[tokio::test]
-async fn without_a_user_there_is_an_error_that_tells_where_one_can_be_given() {
+async fn missing_user_is_an_error_that_says_where_to_set_one() {
     let config = read("pgsql:host=a").unwrap();
     let credentials = Credentials::default();
     let error = config.login(&config.servers[0], &credentials).await;

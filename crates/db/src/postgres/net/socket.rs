@@ -17,15 +17,19 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ProtocolVersion;
 
 #[cfg(unix)]
 use super::read_watched_stream::{Plain, Raw};
+use crate::driver::{Tls, Verified};
 
 /// The stream of one connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
     end_point: Option<Vec<u8>>,
+    /// What was verified of the other end when TLS began.
+    verified: Verified,
 }
 
 #[derive(Debug)]
@@ -144,12 +148,38 @@ impl From<TcpStream> for Socket {
 
 impl Socket {
     fn new(stream: Stream, end_point: Option<Vec<u8>>) -> Self {
-        Socket { stream, end_point }
+        Socket {
+            stream,
+            end_point,
+            verified: Verified::Nothing,
+        }
     }
 
     /// A stream through TLS, with its channel binding data if the certificate has any.
-    pub(crate) fn encrypted(tls: TlsStream<TcpStream>, end_point: Option<Vec<u8>>) -> Self {
-        Socket::new(Stream::Tls(Box::new(tls)), end_point)
+    pub(crate) fn encrypted(
+        tls: TlsStream<TcpStream>,
+        end_point: Option<Vec<u8>>,
+        verified: Verified,
+    ) -> Self {
+        Socket {
+            verified,
+            ..Socket::new(Stream::Tls(Box::new(tls)), end_point)
+        }
+    }
+
+    /// Returns how the stream is encrypted; `None` if it is not.
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        let Stream::Tls(stream) = &self.stream else {
+            return None;
+        };
+        let mut tls = Tls::new(self.verified);
+        let version = stream.get_ref().1.protocol_version();
+        tls.protocol = version.map(|version| match version {
+            ProtocolVersion::TLSv1_2 => "TLSv1.2".to_owned(),
+            ProtocolVersion::TLSv1_3 => "TLSv1.3".to_owned(),
+            other => format!("{other:?}"),
+        });
+        Some(tls)
     }
 
     /// The same, watched for what comes and for nothing else, if it is in the clear: for a
@@ -164,9 +194,10 @@ impl Socket {
             let raw = match self.stream {
                 Stream::Tcp(tcp) => Raw::Tcp(tcp.into_std()?),
                 Stream::Unix(unix) => Raw::Unix(unix.into_std()?),
-                stream => return Ok(Socket::new(stream, self.end_point)),
+                stream => return Ok(Socket { stream, ..self }),
             };
-            Ok(Socket::new(Stream::Plain(Plain::new(raw)?), self.end_point))
+            let stream = Stream::Plain(Plain::new(raw)?);
+            Ok(Socket { stream, ..self })
         }
         #[cfg(not(unix))]
         Ok(self)
@@ -347,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_waits_for_nobody_takes_nothing_from_the_one_that_waits() {
+    async fn non_blocking_read_takes_nothing_from_a_waiting_one() {
         let (mut ours, mut theirs) = pair().await;
         let mut read = [0; 2];
         let nothing = ours.try_read(&mut read).unwrap_err();

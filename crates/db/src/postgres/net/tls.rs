@@ -26,6 +26,7 @@ use tokio_rustls::rustls::{
 
 use super::channel_binding::tls_server_end_point;
 use super::socket::{Socket, has_data};
+use crate::driver::Verified;
 use crate::{Error, Kind, Result};
 
 /// What a DSN says about TLS.
@@ -92,7 +93,7 @@ pub(crate) enum Negotiation {
 /// Begins TLS for all connections of a template. What it reads from files it reads once.
 pub(crate) struct Tls {
     settings: TlsSettings,
-    loaded: Mutex<Option<Arc<ClientConfig>>>,
+    loaded: Mutex<Option<(Arc<ClientConfig>, Verified)>>,
 }
 
 /// What became of asking for TLS.
@@ -152,7 +153,7 @@ impl Tls {
         address: IpAddr,
     ) -> Result<Negotiated> {
         // Before anything is asked: without a root certificate there is no need to.
-        let config = self.client_config().await?;
+        let (config, verified) = self.client_config().await?;
         if self.settings.negotiation == Negotiation::Asked {
             tcp.write_all(&SSL_REQUEST).await.map_err(broken)?;
             match tcp.read_u8().await.map_err(broken)? {
@@ -195,20 +196,21 @@ impl Tls {
         }
         let certificates = session.peer_certificates().unwrap_or_default();
         let end_point = certificates.first().and_then(|it| tls_server_end_point(it));
-        Ok(Negotiated::Encrypted(Socket::encrypted(stream, end_point)))
+        let socket = Socket::encrypted(stream, end_point, verified);
+        Ok(Negotiated::Encrypted(socket))
     }
 
     /// Rustls' own configuration, made when it is first needed. An error is not kept: the file
     /// may be there next time.
-    async fn client_config(&self) -> Result<Arc<ClientConfig>> {
+    async fn client_config(&self) -> Result<(Arc<ClientConfig>, Verified)> {
         if let Some(loaded) = &*self.loaded.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Ok(Arc::clone(loaded));
+            return Ok(loaded.clone());
         }
         let settings = self.settings.clone();
         // Files are read where nobody is kept waiting but this connect.
         let made = tokio::task::spawn_blocking(move || make_config(&settings)).await;
         let made = made.map_err(|_| failed("the executor ended while connecting"))??;
-        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&made));
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
         Ok(made)
     }
 }
@@ -219,12 +221,13 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn make_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>> {
+fn make_config(settings: &TlsSettings) -> Result<(Arc<ClientConfig>, Verified)> {
     let provider = Arc::new(ring::default_provider());
     let trust = match read_roots(settings)? {
         None => Trust::Anybody,
         Some(certificates) => Trust::chain(certificates, settings.mode, &provider)?,
     };
+    let verified = trust.verifies();
     let verifier = Verifier {
         trust,
         provider: Arc::clone(&provider),
@@ -239,7 +242,7 @@ fn make_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>> {
     if settings.negotiation == Negotiation::Direct {
         config.alpn_protocols = vec![ALPN.to_vec()];
     }
-    Ok(Arc::new(config))
+    Ok((Arc::new(config), verified))
 }
 
 /// The certificates to trust; `None` if any is fine.
@@ -307,6 +310,16 @@ enum Trust {
 }
 
 impl Trust {
+    fn verifies(&self) -> Verified {
+        match self {
+            Trust::Anybody => Verified::Nothing,
+            Trust::Chain { name_counts, .. } => match name_counts {
+                false => Verified::Certificate,
+                true => Verified::CertificateAndHost,
+            },
+        }
+    }
+
     fn chain(
         roots: Vec<CertificateDer<'static>>,
         mode: SslMode,

@@ -29,6 +29,8 @@ pub(crate) struct Answer {
     pub(crate) layout: Option<Arc<Layout>>,
     rows: Option<BatchBuilder>,
     affected: u64,
+    /// The results that are complete, if all of them are wanted and not only the last.
+    each: Option<Vec<Finished>>,
     /// A RowDescription was read, or that there is none.
     pub(crate) described: bool,
     /// The types of the parameters, if they were told.
@@ -53,6 +55,13 @@ pub(crate) struct Answer {
     pub(crate) wrong: Option<Error>,
 }
 
+/// A complete result of a script.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) outcome: Outcome,
+}
+
 /// What to do if prepared statements are not where they were left.
 const LOST_STATEMENTS: &str = "if a pooler such as PgBouncer gives each transaction another \
                                session, set the statement cache to 0 (statement_cache)";
@@ -75,6 +84,14 @@ impl Answer {
             wants_rows,
             all_text: true,
             ..Answer::default()
+        }
+    }
+
+    /// For every result of a script.
+    pub(crate) fn of_each() -> Self {
+        Answer {
+            each: Some(Vec::new()),
+            ..Answer::new(true)
         }
     }
 
@@ -209,6 +226,32 @@ impl Answer {
             true => self.affected.saturating_add(affected),
             false => affected,
         };
+        if self.each.is_some() {
+            self.finish_result();
+        }
+    }
+
+    #[cold]
+    fn finish_result(&mut self) {
+        let layout = self.layout.take().unwrap_or_else(Layout::empty);
+        let rows = self.rows.take();
+        let rows = rows.unwrap_or_else(|| BatchBuilder::new(Arc::clone(&layout.columns)));
+        let outcome = Outcome {
+            rows: Some(rows.finish()),
+            rows_affected: std::mem::take(&mut self.affected),
+            ..Outcome::default()
+        };
+        self.each
+            .get_or_insert_default()
+            .push(Finished { layout, outcome });
+    }
+
+    /// Returns every result of a script.
+    pub(crate) fn finished(&mut self) -> Result<Vec<Finished>> {
+        match self.error() {
+            Some(error) => Err(error),
+            None => Ok(self.each.take().unwrap_or_default()),
+        }
     }
 
     /// How many rows wait to be taken, and how many bytes they have.
@@ -251,10 +294,12 @@ impl Answer {
     /// values of later sets of a batch.
     #[cold]
     pub(crate) fn distrust(&mut self, misread: Misread) {
+        let finished = self.each.iter().flatten().map(|finished| &finished.layout);
         let has_columns = self
             .layout
-            .as_ref()
-            .is_some_and(|it| !it.columns.is_empty());
+            .iter()
+            .chain(finished)
+            .any(|layout| !layout.columns.is_empty());
         if has_columns || self.adds_up {
             self.wrong
                 .get_or_insert_with(|| error::misread_answer(misread));
@@ -293,7 +338,7 @@ impl Answer {
         };
         Ok(Outcome {
             rows,
-            affected: self.affected,
+            rows_affected: self.affected,
             last_insert_id: None,
             warnings,
         })

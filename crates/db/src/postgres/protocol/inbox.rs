@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_which_always_a_part_is_missing_need_no_more_room_than_a_few() {
+    fn messages_that_always_lack_a_part_need_bounded_memory() {
         let mut inbox = Inbox::new();
         let stream = message(b'D', &[7; 78]).repeat(50_000);
         for piece in stream.chunks(1_000) {
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_messages_or_none_and_take_no_more_room_than_they_are(
+        fn hostile_bytes_decode_or_fail_in_memory_bounded_by_their_size(
             bytes in prop::collection::vec(any::<u8>(), 0..50_000),
         ) {
             let mut inbox = Inbox::new();

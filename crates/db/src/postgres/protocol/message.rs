@@ -115,21 +115,9 @@ impl Report {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
-    /// A prepared statement is not there any more, or was parsed for what is not there any more.
-    pub(crate) fn may_be_stale(&self) -> bool {
-        let state = &*self.state;
-        matches!(state, "26000" | "0A000" | "3F000" | "XX000") || state.starts_with("42")
-    }
-
     /// It is no SQL.
     pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"
-    }
-
-    /// Its parameters do not fit: perhaps because it was prepared for types that the columns do
-    /// not have any more.
-    pub(crate) fn may_be_of_old_types(&self) -> bool {
-        self.state.starts_with("22")
     }
 }
 

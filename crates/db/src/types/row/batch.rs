@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_from_a_builder_is_whole_and_the_builder_goes_on_empty() {
+    fn taken_batch_is_complete_and_the_builder_continues_empty() {
         let mut rows = with_limit(100);
         rows.cell(0, b"one");
         rows.end_row().unwrap();

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_again_is_known_as_that_among_few_columns_and_among_many() {
+    fn repeated_name_is_recognised_among_few_and_many_columns() {
         for many in [FEW, FEW + 1, 65_535] {
             let mut columns: Vec<_> = (0..many - 2)
                 .map(|n| Column::new(format!("c{n}")))

@@ -1,0 +1,208 @@
+//! One type for all styles of use, and the options of a call.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::api::connection::Connection;
+use crate::api::db::Db;
+use crate::api::methods::sql_methods;
+use crate::api::transaction::Transaction;
+use crate::call::Call;
+
+/// Runs SQL on a [`Db`], a [`Connection`] or a [`Transaction`], with [`CallOptions`].
+///
+/// A function that takes `impl Into<Executor<'_>>` works in every style. Given a `&Db` its calls are ambient: they run
+/// in the transaction of the coroutine, if there is one. Given a `&Connection` or a `&Transaction` they run there and
+/// nowhere else.
+///
+/// An executor is a reference with options: `Copy`, `Send`, and free to make.
+///
+/// # Examples
+///
+/// ```
+/// use cenote::{Db, Executor, Result};
+///
+/// async fn balance(db: impl Into<Executor<'_>>, id: i64) -> Result<i64> {
+///     db.into().query_as_one("SELECT balance FROM account WHERE id = ?", (id,)).await
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let db = Db::open("sqlite:file:executor-doc?mode=memory&cache=shared").await?;
+/// # db.exec("CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER)", ()).await?;
+/// # db.exec("INSERT INTO account VALUES (1, 100)", ()).await?;
+/// assert_eq!(balance(&db, 1).await?, 100); // on any free connection
+/// db.transaction(async || balance(&db, 1).await).await?; // in this transaction
+///
+/// let mut connection = db.connection().await?;
+/// assert_eq!(balance(&connection, 1).await?, 100); // on this connection
+/// let tx = connection.begin().await?;
+/// assert_eq!(balance(&tx, 1).await?, 100); // in this transaction
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Executor<'e> {
+    place: Place<'e>,
+    options: CallOptions,
+}
+
+/// Where the calls of an executor run.
+#[derive(Clone, Copy)]
+enum Place<'e> {
+    Db(&'e Db),
+    Connection(&'e Connection),
+    Transaction(&'e Transaction<'e>),
+}
+
+impl<'e> Executor<'e> {
+    fn new(place: Place<'e>) -> Self {
+        Executor {
+            place,
+            options: CallOptions::new(),
+        }
+    }
+
+    #[track_caller]
+    #[inline]
+    fn call(self) -> Call<'e> {
+        let mut call = match self.place {
+            Place::Db(db) => db.call(),
+            Place::Connection(connection) => connection.call(),
+            Place::Transaction(transaction) => transaction.call(),
+        };
+        call.options = self.options.boxed();
+        call
+    }
+
+    sql_methods!(
+        "It runs where the executor was taken from: see [`Executor`].",
+        (self),
+        self,
+        'e: 'a
+    );
+
+    /// Returns the same executor with these options. An option that is not set in them keeps the value it has.
+    #[must_use]
+    pub fn with(mut self, options: CallOptions) -> Self {
+        self.options = CallOptions {
+            timeout: options.timeout.or(self.options.timeout),
+            no_cache: options.no_cache || self.options.no_cache,
+            tag: options.tag.or(self.options.tag),
+        };
+        self
+    }
+}
+
+impl<'e> From<&'e Db> for Executor<'e> {
+    fn from(db: &'e Db) -> Self {
+        Executor::new(Place::Db(db))
+    }
+}
+
+impl<'e> From<&'e Connection> for Executor<'e> {
+    fn from(connection: &'e Connection) -> Self {
+        Executor::new(Place::Connection(connection))
+    }
+}
+
+impl<'e> From<&'e Transaction<'_>> for Executor<'e> {
+    fn from(transaction: &'e Transaction<'_>) -> Self {
+        Executor::new(Place::Transaction(transaction))
+    }
+}
+
+impl<'e> From<&Executor<'e>> for Executor<'e> {
+    fn from(executor: &Executor<'e>) -> Self {
+        *executor
+    }
+}
+
+impl fmt::Debug for Executor<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place: &dyn fmt::Debug = match &self.place {
+            Place::Db(db) => db,
+            Place::Connection(connection) => connection,
+            Place::Transaction(transaction) => transaction,
+        };
+        out.debug_struct("Executor")
+            .field("on", place)
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+/// Options of a call: `db.with(options)` returns an [`Executor`] that makes its calls with them.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use cenote::CallOptions;
+///
+/// const REPORT: CallOptions = CallOptions::new().timeout(Duration::from_secs(60)).no_cache().tag("report");
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> cenote::Result<()> {
+/// # let db = cenote::Db::open("sqlite:file:options-doc?mode=memory&cache=shared").await?;
+/// let rows = db.with(REPORT).query("SELECT 1", ()).await?;
+/// # assert_eq!(rows.len(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOptions {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) no_cache: bool,
+    pub(crate) tag: Option<&'static str>,
+}
+
+impl CallOptions {
+    /// Returns the options of a plain call.
+    pub const fn new() -> Self {
+        CallOptions {
+            timeout: None,
+            no_cache: false,
+            tag: None,
+        }
+    }
+
+    /// Limits the time that the statement may take, from when it is sent. Default:
+    /// [`Builder::statement_timeout`](crate::Builder::statement_timeout), which it replaces for this call.
+    ///
+    /// A statement that takes longer is cancelled on the server and fails with
+    /// [`Kind::StatementTimeout`](crate::Kind::StatementTimeout). A transaction around it can then only be rolled back.
+    /// Of a stream the limit covers the start, not the reading of its rows.
+    #[must_use]
+    pub const fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Neither keeps the statement prepared nor uses one that is kept: for a statement that runs once and should not
+    /// evict others. Default: kept. `exec_many` and `prepare` ignore it: they prepare their statement in any case.
+    ///
+    /// SQLite runs such a statement on the connection's thread, never inline.
+    #[must_use]
+    pub const fn no_cache(mut self) -> Self {
+        self.no_cache = true;
+        self
+    }
+
+    /// Sends a comment in front of the statement, `/* checkout */`, which the server shows in its logs and in its
+    /// list of running statements. Default: none.
+    ///
+    /// Everything but letters, digits, blanks and `-._~/,=` is percent-encoded. The tag is part of the key of
+    /// prepared statements: the same SQL with two tags is prepared twice. Positions of errors are those in your SQL.
+    #[must_use]
+    pub const fn tag(mut self, tag: &'static str) -> Self {
+        self.tag = Some(tag);
+        self
+    }
+
+    /// Returns the options as a call carries them: `None` if none is set.
+    #[inline]
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
+        let is_set = self.timeout.is_some() || self.no_cache || self.tag.is_some();
+        is_set.then(|| Box::new(self))
+    }
+}

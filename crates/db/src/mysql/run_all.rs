@@ -1,0 +1,75 @@
+//! Running a script or a procedure for all of its results.
+
+use mysql_async::prelude::Queryable;
+
+use super::connection::MysqlConnection;
+use super::decimal;
+use super::execute::{Gathered, Reading, gather};
+use crate::Result;
+use crate::driver::{Outcome, Request};
+
+impl MysqlConnection {
+    /// Runs a text and returns each of its results. A procedure ends with a result of its own, without rows.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the connection has to be settled, which gives it up.
+    pub(super) async fn execute_all(&mut self, request: Request<'_>) -> Result<Vec<Outcome>> {
+        self.check_reading().await?;
+        let is_watched = self.set_witness(request.sql).await?;
+        let done = self.ask_all(request).await;
+        if is_watched {
+            self.hear_witness().await?;
+        }
+        done
+    }
+
+    async fn ask_all(&mut self, request: Request<'_>) -> Result<Vec<Outcome>> {
+        let sql = decimal::with_casts(self.facts.dialect, request.sql, request.params);
+        let request = Request {
+            sql: &sql,
+            ..request
+        };
+        let mut gathered = Gathered::of_each();
+        let last = match request.params.is_empty() {
+            true => self.ask_text(&request, &mut gathered).await?,
+            false => self.ask_once(&request, &mut gathered).await?,
+        };
+        let mut all = gathered.each.unwrap_or_default();
+        if let [only] = &mut *all {
+            // Of a single statement the rows of RETURNING are counted.
+            only.rows_affected = last.rows_affected;
+            only.last_insert_id = last.last_insert_id;
+        }
+        Ok(all)
+    }
+
+    /// Prepares a statement, runs it once, and has the server forget it.
+    async fn ask_once(
+        &mut self,
+        request: &Request<'_>,
+        gathered: &mut Gathered,
+    ) -> Result<Outcome> {
+        self.check_size(request.sql.len(), 0)?;
+        let statement = self.make_statement(request.sql, false).await?;
+        let done = match self.fit(request, &statement) {
+            Ok(params) => {
+                let reading = Reading::of(request, None, self.is_utc);
+                self.depart().await?;
+                let asked = self.wire()?.exec_iter(statement.handle.clone(), params);
+                let answer = gather(asked, reading, gathered).await;
+                let landed = self.land_all(answer).await;
+                landed.and_then(|()| self.outcome(statement.writes, gathered))
+            }
+            Err(wrong) => Err(wrong),
+        };
+        if self.is_broken {
+            return done;
+        }
+        if statement.touches_session {
+            self.note_touch(request.sql).await?;
+        }
+        self.close_statement(statement).await?;
+        done
+    }
+}
