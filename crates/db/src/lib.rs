@@ -47,11 +47,11 @@ pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::types::de::from_row;
-pub use crate::types::params::{IntoParam, IntoParams, Named, Params, native};
-pub use crate::types::row::{Column, ColumnIndex, Columns, Row};
+pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};
+pub use crate::types::row::{Column, ColumnIndex, Columns, RawCell, Row};
 #[cfg(feature = "json")]
 pub use crate::types::value::Json;
-pub use crate::types::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
+pub use crate::types::value::{ArrayElement, ConvertError, Date, DateTime, FromValue, Time, Value};
 
 /// Compiles the examples of the repository's front page.
 #[cfg(doctest)]

@@ -38,6 +38,7 @@ mod harmless;
 mod harmless_postgres;
 mod insert;
 mod lexer;
+mod lists;
 #[cfg(feature = "mysql")]
 mod marks;
 mod masked;
@@ -56,6 +57,7 @@ mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+pub(crate) use lists::{Origin, expand};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
 pub(crate) use masked::masked;

@@ -219,6 +219,22 @@ impl<'d, 'a> Rewriter<'d, 'a> {
     }
 }
 
+/// Returns whether one of the placeholders is probably PostgreSQL's operator `?`, `?|` or `?&`: it is
+/// followed by a text, a placeholder, `|` or `&`, which no value can be.
+pub(super) fn looks_like_operator(dialect: &Dialect, sql: &str) -> bool {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut after_question = false;
+    while let Some(token) = lexer.next() {
+        let is_question = token.kind == TokenKind::Question;
+        let is_operand = is_question || token.kind == TokenKind::Text;
+        if after_question && (is_operand || token.is_symbol(b'|') || token.is_symbol(b'&')) {
+            return dialect.doubled_question_marks;
+        }
+        after_question = is_question;
+    }
+    false
+}
+
 /// Converts a position in the sent text to the position in the original text.
 pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
     let mut lexer = Lexer::new(dialect, sql);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::placeholders::written_at;
+use super::placeholders::{looks_like_operator, written_at};
 use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
 use crate::types::params::Params;
@@ -45,6 +45,10 @@ impl Plan {
         &self.text
     }
 
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        self.dialect
+    }
+
     #[inline]
     pub(crate) fn placeholders(&self) -> Placeholders<'_> {
         match &self.places {
@@ -72,8 +76,23 @@ impl Plan {
         match params {
             // The caller refuses these with an error about scripts.
             Params::Positional(values) if is_script && !values.is_empty() => Ok(values),
-            params => params.bind(&self.placeholders()),
+            params => {
+                let values = params.len();
+                let bound = params.bind(&self.placeholders());
+                bound.map_err(|wrong| self.with_operator_hint(wrong, values))
+            }
         }
+    }
+
+    /// Says how to write an operator that was probably taken for a placeholder.
+    #[cold]
+    pub(crate) fn with_operator_hint(&self, wrong: Error, values: usize) -> Error {
+        let has_too_few = matches!(self.places, Places::Positional(count) if values < count);
+        if !has_too_few || !looks_like_operator(self.dialect, &self.text) {
+            return wrong;
+        }
+        let message = format!("{}; write ?? for the operator", wrong.message());
+        Error::new(wrong.kind(), message)
     }
 
     /// Converts the position of an error in the sent text to the position in the original text.

@@ -22,7 +22,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Row, Statement, ToSql};
 
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
-use crate::types::value::{DateTime, hyphenated};
+use crate::types::value::{DateTime, hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 const INTEGER: u8 = 1;
@@ -170,6 +170,7 @@ fn bound_value<'p>(value: &'p Value<'_>) -> Result<Bound<'p>, String> {
             return Ok(Bound::Made(with_space(moment)));
         }
         Value::Uuid(uuid) => return Ok(Bound::Made(hyphenated(*uuid))),
+        Value::Array(_) => return Err(no_arrays("SQLite")),
     };
     Ok(Bound::Here(here))
 }
@@ -227,6 +228,7 @@ pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
         name: column.name().to_owned(),
         type_name: column.decl_type().map(str::to_owned),
         type_id: 0,
+        native: None,
     });
     Columns::new(columns.collect(), &Cells)
 }

@@ -14,6 +14,7 @@ mod log;
 mod regressions;
 mod replace_all;
 mod results;
+mod scalar;
 mod smoke;
 mod transaction_options;
 mod watching;
