@@ -267,6 +267,7 @@ impl<'a> Call<'a> {
     }
 
     /// The handle, if nothing is bound that the call would have to mind.
+    #[inline]
     fn unbound(&self) -> Option<&Handle> {
         match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => {

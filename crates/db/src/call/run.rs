@@ -182,8 +182,7 @@ impl Call<'_> {
     }
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        Ok(outcome.into_rows())
+        Ok(self.run(sql, params, true).await?.into_rows())
     }
 
     pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
