@@ -34,6 +34,7 @@ mod database;
 mod faults;
 pub mod figures;
 pub mod ledger;
+mod report;
 mod run;
 mod summary;
 mod tables;
@@ -42,8 +43,9 @@ mod workload;
 pub use crate::checks::{Audits, Finding, PoolState};
 pub use crate::database::Database;
 pub use crate::faults::{ChaosReport, FAULTS, Fault, FaultReport};
+pub use crate::report::Recorder;
 pub use crate::run::{Chaos, Checked, Error, Options, Run};
 pub use crate::summary::{Millis, Money, NotBegun, RolledBack, Summary};
 pub use crate::workload::{
-    CAUSES, Counts, LatencySummary, Monitor, Outcome, Snapshot, silence_planned_panics,
+    CAUSES, Counts, LatencySummary, Monitor, Outcome, Phase, Snapshot, silence_planned_panics,
 };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use rust_pool::{AcquireError, OwnedLease, Pool, Runtime, ThreadRuntime};
+use rust_pool::{AcquireError, AcquireOptions, Lease, OwnedLease, Pool, Runtime, ThreadRuntime};
 
 use crate::body::Body;
 use crate::callbacks::{CallbackError, Callbacks, not_deferred};
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn cenote_acquire(
                 let acquired = wait(&body, None, pin!(at_once)).flatten();
                 Some(acquired.ok_or_else(|| nothing_at_once(body.pool()))?)
             }
-            (None, Some(time)) => wait(&body, limit, pin!(body.pool().acquire_owned_within(time))),
+            (None, Some(time)) => wait(&body, limit, pin!(within(body.pool(), time))),
         };
         match acquired {
             Some(Ok(acquired)) => {
@@ -96,10 +96,10 @@ pub unsafe extern "C" fn cenote_try_acquire(
         let acquired = match body.elsewhere() {
             Some(host) => {
                 let pool = body.pool().clone();
-                let acquire = async move { pool.try_acquire_owned().await };
+                let acquire = async move { try_acquire(&pool).await };
                 Some(elsewhere(host, None, acquire)?)
             }
-            None => wait(&body, None, pin!(body.pool().try_acquire_owned())),
+            None => wait(&body, None, pin!(try_acquire(body.pool()))),
         };
         match acquired {
             Some(Ok(Some(acquired))) => {
@@ -187,13 +187,27 @@ fn acquire_elsewhere(
         match limit {
             None => Some(asked.acquire_owned().await),
             Some(Duration::ZERO) => at_once(asked.acquire_owned()).await,
-            Some(limit) => Some(asked.acquire_owned_within(limit).await),
+            Some(limit) => Some(within(&asked, limit).await),
         }
     };
     match elsewhere(host, limit, acquire)? {
         None => Err(nothing_at_once(&pool)),
         acquired => Ok(acquired),
     }
+}
+
+/// Acquires a lease within this time.
+pub(crate) async fn within(
+    pool: &Pool<Callbacks>,
+    limit: Duration,
+) -> Acquired<OwnedLease<Callbacks>> {
+    let options = AcquireOptions::new().timeout(limit);
+    pool.acquire_with(options).await.map(Lease::into_owned)
+}
+
+async fn try_acquire(pool: &Pool<Callbacks>) -> Acquired<Option<OwnedLease<Callbacks>>> {
+    let acquired = pool.try_acquire().await?;
+    Ok(acquired.map(Lease::into_owned))
 }
 
 /// What a future gives without waiting.

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
         let body = handle::open(pool)?;
         Ok(match body.pool().breaker() {
-            BreakerState::Active => 0,
-            BreakerState::Inactive => 1,
+            BreakerState::Closed => 0,
+            BreakerState::Open => 1,
             _ => 2,
         })
     })
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_int {
-    transition(pool, Pool::activate)
+    transition(pool, Pool::close_breaker)
 }
 
 /// Opens the breaker by hand: everybody who waits fails with CENOTE_ERR_UNAVAILABLE at
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_in
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_int {
-    transition(pool, Pool::deactivate)
+    transition(pool, Pool::open_breaker)
 }
 
 /// Lets probes through by hand, or everybody if there is no strategy.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_breaker_recover(pool: *mut cenote_pool) -> c_int {
-    transition(pool, Pool::recover)
+    transition(pool, Pool::half_open_breaker)
 }
 
 fn transition(pool: *mut cenote_pool, to: fn(&Pool<Callbacks>)) -> c_int {
@@ -192,8 +192,8 @@ fn positive(name: &str, value: u32) -> Result<u32, Fault> {
 /// A state as C has it.
 pub(crate) fn number(state: BreakerState) -> u32 {
     match state {
-        BreakerState::Active => CENOTE_BREAKER_ACTIVE,
-        BreakerState::Inactive => CENOTE_BREAKER_INACTIVE,
+        BreakerState::Closed => CENOTE_BREAKER_ACTIVE,
+        BreakerState::Open => CENOTE_BREAKER_INACTIVE,
         _ => CENOTE_BREAKER_RECOVERING,
     }
 }

@@ -74,7 +74,7 @@ impl Fault {
     pub(crate) fn of_acquire(error: &AcquireError<CallbackError>) -> Self {
         let code = match error {
             AcquireError::Closed | AcquireError::Forked => CENOTE_ERR_CLOSED,
-            AcquireError::Unavailable => CENOTE_ERR_UNAVAILABLE,
+            AcquireError::Unavailable(_) => CENOTE_ERR_UNAVAILABLE,
             AcquireError::QueueFull { .. } => CENOTE_ERR_QUEUE_FULL,
             AcquireError::Timeout(timeout) => {
                 return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));
@@ -105,19 +105,15 @@ impl Fault {
 /// The story of an acquire that ran out of time, without the lines of Rust that it
 /// passed through.
 fn story_of(timeout: &Timeout) -> String {
-    let Timeout {
-        phase,
-        waited,
-        status,
-        ..
-    } = timeout;
-    let mut story = format!("timed out after {waited:?} while {phase}: {status}");
-    if let Some(error) = &timeout.last_creation_error {
-        story.push_str(&format!("; last creation error: {error}"));
-    }
-    for holder in &timeout.oldest_holders {
-        let (resource, time) = (holder.resource, holder.held_for);
-        story.push_str(&format!("; {resource} held for {time:?}"));
+    let mut plain = timeout.clone();
+    let holders = std::mem::take(&mut plain.oldest_holders);
+    let mut story = plain.to_string();
+    for holder in holders {
+        let holder = holder.to_string();
+        let held = holder
+            .rsplit_once(" by ")
+            .map_or(&*holder, |(held, _)| held);
+        story.push_str(&format!("; {held}"));
     }
     story
 }

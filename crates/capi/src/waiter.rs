@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rust_pool::{OwnedLease, Pool, Runtime, ThreadRuntime};
 
-use crate::acquire::{at_once, limit, nothing_at_once};
+use crate::acquire::{at_once, limit, nothing_at_once, within};
 use crate::body::Body;
 use crate::callbacks::{Callbacks, UserData, deferred};
 use crate::error::{
@@ -314,7 +314,7 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
                     Some(acquired) => acquired,
                     None => return Err(nothing_at_once(&pool)),
                 },
-                Some(limit) => pool.acquire_owned_within(limit).await,
+                Some(limit) => within(&pool, limit).await,
             };
             acquired.map_err(|error| Fault::of_acquire(&error))
         })

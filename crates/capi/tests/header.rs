@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Written anew with `CENOTE_WRITE_HEADER=1`.
 #[test]
-fn the_header_that_is_checked_in_is_the_one_that_the_sources_give() {
+fn checked_in_header_equals_the_generated_one() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(here.join("cbindgen.toml")).unwrap();
     let bindings = cbindgen::Builder::new()

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cenote::Secret;
@@ -8,88 +9,16 @@ use cenote_bank::{Chaos, Database, FAULTS, Fault};
 use lexopt::prelude::*;
 
 use crate::failure::Failure;
+use crate::help;
+use crate::suggest::nearest;
 
-/// What `--help` prints.
-pub(crate) const HELP: &str = "\
-cenote: hundreds of tasks move money over a handful of connections
-
-Every task transfers money between accounts through one shared Db. Some panic
-in the middle of a transaction, some are aborted or cut off at any point, some
-forget to commit, some are refused, some use savepoints. At the end the command
-checks that not a cent was lost and that the pool is whole.
-
-Usage:
-  cenote [options]       on a temporary SQLite file, or on --dsn
-  cenote run [options]   the same, and CENOTE_DSN is looked at, too
-  cenote chaos [options] the same while sessions are killed, the network is cut,
-                         slow or silent, the server restarted, killed or frozen,
-                         and the pool exhausted, resized, closed and opened; at
-                         quiet moments every single transfer is looked for
-
-Options:
-  --dsn DSN      the database, such as sqlite:/path/bank.db
-  --tasks N      how many tasks share the Db (300)
-  --max N        how many connections it may have (5)
-  --seconds N    for how long; 0.5 is fine (5; chaos: 60)
-  --accounts N   how many accounts there are, with 1,000.00 each (100)
-  --seed N       plans every task in the same way again (by chance)
-  --server CMD   for chaos: a shell command that becomes the server of --dsn, in
-                 the foreground; it is started, killed and started again.
-                 Without it the server's process is left alone
-  --only KINDS   for chaos: only these faults, with commas between them; a wrong
-                 one gives the list
-  --json         no live view: the summary as one JSON object
-  --keep         leave the tables in the database
-  --force        drop tables of the same names that are in the way
-  -h, --help     this text
-  -V, --version  the version
-
-Environment:
-  CENOTE_DSN       the database for cenote run, if --dsn is not given; unlike an
-                   argument it is not seen in the list of processes
-  CENOTE_USER      who connects, before the user in the DSN
-  CENOTE_PASSWORD  the password, before the one in the DSN
-  NO_COLOR         no colours
-
-The tables are cenote_bank_account and cenote_bank_run, for chaos also
-cenote_bank_ledger. One connection more than --max is used, to look at the books
-from outside. If the check fails the tables stay.
-
-Ctrl-C stops the tasks, checks and prints the summary; a second one ends at
-once.
-
-Exit codes:
-  0    not a cent is missing and the pool is whole, after Ctrl-C as well
-  1    money is missing or the pool is not whole
-  2    wrong usage
-  3    the database cannot be reached, or refuses
-  4    something else: no temporary file, the output cannot be written
-  130  ended by a second Ctrl-C, nothing checked
-
-Fields of --json (times in milliseconds, money in cents):
-  ok  database  driver  seed  tasks  max  accounts  seconds  interrupted
-  committed  per_second  transfers  savepoints_undone
-  rolled_back   total  error  panic  cancel  forgotten  database
-  not_begun     cancelled  no_connection
-  unknown       transactions cancelled in the middle of their commit
-  complaint     the last error that was not planned, or null
-  wait_ms       mean  p99  max
-  pool          acquired  waited  timed_out  cancelled  created  create_failed
-                destroyed  total  idle  active  creating  waiting
-  money         before  after  lowest  audits
-  checks        a list of  name  ok  says
-  chaos         only there with chaos:
-                faults (a list of  kind  count  recovery_mean_ms
-                recovery_max_ms)  sessions_killed  left_out  quiet_moments
-                transfers (acknowledged  rolled_back  unknown
-                unknown_committed)  looks  marks  visit_ms (mean  p99  max)
-  kept          where the tables were left, or null
-";
-
-const FLAGS: [&str; 13] = [
-    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "json", "keep",
-    "force", "help", "version",
+/// The options of the bank.
+const FLAGS: [&str; 14] = [
+    "dsn", "tasks", "max", "seconds", "accounts", "seed", "server", "only", "report", "json",
+    "keep", "force", "help", "version",
 ];
+/// The commands, as the first word.
+const COMMANDS: [&str; 4] = ["run", "chaos", "migrate", "check"];
 
 /// The default length of a run with faults.
 const CHAOS_LENGTH: Duration = Duration::from_secs(60);
@@ -98,7 +27,9 @@ const CHAOS_LENGTH: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) enum Command {
     Run(Options),
-    Help,
+    Migrate(MigrateOptions),
+    Check(CheckOptions),
+    Help(&'static str),
     Version,
 }
 
@@ -107,6 +38,32 @@ pub(crate) enum Command {
 pub(crate) struct Options {
     pub(crate) bank: cenote_bank::Options,
     pub(crate) json: bool,
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// What to migrate, and how.
+#[derive(Debug)]
+pub(crate) struct MigrateOptions {
+    pub(crate) database: Database,
+    pub(crate) folder: PathBuf,
+    pub(crate) table: Option<String>,
+    pub(crate) mode: MigrateMode,
+    pub(crate) json: bool,
+}
+
+/// What `cenote migrate` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MigrateMode {
+    Apply,
+    DryRun,
+    Status,
+}
+
+/// What to check, and how to show it.
+#[derive(Debug)]
+pub(crate) struct CheckOptions {
+    pub(crate) database: Database,
+    pub(crate) json: bool,
 }
 
 /// Reads the arguments, without the program's name, and what they leave to the environment.
@@ -114,13 +71,108 @@ pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Command, Failure> {
+    let mut args = args.into_iter().peekable();
+    let environment = Environment(&environment);
+    match args.peek().and_then(|word| word.to_str()) {
+        Some("migrate") => migrate(lexopt::Parser::from_args(args.skip(1)), &environment),
+        Some("check") => check(lexopt::Parser::from_args(args.skip(1)), &environment),
+        _ => bank(lexopt::Parser::from_args(args), &environment),
+    }
+}
+
+/// The variables of the environment.
+struct Environment<'e>(&'e dyn Fn(&str) -> Option<OsString>);
+
+impl Environment<'_> {
+    fn variable(&self, name: &str) -> Result<Option<String>, Failure> {
+        let value = (self.0)(name).filter(|value| !value.is_empty());
+        let value = value.map(OsString::into_string).transpose();
+        value.map_err(|_| Failure::usage(format!("{name} is not valid UTF-8")))
+    }
+
+    fn dsn(&self) -> Result<Option<String>, Failure> {
+        self.variable("CENOTE_DSN")
+    }
+
+    /// The user's database at this DSN.
+    fn database(&self, dsn: String) -> Result<Database, Failure> {
+        Ok(Database::Theirs {
+            dsn: Secret::from(dsn),
+            user: self.variable("CENOTE_USER")?,
+            password: self.variable("CENOTE_PASSWORD")?.map(Secret::from),
+        })
+    }
+}
+
+fn migrate(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
+    let (mut dsn, mut folder, mut table) = (None, None, None);
+    let (mut mode, mut json) = (MigrateMode::Apply, false);
+    while let Some(arg) = parser.next().map_err(wrong)? {
+        match arg {
+            Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
+            Long("table") => table = Some(text(&mut parser, "--table")?),
+            Long("status") => mode = MigrateMode::Status,
+            Long("dry-run") => mode = MigrateMode::DryRun,
+            Long("json") => json = true,
+            Short('h') | Long("help") => return Ok(Command::Help(help::MIGRATE)),
+            Long(unknown) => {
+                let flags = ["dsn", "table", "status", "dry-run", "json", "help"];
+                return Err(unknown_flag(unknown, &flags));
+            }
+            Value(word) if folder.is_none() => folder = Some(PathBuf::from(word)),
+            other => return Err(wrong(other.unexpected())),
+        }
+    }
+    let folder = folder
+        .ok_or_else(|| Failure::usage("cenote migrate needs the folder of the migrations"))?;
+    let dsn = match dsn {
+        None => environment.dsn()?,
+        given => given,
+    };
+    let dsn = dsn.ok_or_else(|| Failure::usage("no database is given: --dsn, or CENOTE_DSN"))?;
+    Ok(Command::Migrate(MigrateOptions {
+        database: environment.database(dsn)?,
+        folder,
+        table,
+        mode,
+        json,
+    }))
+}
+
+fn check(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
+    let (mut dsn, mut json) = (None, false);
+    while let Some(arg) = parser.next().map_err(wrong)? {
+        match arg {
+            Long("json") => json = true,
+            Long("dsn") => dsn = Some(text(&mut parser, "--dsn")?),
+            Short('h') | Long("help") => return Ok(Command::Help(help::CHECK)),
+            Long(unknown) => return Err(unknown_flag(unknown, &["dsn", "json", "help"])),
+            Value(word) if dsn.is_none() => dsn = Some(not_empty(word, "the DSN")?),
+            // It may be a second DSN, and have a password in it.
+            Value(_) => return Err(Failure::usage("cenote check takes one DSN")),
+            other => return Err(wrong(other.unexpected())),
+        }
+    }
+    let dsn = match dsn {
+        None => environment.dsn()?,
+        given => given,
+    };
+    let dsn =
+        dsn.ok_or_else(|| Failure::usage("no database is given: cenote check DSN, or CENOTE_DSN"))?;
+    Ok(Command::Check(CheckOptions {
+        database: environment.database(dsn)?,
+        json,
+    }))
+}
+
+fn bank(mut parser: lexopt::Parser, environment: &Environment<'_>) -> Result<Command, Failure> {
+    let mut report = None;
     let mut options = cenote_bank::Options::default();
     let mut chaos = Chaos::default();
     let mut json = false;
     let mut run = false;
     let mut dsn = None;
     let mut first = true;
-    let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(wrong)? {
         match arg {
             Value(word) if first && word == "run" => run = true,
@@ -137,12 +189,13 @@ pub(crate) fn parse(
             Long("seconds") => options.length = seconds(&mut parser)?,
             Long("accounts") => options.accounts = number(&mut parser, "--accounts", 2, 100_000)?,
             Long("seed") => options.seed = seed(&mut parser)?,
+            Long("report") => report = Some(PathBuf::from(parser.value().map_err(wrong)?)),
             Long("json") => json = true,
             Long("keep") => options.keep = true,
             Long("force") => options.force = true,
-            Short('h') | Long("help") => return Ok(Command::Help),
+            Short('h') | Long("help") => return Ok(Command::Help(help::CENOTE)),
             Short('V') | Long("version") => return Ok(Command::Version),
-            Long(unknown) => return Err(unknown_flag(unknown)),
+            Long(unknown) => return Err(unknown_flag(unknown, &FLAGS)),
             Value(word) => return Err(unknown_word(&word)),
             Short(_) => return Err(wrong(arg.unexpected())),
         }
@@ -152,20 +205,11 @@ pub(crate) fn parse(
         let what = "--server and --only are for cenote chaos";
         return Err(Failure::usage(what));
     }
-    let variable = |name: &str| -> Result<Option<String>, Failure> {
-        let value = environment(name).filter(|value| !value.is_empty());
-        let value = value.map(OsString::into_string).transpose();
-        value.map_err(|_| Failure::usage(format!("{name} is not valid UTF-8")))
-    };
     if dsn.is_none() && run {
-        dsn = variable("CENOTE_DSN")?;
+        dsn = environment.dsn()?;
     }
     if let Some(dsn) = dsn {
-        options.database = Database::Theirs {
-            dsn: Secret::from(dsn),
-            user: variable("CENOTE_USER")?,
-            password: variable("CENOTE_PASSWORD")?.map(Secret::from),
-        };
+        options.database = environment.database(dsn)?;
     } else if chaos.server.is_some() {
         return Err(needs_dsn("--server"));
     } else if options.keep {
@@ -179,6 +223,7 @@ pub(crate) fn parse(
     Ok(Command::Run(Options {
         bank: options,
         json,
+        report,
     }))
 }
 
@@ -192,8 +237,8 @@ fn needs_dsn(flag: &str) -> Failure {
     ))
 }
 
-fn unknown_flag(name: &str) -> Failure {
-    let guess = match nearest(name, &FLAGS) {
+fn unknown_flag(name: &str, flags: &[&str]) -> Failure {
+    let guess = match nearest(name, flags) {
         Some(near) => format!(", did you mean --{near}?"),
         None => String::new(),
     };
@@ -201,15 +246,21 @@ fn unknown_flag(name: &str) -> Failure {
 }
 
 fn unknown_word(word: &OsString) -> Failure {
+    let guess = word.to_str().and_then(|word| nearest(word, &COMMANDS));
+    let guess = match guess.filter(|guess| *guess != word) {
+        Some(near) => format!(", did you mean {near}?"),
+        None => format!("; the first word can be {}", COMMANDS.join(", ")),
+    };
     let word = word.display();
-    Failure::usage(format!(
-        "there is no command '{word}'; there are run and chaos, as the first word"
-    ))
+    Failure::usage(format!("there is no command '{word}'{guess}"))
 }
 
 /// A value that may be a secret: it is not quoted when it is wrong.
 fn text(parser: &mut lexopt::Parser, name: &str) -> Result<String, Failure> {
-    let value = parser.value().map_err(wrong)?;
+    not_empty(parser.value().map_err(wrong)?, name)
+}
+
+fn not_empty(value: OsString, name: &str) -> Result<String, Failure> {
     match value.into_string() {
         Ok(text) if !text.is_empty() => Ok(text),
         Ok(_) => Err(Failure::usage(format!("{name} is empty"))),
@@ -270,30 +321,6 @@ fn seed(parser: &mut lexopt::Parser) -> Result<u64, Failure> {
             "--seed takes a whole number from 0 to {most}, not '{value}'"
         ))
     })
-}
-
-/// Returns the candidate that the fewest changes make of the text, if these are at most two and
-/// fewer than it has letters.
-fn nearest<'c>(text: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    let with_distance = candidates.iter().map(|name| (distance(text, name), *name));
-    let (changes, name) = with_distance.min_by_key(|(changes, _)| *changes)?;
-    (changes <= 2 && changes < name.chars().count()).then_some(name)
-}
-
-/// Returns how many letters to add, remove or replace to make one of the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (at, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -410,6 +437,11 @@ mod tests {
             ("chaos --only cut,cat", "'cat'"),
             ("chaos --only cat", "single_bytes, black_hole"),
             ("chaos run", "'run'"),
+            ("migrate", "folder"),
+            ("migrate dir", "no database"),
+            ("migrate --dsn sqlite:x.db a b", "b"),
+            ("check", "no database"),
+            ("check sqlite:x.db sqlite:y.db", "one DSN"),
         ] {
             let error = read_with(line, &[]).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");
@@ -421,34 +453,73 @@ mod tests {
     fn a_flag_that_is_nearly_right_is_guessed() {
         let error = read_with("--task 5", &[]).unwrap_err();
         assert!(error.contains("did you mean --tasks?"), "{error}");
+        for (line, guess) in [
+            ("--hlep", "--help"),
+            ("migrate --dryrun x", "--dry-run"),
+            ("check --josn", "--json"),
+            ("chek x", "check"),
+        ] {
+            let error = read_with(line, &[]).unwrap_err();
+            assert!(error.contains(&format!("did you mean {guess}?")), "{error}");
+        }
         let error = read_with("--banana", &[]).unwrap_err();
         assert!(!error.contains("did you mean"), "{error}");
     }
 
     #[test]
-    fn help_names_every_flag_and_fits_a_terminal() {
+    fn help_names_every_flag_and_every_command() {
         for flag in FLAGS {
-            assert!(HELP.contains(&format!("--{flag}")), "{flag}");
+            assert!(help::CENOTE.contains(&format!("--{flag}")), "{flag}");
         }
-        for line in HELP.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
+        for command in COMMANDS {
+            assert!(
+                help::CENOTE.contains(&format!("cenote {command}")),
+                "{command}"
+            );
         }
     }
 
     #[test]
-    fn distances_count_letters() {
-        assert_eq!(distance("tasks", "tasks"), 0);
-        assert_eq!(distance("task", "tasks"), 1);
-        assert_eq!(distance("tsaks", "tasks"), 2);
-        assert_eq!(distance("", "max"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
-
-    #[test]
-    fn only_what_is_near_is_guessed() {
-        let flags = ["tasks", "max", "json"];
-        assert_eq!(nearest("jsn", &flags), Some("json"));
-        assert_eq!(nearest("", &["ab"]), None);
-        assert_eq!(nearest("something", &flags), None);
+    fn migrate_and_check_take_their_database_from_either_side() {
+        let variables = [("CENOTE_DSN", "sqlite:env.db")];
+        let given = |database: &Database| match database {
+            Database::Theirs { dsn, .. } => dsn.expose().to_owned(),
+            Database::Temporary => panic!("there is none"),
+        };
+        for (line, dsn, mode) in [
+            (
+                "migrate --dsn sqlite:x.db dir",
+                "sqlite:x.db",
+                MigrateMode::Apply,
+            ),
+            (
+                "migrate dir --dry-run",
+                "sqlite:env.db",
+                MigrateMode::DryRun,
+            ),
+            (
+                "migrate --status dir --json",
+                "sqlite:env.db",
+                MigrateMode::Status,
+            ),
+        ] {
+            match read_with(line, &variables) {
+                Ok(Command::Migrate(options)) => {
+                    assert_eq!(options.folder, PathBuf::from("dir"), "{line}");
+                    assert_eq!(given(&options.database), dsn, "{line}");
+                    assert_eq!(options.mode, mode, "{line}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        for (line, dsn) in [
+            ("check sqlite:x.db", "sqlite:x.db"),
+            ("check --json", "sqlite:env.db"),
+        ] {
+            match read_with(line, &variables) {
+                Ok(Command::Check(options)) => assert_eq!(given(&options.database), dsn),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
     }
 }

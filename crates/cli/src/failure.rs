@@ -24,6 +24,16 @@ impl Failure {
         Failure::new(2, format!("{text}; see cenote --help"))
     }
 
+    /// A migration failed, or the files contradict the history.
+    pub(crate) fn migration(text: impl fmt::Display) -> Self {
+        Failure::new(1, text)
+    }
+
+    /// The exit code says more than the others do.
+    pub(crate) fn with_code(code: u8, text: impl fmt::Display) -> Self {
+        Failure::new(code, text)
+    }
+
     /// The database cannot be reached, or refuses.
     pub(crate) fn database(text: impl fmt::Display) -> Self {
         Failure::new(3, text)
@@ -40,6 +50,19 @@ impl Failure {
             130,
             "interrupted: nothing was checked, and tables may be left behind",
         )
+    }
+
+    /// It was ended by hand while it migrated.
+    pub(crate) fn interrupted_migration() -> Self {
+        Failure::new(
+            130,
+            "interrupted: what was under way is rolled back where it can be; see --status",
+        )
+    }
+
+    /// It was ended by hand while it looked.
+    pub(crate) fn interrupted_check() -> Self {
+        Failure::new(130, "interrupted")
     }
 
     /// The exit code, as `--help` says it.

@@ -73,6 +73,8 @@ pub(crate) struct Heading {
     pub(crate) database: String,
     pub(crate) tasks: usize,
     pub(crate) length: Duration,
+    /// Faults are injected.
+    pub(crate) has_faults: bool,
 }
 
 /// How badly a line is needed: where there is little room, the least needed go first.
@@ -105,8 +107,11 @@ pub(crate) fn lines(
         ),
         (Need::Heart, throughput(history, width)),
         (Need::Number, waits(now)),
-        (Need::Gap, String::new()),
     ];
+    if heading.has_faults {
+        lines.push((Need::Heart, fault(now, paint)));
+    }
+    lines.push((Need::Gap, String::new()));
     let counts = &now.counts;
     let number = |name: &str, count: u64, means: &str| row(name, count, means);
     lines.push((
@@ -125,20 +130,11 @@ pub(crate) fn lines(
     let given_up = counts.of(Outcome::GaveUp) + counts.of(Outcome::Unserved);
     lines.push((
         Need::Detail,
-        number(
-            "not begun",
-            given_up,
-            "cancelled before they had a transaction",
-        ),
+        number("not begun", given_up, "cancelled before they began"),
     ));
     lines.push((Need::Gap, String::new()));
     lines.push((Need::Heart, sum(now, paint)));
-    let hint = stopping.unwrap_or("Ctrl-C stops, checks and tells");
-    let hint = match now.fault {
-        "" => hint.to_owned(),
-        fault => format!("{fault}; {hint}"),
-    };
-    let hint = hint.as_str();
+    let hint = stopping.unwrap_or("Ctrl-C stops, checks and prints the summary");
     lines.push((Need::Gap, paint.dim(hint)));
 
     let room = size.rows.saturating_sub(1);
@@ -238,6 +234,26 @@ fn waits(now: &Snapshot) -> String {
     labelled("waits", "", &words)
 }
 
+/// The faults that last now, or the last one.
+pub(crate) fn fault(now: &Snapshot, paint: Paint) -> String {
+    let lasting: Vec<&str> = now
+        .phases
+        .iter()
+        .filter(|phase| phase.to.is_none())
+        .map(|phase| phase.name)
+        .collect();
+    let words = match (lasting.is_empty(), now.phases.last()) {
+        (false, _) => paint.red(&lasting.join(", ")),
+        (true, None) => "none yet".to_owned(),
+        (true, Some(last)) => {
+            let since = now.elapsed.saturating_sub(last.to.unwrap_or_default());
+            let (seconds, name) = (since.as_secs_f64(), last.name);
+            format!("none for {seconds:.1} s, the last: {name}")
+        }
+    };
+    labelled("fault", "", &words)
+}
+
 /// What the auditor says so far.
 pub(crate) fn sum(now: &Snapshot, paint: Paint) -> String {
     let audits = &now.audits;
@@ -268,7 +284,7 @@ mod tests {
             waits: LatencySummary::default(),
             audits: Audits::default(),
             before: 10_000_000,
-            fault: "",
+            phases: Vec::new(),
         }
     }
 
@@ -278,6 +294,7 @@ mod tests {
             database: "a temporary SQLite file".to_owned(),
             tasks: 300,
             length: Duration::from_secs(5),
+            has_faults: true,
         };
         let size = Size { columns, rows };
         let history = History::new();
@@ -296,12 +313,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn at_60_columns_no_word_is_cut() {
+        let mut now = snapshot(5).await;
+        now.audits.done = 1_234;
+        now.waits = LatencySummary {
+            mean: Duration::from_millis(999),
+            p99: Duration::from_millis(9_999),
+            max: Duration::from_millis(9_999),
+            ..LatencySummary::default()
+        };
+        for line in drawn(&now, 60, 40) {
+            assert!(line.chars().count() <= 60, "{line}");
+        }
+    }
+
+    #[tokio::test]
     async fn where_there_is_little_room_the_heart_of_it_stays() {
         let now = snapshot(5).await;
-        for rows in 5..24 {
+        for rows in 6..24 {
             let lines = drawn(&now, 40, rows);
             assert!(lines.len() < rows, "{rows}: {lines:?}");
-            for label in ["connections", "waiting", "throughput", "money"] {
+            for label in ["connections", "waiting", "throughput", "fault", "money"] {
                 let shown = lines.iter().any(|line| line.starts_with(label));
                 assert!(shown, "{rows}: {label}");
             }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cenote_bank::{Checked, Monitor, Run};
+use cenote_bank::{Checked, Monitor, Recorder, Run};
 use tokio::time::interval;
 
 use crate::args::Options;
@@ -11,21 +11,40 @@ use crate::view::View;
 
 /// Runs the bank. `Ok` says whether every check passed.
 pub(crate) async fn run(options: &Options, view: &mut View) -> Result<bool, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::other(format!("signals cannot be listened to: {error}")))?;
+    let mut signals = Signals::listen()?;
     let started = signals.unless(Run::start(options.bank.clone())).await;
     let mut run = started.ok_or_else(Failure::interrupted)??;
     view.begin(run.database());
     let monitor = run.monitor();
-    let worked = show(run.work(), &monitor, view, &mut signals, true).await;
+    let mut recorder = options.report.as_ref().map(|_| Recorder::default());
+    let worked = {
+        let recorder = recorder.as_mut();
+        show(run.work(), &monitor, view, recorder, &mut signals, true).await
+    };
     let interrupted = worked.is_none();
     if interrupted && !view.is_deaf() {
         view.interrupt();
     }
-    let checked = show(run.check(interrupted), &monitor, view, &mut signals, false).await;
+    let checked = {
+        let recorder = recorder.as_mut();
+        show(
+            run.check(interrupted),
+            &monitor,
+            view,
+            recorder,
+            &mut signals,
+            false,
+        )
+        .await
+    };
     let mut checked: Checked = checked.ok_or_else(Failure::interrupted)??;
     let cleaned_up = signals.unless(checked.clean_up()).await;
     view.end(&checked.summary);
+    if let (Some(file), Some(recorder)) = (&options.report, &recorder) {
+        let page = recorder.html(&monitor.phases(), &checked.summary);
+        std::fs::write(file, page)
+            .map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))?;
+    }
     cleaned_up.ok_or_else(Failure::interrupted)??;
     Ok(checked.summary.ok)
 }
@@ -36,10 +55,12 @@ async fn show<T>(
     part: impl Future<Output = T>,
     monitor: &Monitor,
     view: &mut View,
+    mut recorder: Option<&mut Recorder>,
     signals: &mut Signals,
     deaf_ends: bool,
 ) -> Option<T> {
     let mut frames = interval(view.interval());
+    let mut samples = interval(Recorder::INTERVAL);
     // The first tick comes at once, when there is nothing to see.
     frames.tick().await;
     let mut part = std::pin::pin!(part);
@@ -47,6 +68,11 @@ async fn show<T>(
         tokio::select! {
             done = &mut part => return Some(done),
             _ = frames.tick() => view.draw(&monitor.snapshot()),
+            _ = samples.tick(), if recorder.is_some() => {
+                if let Some(recorder) = &mut recorder {
+                    recorder.push(&monitor.snapshot());
+                }
+            }
             () = signals.next() => return None,
         }
         if deaf_ends && view.is_deaf() {
@@ -57,15 +83,20 @@ async fn show<T>(
 
 /// Ctrl-C, and the signals that mean the same.
 #[derive(Debug)]
-struct Signals {
+pub(crate) struct Signals {
     #[cfg(unix)]
     kinds: [tokio::signal::unix::Signal; 3],
 }
 
 impl Signals {
     /// Listens from now on, so that none of them ends the process. Needs Tokio.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listening = Signals::install();
+        listening.map_err(|error| Failure::other(format!("signals cannot be listened to: {error}")))
+    }
+
     #[cfg(unix)]
-    fn listen() -> io::Result<Self> {
+    fn install() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Signals {
             kinds: [
@@ -76,9 +107,8 @@ impl Signals {
         })
     }
 
-    /// Listens from now on, so that none of them ends the process. Needs Tokio.
     #[cfg(not(unix))]
-    fn listen() -> io::Result<Self> {
+    fn install() -> io::Result<Self> {
         Ok(Signals {})
     }
 
@@ -103,7 +133,7 @@ impl Signals {
     }
 
     /// Awaits `work`; drops it and returns `None` if a signal comes first.
-    async fn unless<F: Future>(&mut self, work: F) -> Option<F::Output> {
+    pub(crate) async fn unless<F: Future>(&mut self, work: F) -> Option<F::Output> {
         tokio::select! {
             done = work => Some(done),
             () = self.next() => None,

@@ -119,10 +119,10 @@ pub(crate) fn row(name: &str, count: u64, means: &str) -> String {
 /// The name of a cause, and what it means.
 pub(crate) fn described(cause: Outcome) -> (&'static str, &'static str) {
     match cause {
-        Outcome::Error => ("error", "changed their mind, or had not enough"),
+        Outcome::Error => ("error", "changed their mind, or too poor"),
         Outcome::Panic => ("panic", "in the middle of the transaction"),
         Outcome::Cancel => ("cancel", "aborted, or cut off half-way"),
-        Outcome::Forgotten => ("forgotten", "never committed: dropped or carried off"),
+        Outcome::Forgotten => ("forgotten", "never committed"),
         Outcome::Database => ("database", "refused by the database"),
         _ => ("", ""),
     }
@@ -130,7 +130,7 @@ pub(crate) fn described(cause: Outcome) -> (&'static str, &'static str) {
 
 fn why_not_begun(not_begun: &NotBegun) -> String {
     match not_begun.no_connection {
-        0 => "cancelled before they had a transaction".to_owned(),
+        0 => "cancelled before they began".to_owned(),
         some => format!("{} of them found no connection", grouped(some)),
     }
 }

@@ -11,6 +11,7 @@ use crate::args::Options;
 use crate::frame::{self, Heading, History};
 use crate::screen::{Paint, Screen, Size};
 use crate::summary;
+use crate::wrap::wrapped;
 
 /// How often the live view is drawn.
 const FRAME: Duration = Duration::from_millis(100);
@@ -60,6 +61,7 @@ impl View {
                 database: String::new(),
                 tasks: options.bank.tasks,
                 length: options.bank.length,
+                has_faults: options.bank.chaos.is_some(),
             },
             history: History::new(),
             stopping: None,
@@ -120,10 +122,8 @@ impl View {
             None if audits.done == 0 => "unaudited",
             None => "money ok",
         };
-        let fault = match now.fault {
-            "" => String::new(),
-            fault => format!("  {fault}"),
-        };
+        let lasting = now.phases.iter().filter(|phase| phase.to.is_none());
+        let fault: String = lasting.map(|phase| format!("  {}", phase.name)).collect();
         format!(
             "{:5.1} s {:>6} commits/s {:>7} commits {:>6} rollbacks {:>4} waiting  \
              {audit}{fault}\n",
@@ -150,7 +150,7 @@ impl View {
             Mode::Json => self.write(&summary::json(summary)),
             Mode::Plain => self.write(&format!("\n{}", summary::text(summary, Paint::none()))),
             Mode::Live(screen, paint) => {
-                let text = summary::text(summary, *paint);
+                let text = wrapped(&summary::text(summary, *paint), Size::of_terminal().columns);
                 let written = screen.erase().and_then(|()| screen.write(&text));
                 self.note(written);
             }

@@ -1,21 +1,33 @@
 //! The one error type of this crate.
 
+mod show;
+
+pub(crate) use self::show::rounded;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::driver::{DatabaseError, Violation};
+use cenote_pool::Holder;
 
-/// What calls of this crate return.
+use crate::driver::{DatabaseError, Violation};
+use crate::sql::Dialect;
+
+/// The result of every call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// [`kind`](Error::kind) says what sort of thing happened; the predicates answer what
-/// programs ask most often; [`sql_state`](Error::sql_state), [`code`](Error::code)
-/// and [`message`](Error::message) hold what the database said. Printing it gives one line;
-/// what caused it is in [`source`](StdError::source).
+/// Programs branch on [`kind`](Error::kind) and [`violation`](Error::violation), or on the predicates
+/// (`is_*`). What the database reported is in [`message`](Error::message), [`sql_state`](Error::sql_state),
+/// [`detail`](Error::detail) and the methods beside them; which call failed is in
+/// [`call_site`](Error::call_site) and [`sql`](Error::sql). The guide has a page on
+/// [what to do about each error](crate::guide::errors).
+///
+/// `Display` gives one line that is safe to log: the message, the codes, the call site, and at most 120 characters
+/// of the SQL with `?` in place of every literal. It shows neither parameters nor [`detail`](Error::detail),
+/// and it does not repeat the text of [`source`](StdError::source).
 #[derive(Clone)]
 pub struct Error {
     details: Arc<ErrorDetails>,
@@ -26,126 +38,153 @@ struct ErrorDetails {
     kind: Kind,
     message: String,
     database: Option<DatabaseError>,
+    call: Option<FailedCall>,
+    /// Other lines of the program, and what was done there: `begun at`.
     call_sites: Vec<&'static Location<'static>>,
-    /// The server cannot have seen anything of the call.
+    roles: Vec<&'static str>,
+    holders: Vec<Holder>,
+    /// The server cannot have received anything of the call.
     never_sent: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// The message contains the text of the source.
+    repeats_source: bool,
 }
 
-/// What sort of thing went wrong.
+/// The call that an error ended.
+#[derive(Clone)]
+struct FailedCall {
+    site: &'static Location<'static>,
+    statement: Option<(&'static Dialect, Box<str>)>,
+}
+
+/// The kind of an error, for programs to branch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The DSN, an option or a combination of them is wrong.
+    /// The DSN, an option or a combination of options is invalid.
     Config,
     /// The handle is closed.
     Closed,
-    /// A deadline passed: waiting for a connection, for a turn on one, or for a connect.
+    /// A deadline passed before the call was sent: of an acquire, of a turn on a pinned connection, of a connect.
     Timeout,
-    /// The pool's circuit breaker is open.
+    /// The pool's circuit breaker is open, or its queue is full.
     Unavailable,
     /// A connection could not be opened.
     Connect,
-    /// The connection was lost under a call.
+    /// The connection was lost during the call.
     ConnectionLost,
-    /// The database refused; see [`Error::sql_state`] and [`Error::code`].
+    /// The database refused; see [`Error::violation`], [`Error::sql_state`] and [`Error::code`].
     Database,
     /// The number or the names of the parameters do not fit the SQL.
     Parameters,
-    /// A value has another type than was asked for.
+    /// A value has another type than the program asked for.
     Type,
     /// A row has no such column.
     Column,
-    /// Exactly one row was asked for and there was none.
+    /// A query that has to return one row returned none.
     NoRows,
-    /// At most one row was asked for and there were more.
+    /// A query that may return one row returned more.
     TooManyRows,
-    /// A future was made in one coroutine or transaction and awaited in another.
+    /// A future was created in one coroutine or transaction and awaited in another.
     Escaped,
     /// The call needs a coroutine around it.
     NoCoroutine,
-    /// A call outside any coroutine, or an `on_connect` hook, left a transaction open; it was
+    /// A call outside any coroutine, or an `on_connect` hook, left a transaction open, which was
     /// rolled back.
     LeftTransaction,
-    /// A call outside any coroutine would only have changed the session.
+    /// A call outside any coroutine would have had no effect beyond its session.
     LeftSession,
-    /// A row stream holds the connection that this call has to run on.
+    /// An open row stream occupies the connection that this call has to run on.
     Busy,
-    /// A call of this transaction was dropped half-way; it can only be rolled back.
+    /// A call of this transaction was dropped before it was answered; the transaction can only be rolled back.
     Doomed,
-    /// The transaction is over, though this call belongs to it.
+    /// The transaction of this call has ended already.
     TransactionEnded,
     /// The server ended the transaction, or its connection was lost.
     TransactionLost,
     /// The server answered a commit with a rollback.
     RolledBack,
-    /// The connection was lost during a commit: nobody can tell what became of it.
+    /// The connection was lost during a commit: whether the server committed is unknown.
     OutcomeUnknown,
-    /// Waiting for a connection could never have ended.
+    /// The wait for a connection could never have ended.
     SelfDeadlock,
-    /// There is a transaction already, where a second one cannot be.
+    /// A transaction is open already, and a second one cannot begin here.
     NestedBegin,
-    /// There is no transaction to commit or to roll back.
+    /// No transaction is open that could be committed or rolled back.
     NoTransaction,
-    /// The statement ran longer than its limit.
+    /// The statement exceeded its time limit and was cancelled.
     StatementTimeout,
-    /// The transaction was older than its limit, or idle for longer than its limit.
+    /// The transaction exceeded `max_transaction_age` or `idle_in_transaction`, and was rolled back.
     TransactionTimeout,
-    /// What was asked for is not there with this driver or this kind of handle.
+    /// The driver or the handle does not support the request.
     Unsupported,
-    /// The caller's own, from inside a transaction.
+    /// A migration failed, or the files contradict the history of the database.
+    Migration,
+    /// The program's own error, returned from inside a transaction: see [`Error::other`].
     Other,
 }
 
 impl Error {
-    /// An error of this kind.
-    // Cold, and with it every branch that ends in an error: they do not lie among those that do not.
+    /// Creates an error of this kind.
+    // Cold, so that the compiler moves every branch that ends in an error out of the hot code.
     #[cold]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error::of(ErrorDetails {
-            kind,
-            message: message.into(),
-            database: None,
-            call_sites: Vec::new(),
-            never_sent: false,
-            source: None,
-        })
+        Error {
+            details: Arc::new(ErrorDetails {
+                kind,
+                message: message.into(),
+                database: None,
+                call: None,
+                call_sites: Vec::new(),
+                roles: Vec::new(),
+                holders: Vec::new(),
+                never_sent: false,
+                source: None,
+                repeats_source: false,
+            }),
+        }
     }
 
     /// Wraps an error of your own, so that a transaction closure can return it.
+    ///
+    /// It displays as your error does; [`downcast_ref`](Error::downcast_ref) gives your error back.
     pub fn other(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = error.into();
         Error::new(Kind::Other, source.to_string()).because(source)
     }
 
-    /// What the database said: for drivers.
-    pub fn database(said: DatabaseError) -> Self {
-        let mut error = Error::new(Kind::Database, said.message.clone());
-        error.change(|details| details.database = Some(said));
+    /// Creates an error from what the database reported: for drivers.
+    pub fn database(reported: DatabaseError) -> Self {
+        let mut error = Error::new(Kind::Database, reported.message.clone());
+        error.change(|details| details.database = Some(reported));
         error
     }
 
-    fn of(details: ErrorDetails) -> Self {
-        Error {
-            details: Arc::new(details),
-        }
-    }
-
-    /// Changes this one. Clones of it stay as they are.
+    /// Changes this error. Its clones stay as they are.
     fn change(&mut self, change: impl FnOnce(&mut ErrorDetails)) {
         change(Arc::make_mut(&mut self.details));
     }
 
-    /// With what caused it.
+    /// Adds the cause of this error.
+    ///
+    /// A message that contains the text of the cause stands for it: then [`source`](StdError::source) gives the cause of
+    /// the cause, so that a printed chain of causes says nothing twice.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source: Box<dyn StdError + Send + Sync> = source.into();
-        self.change(|details| details.source = Some(Arc::from(source)));
+        let text = match source.downcast_ref::<Error>() {
+            Some(inner) => inner.message().to_owned(),
+            None => source.to_string(),
+        };
+        self.change(|details| {
+            details.repeats_source = details.message.contains(&text);
+            details.source = Some(Arc::from(source));
+        });
         self
     }
 
-    /// Says that the server cannot have seen anything of the call: for drivers. The layer
-    /// then tries a call that nothing depends on once more, on another connection.
+    /// Marks a call of which the server cannot have received anything: for drivers. The layer
+    /// repeats such a call once, on another connection, if nothing depends on the lost one.
     #[must_use]
     pub fn never_sent(mut self) -> Self {
         self.change(|details| details.never_sent = true);
@@ -156,90 +195,184 @@ impl Error {
         self.details.never_sent
     }
 
-    /// With a line of the program that has to do with it.
+    /// Adds another line of the program, and what was done there: `begun at`.
     #[must_use]
     #[cold]
-    pub(crate) fn at(mut self, site: &'static Location<'static>) -> Self {
-        self.change(|details| details.call_sites.push(site));
+    pub(crate) fn at(mut self, role: &'static str, site: &'static Location<'static>) -> Self {
+        self.change(|details| {
+            details.call_sites.push(site);
+            details.roles.push(role);
+        });
         self
     }
 
-    /// The same story under another heading: what was said keeps standing in it.
+    /// Adds the leases that were out when the error occurred.
+    #[must_use]
+    pub(crate) fn with_holders(mut self, holders: Vec<Holder>) -> Self {
+        self.change(|details| details.holders = holders);
+        self
+    }
+
+    /// Adds the call that failed, and its SQL in this dialect. An error that passes through several calls keeps the first.
+    #[cold]
+    pub(crate) fn set_call(
+        &mut self,
+        site: &'static Location<'static>,
+        statement: Option<(&'static Dialect, &str)>,
+    ) {
+        if self.details.call.is_none() {
+            let statement = statement.map(|(dialect, sql)| (dialect, Box::from(sql)));
+            self.change(|details| details.call = Some(FailedCall { site, statement }));
+        }
+    }
+
+    /// The same, for an error on its way.
+    #[must_use]
+    #[cold]
+    pub(crate) fn in_call(
+        mut self,
+        site: &'static Location<'static>,
+        statement: Option<(&'static Dialect, &str)>,
+    ) -> Self {
+        self.set_call(site, statement);
+        self
+    }
+
+    /// Names an earlier failure that this error follows from, and keeps it as the cause.
+    pub(crate) fn set_first_failure(&mut self, first: Error) {
+        let message = format!("{}; first failure: {}", self.message(), first.message());
+        self.change(|details| {
+            details.message = message;
+            if let Some(site) = first.call_site() {
+                details.call_sites.push(site);
+                details.roles.push("at");
+            }
+            details.source = Some(Arc::new(first));
+            details.repeats_source = true;
+        });
+    }
+
+    /// Wraps this error in one of another kind. What the database reported stays readable there.
     #[must_use]
     pub(crate) fn wrapped(self, kind: Kind, message: impl Into<String>) -> Self {
         let mut error = Error::new(kind, message);
-        let said = self.details.database.clone();
-        error.change(|details| {
-            details.database = said;
-            details.source = Some(Arc::new(self));
-        });
-        error
+        let reported = self.details.database.clone();
+        error.change(|details| details.database = reported);
+        error.because(self)
     }
 
-    /// What sort of thing went wrong.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.details.kind
     }
 
-    /// What happened, in one line; for [`Kind::Database`], the database's own words.
+    /// Returns what happened, in one line; for [`Kind::Database`], the database's own words.
     pub fn message(&self) -> &str {
         &self.details.message
     }
 
-    /// The five characters of the SQL standard, if the database said any.
+    fn reported(&self) -> Option<&DatabaseError> {
+        self.details.database.as_ref()
+    }
+
+    /// Returns the SQLSTATE, five characters of the SQL standard, if the database reported one.
     pub fn sql_state(&self) -> Option<&str> {
-        self.details.database.as_ref()?.sql_state.as_deref()
+        self.reported()?.sql_state.as_deref()
     }
 
-    /// The database's own error number.
+    /// Returns the database's own error number.
     pub fn code(&self) -> Option<i64> {
-        self.details.database.as_ref()?.code
+        self.reported()?.code
     }
 
-    /// Which rule of the schema or of the server was broken, if the driver knows.
+    /// Returns which rule of the schema or of the server was violated, if the driver knows.
     pub fn violation(&self) -> Option<Violation> {
-        self.details.database.as_ref()?.violation
+        self.reported()?.violation
     }
 
-    /// The name of the constraint that was violated, where the database tells.
+    /// Returns the details that the database reported besides its message, such as the duplicate value of a
+    /// unique key. They often contain personal data, so neither `Display` nor `Debug` shows them.
+    pub fn detail(&self) -> Option<&str> {
+        self.reported()?.detail.as_deref()
+    }
+
+    /// Returns the database's advice, where it has any. PostgreSQL only.
+    pub fn hint(&self) -> Option<&str> {
+        self.reported()?.hint.as_deref()
+    }
+
+    /// Returns the schema of the [`table`](Error::table); MySQL calls it a database.
+    pub fn schema(&self) -> Option<&str> {
+        self.reported()?.schema.as_deref()
+    }
+
+    /// Returns the table that the error is about, where the database names it.
+    pub fn table(&self) -> Option<&str> {
+        self.reported()?.table.as_deref()
+    }
+
+    /// Returns the column that the error is about, where the database names exactly one.
+    pub fn column(&self) -> Option<&str> {
+        self.reported()?.column.as_deref()
+    }
+
+    /// Returns the name of the violated constraint, where the database names it.
     pub fn constraint(&self) -> Option<&str> {
-        self.details.database.as_ref()?.constraint.as_deref()
+        self.reported()?.constraint.as_deref()
     }
 
-    /// The character of the SQL that it is about, counted from 1 in the text as it was written. PostgreSQL
-    /// tells it for most mistakes in a text.
+    /// Returns the character of the SQL that the error is about, counted from 1 in the text as you wrote it. PostgreSQL
+    /// and SQLite report it for most mistakes in a text.
     pub fn position(&self) -> Option<usize> {
-        self.details.database.as_ref()?.position
+        self.reported()?.position
     }
 
-    /// With another position, found from the one that the database told.
-    #[must_use]
-    pub(crate) fn relocated(mut self, written: &dyn Fn(usize) -> usize) -> Self {
+    /// Translates the position, here and in the causes.
+    pub(crate) fn relocate(&mut self, written: &dyn Fn(usize) -> usize) {
         let Some(sent) = self.position() else {
-            return self;
+            return;
         };
         self.change(|details| {
-            if let Some(said) = &mut details.database {
-                said.position = Some(written(sent));
+            if let Some(reported) = &mut details.database {
+                reported.position = Some(written(sent));
             }
             let inner = details
                 .source
                 .as_ref()
                 .and_then(|it| it.downcast_ref::<Error>());
-            if let Some(inner) = inner.cloned() {
-                details.source = Some(Arc::new(inner.relocated(written)));
+            if let Some(mut inner) = inner.cloned() {
+                inner.relocate(written);
+                details.source = Some(Arc::new(inner));
             }
         });
-        self
     }
 
-    /// Lines of the program that have to do with it: which call does not fit its SQL, who holds
-    /// the connection that was waited for, which call was dropped, which transactions wait for each other.
+    /// Returns the line of the program that made the failed call. `None` only for an error that no call
+    /// returned, such as one of [`Row::get`](crate::Row::get).
+    pub fn call_site(&self) -> Option<&'static Location<'static>> {
+        self.details.call.as_ref().map(|call| call.site)
+    }
+
+    /// Returns the SQL of the failed call, whole and as you wrote it. Its literals may be personal data: `Display`
+    /// shows it with literals masked. `None` for calls without SQL, such as a commit.
+    pub fn sql(&self) -> Option<&str> {
+        let (_, sql) = self.details.call.as_ref()?.statement.as_ref()?;
+        Some(sql)
+    }
+
+    /// Returns the other lines of the program that caused the error: where the transaction was begun, which call was dropped,
+    /// which transactions wait for each other. `Display` says which is which.
     pub fn call_sites(&self) -> &[&'static Location<'static>] {
         &self.details.call_sites
     }
 
-    /// The connection is gone.
+    /// Returns who held the connections when an acquire timed out: the line of the program and the time since then, the
+    /// longest first. Empty for every other error.
+    pub fn holders(&self) -> &[Holder] {
+        &self.details.holders
+    }
+
+    /// Returns whether the connection is gone.
     pub fn is_connection_lost(&self) -> bool {
         matches!(
             self.kind(),
@@ -247,8 +380,8 @@ impl Error {
         )
     }
 
-    /// The same transaction, run again, may well succeed: a serialization failure,
-    /// a deadlock, a lock that was not granted in time.
+    /// Returns whether the same transaction may succeed if it is run again: after a serialization failure,
+    /// a deadlock, or a lock that was not granted in time.
     pub fn is_retryable(&self) -> bool {
         self.kind() != Kind::OutcomeUnknown
             && matches!(
@@ -257,27 +390,27 @@ impl Error {
             )
     }
 
-    /// A unique or primary key already has this value.
+    /// Returns whether a unique or primary key has this value already.
     pub fn is_unique_violation(&self) -> bool {
         self.violation() == Some(Violation::Unique)
     }
 
-    /// A foreign key points nowhere, or still points here.
+    /// Returns whether a foreign key refers to no row, or a row is still referred to.
     pub fn is_foreign_key_violation(&self) -> bool {
         self.violation() == Some(Violation::ForeignKey)
     }
 
-    /// A column that must have a value has none.
+    /// Returns whether a column that must have a value has none.
     pub fn is_not_null_violation(&self) -> bool {
         self.violation() == Some(Violation::NotNull)
     }
 
-    /// A check constraint says no.
+    /// Returns whether a check constraint failed.
     pub fn is_check_violation(&self) -> bool {
         self.violation() == Some(Violation::Check)
     }
 
-    /// A deadline passed: of waiting, of a statement or of a transaction.
+    /// Returns whether a deadline passed: of an acquire, a statement or a transaction.
     pub fn is_timeout(&self) -> bool {
         matches!(
             self.kind(),
@@ -285,7 +418,7 @@ impl Error {
         )
     }
 
-    /// The caller's own error, if this carries one of that type.
+    /// Returns the cause of this error, such as the program's own error, if it has this type.
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         self.details.source.as_ref()?.downcast_ref()
     }
@@ -293,47 +426,22 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.details.message)?;
-        if let Some(state) = self.sql_state() {
-            write!(out, " (SQLSTATE {state}")?;
-            if let Some(code) = self.code() {
-                write!(out, ", code {code}")?;
-            }
-            if let Some(position) = self.position() {
-                write!(out, ", at character {position}")?;
-            }
-            out.write_str(")")?;
-        } else if let Some(code) = self.code() {
-            write!(out, " (code {code})")?;
-        }
-        for (n, site) in self.details.call_sites.iter().enumerate() {
-            write!(out, "{}{site}", if n == 0 { "; at " } else { ", " })?;
-        }
-        Ok(())
+        show::line(&self.details, out)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = out.debug_struct("Error");
-        shown.field("kind", &self.kind());
-        shown.field("message", &self.details.message);
-        if let Some(said) = &self.details.database {
-            shown.field("database", said);
-        }
-        if !self.details.call_sites.is_empty() {
-            shown.field("call_sites", &self.details.call_sites);
-        }
-        if let Some(source) = &self.details.source {
-            shown.field("source", source);
-        }
-        shown.finish()
+        show::fields(&self.details, out)
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let source = self.details.source.as_ref()?;
-        Some(&**source)
+        match self.details.repeats_source {
+            true => source.source(),
+            false => Some(&**source),
+        }
     }
 }

@@ -300,7 +300,7 @@ fn alone<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn coroutines_that_end_in_every_possible_way_leave_nothing_behind() -> Result<()> {
+fn coroutines_that_end_in_every_way_leave_nothing_behind() -> Result<()> {
     alone(async {
         let fake = Fake::new();
         let db = fake.builder().max(CONNECTIONS).open().await?;
@@ -318,7 +318,7 @@ fn coroutines_that_end_in_every_possible_way_leave_nothing_behind() -> Result<()
 }
 
 #[test]
-fn on_sqlite_coroutines_that_end_in_every_possible_way_leave_nothing_behind() -> Result<()> {
+fn on_sqlite_coroutines_that_end_in_every_way_leave_nothing() -> Result<()> {
     alone(async {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
         let dsn = format!("sqlite:{}", folder.path().join("leaks.db").display());

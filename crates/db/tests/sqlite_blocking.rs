@@ -579,7 +579,7 @@ async fn h31_a_value_over_the_inline_limit_is_read_on_the_thread() {
 
 /// SQLite compiles it again for each run, and again would be asked what it does.
 #[tokio::test]
-async fn a_statement_that_is_compiled_for_each_run_stays_on_the_thread() {
+async fn statement_compiled_for_each_run_stays_on_the_thread() {
     let file = TempDb::new();
     let mut db = file.open().await;
     sqlite(&mut db).time_nothing();

@@ -18,13 +18,14 @@ mod sync;
 mod upkeep;
 mod user_code;
 
+pub use crate::acquire::AcquireOptions;
 pub use crate::breaker::{
     Advice, BreakerState, ConsecutiveFailures, Failure, FailureRate, PoolId, Report, Strategy,
 };
 pub use crate::builder::Builder;
 pub use crate::config::{Config, Order};
 pub use crate::error::{
-    AcquireError, CloseError, ConfigError, DestroyError, OpenError, Phase, Timeout,
+    AcquireError, CloseError, ConfigError, DestroyError, OpenError, Phase, Timeout, Unavailable,
 };
 pub use crate::hooks::{
     Answer, AsyncHook, DestroyAnswer, FnManager, Informed, InformedHook, ReleaseAnswer, With,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cenote_pool::{FnManager, FnPool, Lease, OwnedLease, Pool};
 
-use self::support::{Log, Manual, Oops, hand, now};
+use self::support::{Log, Manual, Oops, at_most, hand, now};
 
 /// Waits for two polls, as anything that talks to a server would.
 async fn pause() {
@@ -182,7 +182,7 @@ fn acquire_that_creates_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn acquire_of_an_idle_resource_whose_hook_waits_may_be_cancelled_at_any_poll() {
+fn acquire_with_a_slow_hook_may_be_cancelled_at_any_poll() {
     let polls = cancel_after_every_poll(
         1,
         |world| Box::pin(async { drop(world.pool.acquire().await.unwrap()) }),
@@ -196,7 +196,9 @@ fn acquire_within_a_time_may_be_cancelled_at_any_poll() {
     let time = Duration::from_secs(60);
     cancel_after_every_poll(
         1,
-        |world| Box::pin(async move { drop(world.pool.acquire_within(time).await.unwrap()) }),
+        |world| {
+            Box::pin(async move { drop(world.pool.acquire_with(at_most(time)).await.unwrap()) })
+        },
         |_| {},
     );
 }
@@ -211,7 +213,7 @@ fn acquire_owned_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn acquire_that_queues_and_is_handed_a_returned_resource_may_be_cancelled_at_any_poll() {
+fn queued_acquire_of_a_returned_resource_may_cancel_at_any_poll() {
     cancel_after_every_poll(
         0,
         |world| {
@@ -253,26 +255,7 @@ fn try_acquire_of_an_idle_resource_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn acquire_owned_within_a_time_may_be_cancelled_at_any_poll() {
-    let time = Duration::from_secs(60);
-    cancel_after_every_poll(
-        1,
-        |world| Box::pin(async move { drop(world.pool.acquire_owned_within(time).await.unwrap()) }),
-        |_| {},
-    );
-}
-
-#[test]
-fn try_acquire_owned_may_be_cancelled_at_any_poll() {
-    cancel_after_every_poll(
-        0,
-        |world| Box::pin(async { drop(world.pool.try_acquire_owned().await.unwrap().unwrap()) }),
-        |_| {},
-    );
-}
-
-#[test]
-fn acquire_whose_resource_is_refused_may_be_cancelled_at_any_poll() {
+fn acquire_of_a_refused_resource_may_be_cancelled_at_any_poll() {
     let polls = cancel_after_every_poll_in(
         World::refusing,
         |world| Box::pin(async { drop(world.pool.acquire().await.unwrap()) }),
@@ -282,7 +265,7 @@ fn acquire_whose_resource_is_refused_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn try_acquire_whose_resource_is_refused_may_be_cancelled_at_any_poll() {
+fn try_acquire_of_a_refused_resource_may_cancel_at_any_poll() {
     let polls = cancel_after_every_poll_in(
         World::refusing,
         |world| Box::pin(async { drop(world.pool.try_acquire().await.unwrap().unwrap()) }),
@@ -324,7 +307,7 @@ fn release_of_a_borrowed_lease_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn close_with_destructors_that_wait_may_be_cancelled_at_any_poll() {
+fn close_with_slow_destructors_may_be_cancelled_at_any_poll() {
     let polls = cancel_after_every_poll(
         2,
         |world| Box::pin(async { world.pool.close().await.unwrap() }),
@@ -342,7 +325,7 @@ fn close_with_destructors_that_wait_may_be_cancelled_at_any_poll() {
 }
 
 #[test]
-fn close_and_drain_with_a_lease_out_may_be_cancelled_at_any_poll() {
+fn close_and_drain_with_a_lease_out_may_cancel_at_any_poll() {
     cancel_after_every_poll(
         2,
         |world| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use cenote_pool::{AcquireError, FnPool, Lease, Pool, Runtime, ThreadRuntime};
+use cenote_pool::{AcquireError, AcquireOptions, FnPool, Lease, Pool, Runtime, ThreadRuntime};
 
 /// Runs this in a child process, which must end by itself. A panic in it fails the test.
 #[track_caller]
@@ -55,10 +55,12 @@ fn works() {
     let destroyed = Arc::new(AtomicUsize::new(0));
     let pool = pool_of(&destroyed, 1);
     let lease = pool.acquire_blocking().unwrap();
-    let late = pool.acquire_blocking_within(Duration::from_millis(5));
+    let late = pool.acquire_blocking_with(AcquireOptions::new().timeout(Duration::from_millis(5)));
     assert!(matches!(late.map(drop), Err(AcquireError::Timeout(_))));
     // Only the built-in thread can wake this one.
-    let late = smol::future::block_on(pool.acquire_within(Duration::from_millis(5)));
+    let late = smol::future::block_on(
+        pool.acquire_with(AcquireOptions::new().timeout(Duration::from_millis(5))),
+    );
     assert!(matches!(late.map(drop), Err(AcquireError::Timeout(_))));
     let (send, receive) = std::sync::mpsc::channel();
     ThreadRuntime::new().spawn(Box::pin(async move { send.send(()).unwrap() }));
@@ -90,7 +92,9 @@ fn h4_child_of_a_busy_parent_works() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
-                    drop(pool.acquire_blocking_within(Duration::from_millis(1)));
+                    drop(pool.acquire_blocking_with(
+                        AcquireOptions::new().timeout(Duration::from_millis(1)),
+                    ));
                     drop(pool_of(&destroyed, 1));
                 }
             });
@@ -110,7 +114,9 @@ fn h4_child_of_a_busy_parent_works() {
 fn refuses(pool: &FnPool<usize, Infallible>) {
     let forked = pool.acquire_blocking();
     assert!(matches!(&forked, Err(AcquireError::Forked)), "{forked:?}");
-    let forked = smol::future::block_on(pool.acquire_within(Duration::from_secs(60)));
+    let forked = smol::future::block_on(
+        pool.acquire_with(AcquireOptions::new().timeout(Duration::from_secs(60))),
+    );
     assert!(matches!(forked, Err(AcquireError::Forked)));
     assert!(
         smol::future::block_on(pool.try_acquire())

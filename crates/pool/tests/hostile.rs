@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use cenote_pool::{AcquireError, FnManager, FnPool, Lease, Order, OwnedLease, Pool, Runtime, Task};
 
-use self::support::{Hand, Log, Manual, Oops, hand};
+use self::support::{Hand, Log, Manual, Oops, at_most, hand};
 
 /// Steps in one pool's life.
 const STEPS: usize = 400;
@@ -210,7 +210,10 @@ impl World {
                 None => pool.acquire_owned().await.map(Some),
                 Some(millis) => {
                     let limit = Duration::from_millis(millis);
-                    pool.acquire_owned_within(limit).await.map(Some)
+                    pool.acquire_with(at_most(limit))
+                        .await
+                        .map(Lease::into_owned)
+                        .map(Some)
                 }
             }
         });

@@ -254,7 +254,7 @@ fn closing_while_a_lease_comes_back_destroys_it_once() {
 }
 
 #[test]
-fn closing_while_one_takes_gives_a_lease_or_an_error_and_loses_nothing() {
+fn close_during_an_acquire_gives_a_lease_or_an_error() {
     loom::model(|| {
         let (pool, tally) = warm(1);
         let taker = {
@@ -299,12 +299,12 @@ fn a_breaker_that_opens_fails_or_serves_one_who_parks() {
             let pool = pool.clone();
             thread::spawn(move || match block_on(pool.acquire()) {
                 Ok(lease) => drop(lease),
-                Err(error) => assert!(matches!(error, AcquireError::Unavailable)),
+                Err(error) => assert!(matches!(error, AcquireError::Unavailable(_))),
             })
         };
         let breaker = {
             let pool = pool.clone();
-            thread::spawn(move || pool.deactivate())
+            thread::spawn(move || pool.open_breaker())
         };
         drop(lease);
         waiter.join().unwrap();
@@ -335,7 +335,7 @@ fn shrinking_while_leases_come_back_ends_at_the_new_maximum() {
 }
 
 #[test]
-fn a_shrink_that_takes_a_reservation_back_leaves_nobody_beside_an_idle_resource() {
+fn shrink_that_revokes_a_reservation_strands_no_waiter() {
     loom::model(|| {
         let (pool, _) = pool(2);
         let one = block_on(pool.acquire_owned()).unwrap();
@@ -404,7 +404,7 @@ fn status_is_sound_while_leases_come_and_go() {
 }
 
 #[test]
-fn a_waiter_that_leaves_while_it_is_served_leaves_nothing_reserved() {
+fn waiter_that_leaves_while_served_leaves_nothing_reserved() {
     loom::model(|| {
         let (pool, _) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -422,7 +422,7 @@ fn a_waiter_that_leaves_while_it_is_served_leaves_nothing_reserved() {
 }
 
 #[test]
-fn one_that_collects_while_the_pool_closes_gets_a_lease_or_an_error_and_loses_nothing() {
+fn collecting_while_the_pool_closes_gives_a_lease_or_an_error() {
     loom::model(|| {
         let (pool, tally) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -443,7 +443,7 @@ fn one_that_collects_while_the_pool_closes_gets_a_lease_or_an_error_and_loses_no
 }
 
 #[test]
-fn one_that_collects_while_a_shrink_takes_it_back_gets_a_lease_all_the_same() {
+fn collecting_while_a_shrink_revokes_it_still_gives_a_lease() {
     loom::model(|| {
         let (pool, tally) = pool(2);
         let one = block_on(pool.acquire_owned()).unwrap();
@@ -469,7 +469,7 @@ fn one_that_collects_while_a_shrink_takes_it_back_gets_a_lease_all_the_same() {
 }
 
 #[test]
-fn a_reservation_that_is_collected_when_its_time_is_over_has_one_owner() {
+fn reservation_collected_at_its_deadline_has_one_owner() {
     loom::model(|| {
         let runtime = ByHand::default();
         let (pool, _) = pool_on(1, runtime.clone());

@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{Log, Manual, hand, now, number_pool};
+use support::{Log, Manual, at_most, hand, now, number_pool};
 
 /// Counts the bytes that are in use.
 struct Counting;
@@ -46,13 +46,13 @@ fn burst_of_waiters_gives_its_memory_back() {
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
     // A first waiter, so that the maintenance task is there before and after.
-    let mut last = hand(pool.acquire_within(Duration::from_secs(3600)));
+    let mut last = hand(pool.acquire_with(at_most(Duration::from_secs(3600))));
     last.waits();
     manual.run();
     let before = IN_USE.load(Ordering::Relaxed);
     for _ in 0..2 {
         let mut waiters: Vec<_> = (0..WAITERS)
-            .map(|_| hand(pool.acquire_within(Duration::from_secs(30))))
+            .map(|_| hand(pool.acquire_with(at_most(Duration::from_secs(30)))))
             .collect();
         waiters.iter_mut().for_each(|waiter| waiter.waits());
         let peak = IN_USE.load(Ordering::Relaxed) - before;

@@ -24,7 +24,7 @@ use cenote_pool::{
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use self::support::{Hand, Log, Manual, Oops, hand};
+use self::support::{Hand, Log, Manual, Oops, at_most, hand};
 
 /// What the next call of a hook does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -303,7 +303,7 @@ impl World {
             Step::AcquireWithin(millis) => {
                 let limit = Duration::from_millis(millis);
                 let acquire = async move {
-                    let lease = pool.acquire_within(limit).await?;
+                    let lease = pool.acquire_with(at_most(limit)).await?;
                     Ok(cenote_pool::Lease::into_owned(lease))
                 };
                 self.arrive(Box::pin(acquire), true);
@@ -312,7 +312,7 @@ impl World {
                 let acquire = async move {
                     match pool.try_acquire().await? {
                         Some(lease) => Ok(cenote_pool::Lease::into_owned(lease)),
-                        None => Err(AcquireError::Unavailable),
+                        None => Err(AcquireError::CreateFailed("nothing is available".into())),
                     }
                 };
                 self.arrive(Box::pin(acquire), false);
@@ -367,9 +367,9 @@ impl World {
                 pool.resize(max).unwrap();
             }
             Step::Renew => pool.replace_all(),
-            Step::Deactivate => pool.deactivate(),
-            Step::Recover => pool.recover(),
-            Step::Activate => pool.activate(),
+            Step::Deactivate => pool.open_breaker(),
+            Step::Recover => pool.half_open_breaker(),
+            Step::Activate => pool.close_breaker(),
             Step::Advance(millis) => {
                 self.overtaking = true;
                 self.manual.advance(Duration::from_millis(millis));
@@ -423,7 +423,7 @@ impl World {
                 "{status}: somebody waits and there is room"
             );
             assert_eq!(status.breaker, self.pool.breaker());
-            assert_ne!(status.breaker, BreakerState::Inactive);
+            assert_ne!(status.breaker, BreakerState::Open);
         }
         if self.closed {
             assert_eq!((status.idle, status.waiting), (0, 0), "{status}");

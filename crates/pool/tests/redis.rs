@@ -82,7 +82,7 @@ async fn a_hundred_tasks_share_twenty_connections_and_lose_no_update() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_comes_back_costs_errors_but_no_place_and_no_task() {
+async fn killed_server_that_returns_costs_errors_but_no_place_or_task() {
     let mut server = Server::start().await;
     let pool = pool_of(&server);
     let (progress, mut watch) = watch::channel(Progress::default());

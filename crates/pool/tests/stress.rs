@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cenote_pool::{AcquireError, FnPool, Lease, Order, OwnedLease, Pool, Verdict};
+use cenote_pool::{AcquireError, AcquireOptions, FnPool, Lease, Order, OwnedLease, Pool, Verdict};
 
 #[derive(Debug)]
 struct Oops;
@@ -150,8 +150,10 @@ async fn round(pool: &FnPool<Exclusive, Oops>, tally: &Tally, dice: &mut Dice) {
             }
         }
         1 => {
-            pool.acquire_within(Duration::from_millis(1 + dice.roll(5)))
-                .await
+            pool.acquire_with(
+                AcquireOptions::new().timeout(Duration::from_millis(1 + dice.roll(5))),
+            )
+            .await
         }
         2 => match pool.try_acquire().await {
             Ok(Some(lease)) => Ok(lease),
@@ -253,16 +255,16 @@ async fn storm(order: Order, time: Duration) {
                         .resize(1 + usize::try_from(dice.roll(8)).unwrap())
                         .unwrap(),
                     1 => {
-                        pool.deactivate();
+                        pool.open_breaker();
                         std::thread::yield_now();
-                        pool.activate();
+                        pool.close_breaker();
                     }
                     2 => pool.replace_all(),
                     3 => drop(pool.on_event(|_| {})),
                     _ => std::thread::yield_now(),
                 }
             }
-            pool.activate();
+            pool.close_breaker();
             pool.resize(8).unwrap();
             samples
         })
@@ -326,7 +328,7 @@ async fn storm(order: Order, time: Duration) {
 }
 
 #[test]
-fn under_all_of_it_at_once_nothing_is_lost_and_every_sample_is_sound() {
+fn under_all_faults_nothing_is_lost_and_every_sample_is_valid() {
     quiet_expected_panics();
     let seconds = std::env::var("CENOTE_STRESS_SECONDS")
         .ok()

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn another_executor_is_another_domain_only_if_resources_depend_on_it() {
+    fn executor_is_its_own_domain_if_resources_depend_on_it() {
         let runtime = ManualRuntime::new();
         runtime.revive();
         assert_eq!(runtime.domain(), None);

@@ -58,7 +58,7 @@ async fn a_conflict_is_retried_until_everybody_is_served() {
 }
 
 #[tokio::test]
-async fn a_statement_that_never_ends_is_cancelled_and_its_connection_goes_on() {
+async fn endless_statement_is_cancelled_and_its_connection_works_on() {
     let server = Server::start().await.unwrap();
     let db = Db::builder_with(Notebook, &server.dsn())
         .max(1)

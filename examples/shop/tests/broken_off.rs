@@ -74,7 +74,7 @@ async fn a_handler_that_panics_is_a_500_and_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_a_handler_forgets_is_rolled_back_with_its_request() {
+async fn transaction_a_handler_forgets_rolls_back_with_its_request() {
     let shop = Shop::with_routes(Router::new().route("/forget", post(forgets))).await;
     let (status, _) = shop.post("/forget", json!(null)).await;
     assert_eq!(status, 200);
@@ -82,7 +82,7 @@ async fn a_transaction_that_a_handler_forgets_is_rolled_back_with_its_request() 
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_in_the_middle_takes_its_order_with_it() {
+async fn client_that_disconnects_midway_takes_its_order_with_it() {
     let reached = Arc::new(Notify::new());
     let shop = Shop::with_routes(hangs(Arc::clone(&reached))).await;
     let mut client = shop.client().await;
@@ -136,7 +136,7 @@ async fn ask_impatiently(mut client: Client, quantity: i64, delivers: bool, turn
 }
 
 #[tokio::test]
-async fn a_hundred_requests_broken_off_at_random_are_each_done_whole_or_not_at_all() {
+async fn hundred_broken_off_requests_are_each_done_entirely_or_not() {
     let shop = Shop::open().await;
     let mut random = fastrand::Rng::with_seed(5);
     let mut requests = JoinSet::new();

@@ -59,7 +59,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn a_request_that_has_begun_is_answered_and_committed_before_the_end() {
+async fn request_under_way_is_answered_and_committed_before_shutdown() {
     let (reached, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let slow = {
         let (reached, go_on) = (Arc::clone(&reached), Arc::clone(&go_on));
@@ -94,7 +94,7 @@ async fn a_request_that_has_begun_is_answered_and_committed_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_takes_its_answer_does_not_keep_the_server_from_ending() {
+async fn client_that_never_reads_does_not_keep_the_server_running() {
     let mut server = Server::start(Router::new(), Duration::from_millis(100)).await;
     // More than fits into the buffers of a socket.
     let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000)

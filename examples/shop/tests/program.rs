@@ -17,7 +17,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn it_serves_until_it_is_asked_to_end_and_then_closes_the_database() {
+fn server_runs_until_asked_to_end_and_then_closes_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_cenote-shop"))
         .arg(format!(

@@ -29,7 +29,7 @@ async fn products_are_listed_shown_and_added() {
 }
 
 #[tokio::test]
-async fn a_delivery_of_what_is_not_sold_here_is_not_found_and_leaves_nothing() {
+async fn delivery_of_an_unknown_product_is_not_found() {
     let shop = Shop::open().await;
     let (status, product) = shop
         .post("/products/1/deliveries", json!({ "quantity": 7 }))
@@ -43,7 +43,7 @@ async fn a_delivery_of_what_is_not_sold_here_is_not_found_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_order_takes_its_products_from_the_shelf_and_can_be_looked_up() {
+async fn order_takes_its_products_from_stock_and_can_be_looked_up() {
     let shop = Shop::open().await;
     let basket = json!({
         "customer": "a diver",
@@ -60,7 +60,7 @@ async fn an_order_takes_its_products_from_the_shelf_and_can_be_looked_up() {
 }
 
 #[tokio::test]
-async fn an_order_of_more_than_there_is_is_a_conflict_and_takes_nothing_at_all() {
+async fn order_above_stock_is_a_conflict_and_takes_nothing() {
     let shop = Shop::open().await;
     let basket = json!({
         "customer": "a whole crew",
@@ -75,7 +75,7 @@ async fn an_order_of_more_than_there_is_is_a_conflict_and_takes_nothing_at_all()
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_unprocessable_and_what_is_not_there_not_found() {
+async fn invalid_input_is_unprocessable_and_missing_items_not_found() {
     let shop = Shop::open().await;
     let line = json!({ "product": 1, "quantity": 1 });
     let baskets = [
@@ -99,7 +99,7 @@ async fn what_makes_no_sense_is_unprocessable_and_what_is_not_there_not_found() 
 }
 
 #[tokio::test]
-async fn a_shop_without_a_free_connection_says_503_and_when_to_come_back() {
+async fn shop_without_a_free_connection_answers_503_with_retry_after() {
     let second = Duration::from_secs(1);
     let shop = Shop::with(Router::new(), |db| db.max(1).acquire_timeout(second), AGES).await;
     let (status, health) = shop.get("/health").await;
@@ -149,7 +149,7 @@ async fn all_orders_are_exported_one_a_line() {
 }
 
 #[tokio::test]
-async fn an_export_that_is_broken_off_half_way_gives_its_connection_back() {
+async fn export_broken_off_half_way_returns_its_connection() {
     let shop = Shop::open().await;
     fill(&shop, 20_000).await;
     let mut client = shop.client().await;

@@ -133,7 +133,7 @@ impl Injection {
                 last = another;
             }
             self.heal().await;
-            self.monitor.set_fault("");
+            self.monitor.end_phases();
             self.recover(last).await;
             since_inspection += 1;
             if since_inspection == FAULTS_PER_INSPECTION {
@@ -172,7 +172,7 @@ impl Injection {
     }
 
     async fn inject(&mut self, fault: Fault) {
-        self.monitor.set_fault(fault.name());
+        self.monitor.begin_phase(fault.name());
         self.log.count(fault);
         if let Err(error) = self.apply(fault).await
             && !is_own_fault(&error)
@@ -269,9 +269,9 @@ impl Injection {
             }
             Fault::ExhaustPool => self.exhaust().await,
             Fault::OpenBreaker => {
-                self.pool(cenote::pool::Pool::deactivate);
+                self.pool(cenote::pool::Pool::open_breaker);
                 self.wait(BRIEF).await;
-                self.pool(cenote::pool::Pool::recover);
+                self.pool(cenote::pool::Pool::half_open_breaker);
                 self.wait(BRIEF).await;
             }
             Fault::Resize => {
@@ -356,7 +356,7 @@ impl Injection {
                     .wrong("faults", format!("the server cannot start: {error}"));
             }
         }
-        self.pool(cenote::pool::Pool::activate);
+        self.pool(cenote::pool::Pool::close_breaker);
         if let Err(error) = self.resize(self.monitor.max()) {
             self.log.wrong("faults", error.to_string());
         }
@@ -399,7 +399,7 @@ impl Injection {
 
     /// Pauses the clients and inspects everything.
     async fn inspect(&mut self) {
-        self.monitor.set_fault("quiet");
+        self.monitor.begin_phase("quiet moment");
         let monitor = Arc::clone(&self.monitor);
         match timeout(LAST_VISITS, monitor.pause_visits()).await {
             Ok(_paused) => {
@@ -413,7 +413,7 @@ impl Injection {
                 self.log.wrong("clients", text);
             }
         }
-        self.monitor.set_fault("");
+        self.monitor.end_phases();
     }
 }
 

@@ -15,9 +15,13 @@ pub(crate) struct Latencies {
     longest: AtomicU64,
 }
 
-/// Mean, percentile and maximum of a histogram.
+/// Count, sum, mean, percentile and maximum of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencySummary {
+    /// How many there are.
+    pub count: u64,
+    /// Their sum.
+    pub sum: Duration,
     /// The mean.
     pub mean: Duration,
     /// The 99th percentile, at most an eighth too long.
@@ -58,8 +62,11 @@ impl Latencies {
         });
         let longest = self.longest.load(Relaxed);
         let p99 = at.map_or(longest, |at| end_of(at).min(longest));
+        let sum = self.micros.load(Relaxed);
         LatencySummary {
-            mean: Duration::from_micros(self.micros.load(Relaxed) / count),
+            count,
+            sum: Duration::from_micros(sum),
+            mean: Duration::from_micros(sum / count),
             p99: Duration::from_micros(p99),
             max: Duration::from_micros(longest),
         }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod latency;
+mod phases;
 mod tally;
 mod visits;
 
@@ -18,6 +19,8 @@ use tokio::time::{Instant, interval, timeout};
 
 use self::clients::Shared;
 pub use self::latency::LatencySummary;
+pub use self::phases::Phase;
+use self::phases::Phases;
 use self::tally::Tally;
 pub use self::tally::{CAUSES, Counts, Outcome};
 pub use self::visits::silence_planned_panics;
@@ -56,8 +59,7 @@ pub struct Monitor {
     before: i64,
     /// How many connections the clients may have.
     max: usize,
-    /// The name of the fault that lasts now.
-    fault: Mutex<&'static str>,
+    phases: Phases,
 }
 
 /// The figures of a run at one moment.
@@ -75,8 +77,8 @@ pub struct Snapshot {
     pub audits: Audits,
     /// The sum of all balances at the start, in cents.
     pub before: i64,
-    /// The name of the fault that lasts now; empty if there is none.
-    pub fault: &'static str,
+    /// The faults and quiet moments that last now; if there are none, the last that ended.
+    pub phases: Vec<Phase>,
 }
 
 /// A workload that has ended.
@@ -119,7 +121,7 @@ impl Workload {
             started: Instant::now(),
             before: i64::try_from(accounts).unwrap_or(i64::MAX) * STARTING_CENTS,
             max,
-            fault: Mutex::default(),
+            phases: Phases::default(),
         });
         let mut auditor = JoinSet::new();
         auditor.spawn(audit_repeatedly(Arc::clone(&monitor)));
@@ -184,7 +186,7 @@ impl Monitor {
             waits: self.shared.tally.waits(),
             audits: self.audits().clone(),
             before: self.before,
-            fault: *self.fault(),
+            phases: self.phases.latest(),
         }
     }
 
@@ -227,14 +229,19 @@ impl Monitor {
         self.shared.gate.write().await
     }
 
-    /// Sets the name of the fault that lasts now.
-    pub(crate) fn set_fault(&self, fault: &'static str) {
-        *self.fault() = fault;
+    /// Returns every fault and every quiet moment so far.
+    pub fn phases(&self) -> Vec<Phase> {
+        self.phases.all()
     }
 
-    fn fault(&self) -> MutexGuard<'_, &'static str> {
-        // Nothing that can panic runs under this lock.
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes that a fault or a quiet moment begins.
+    pub(crate) fn begin_phase(&self, name: &'static str) {
+        self.phases.begin(name, self.started.elapsed());
+    }
+
+    /// Notes that everything that lasted has ended.
+    pub(crate) fn end_phases(&self) {
+        self.phases.end(self.started.elapsed());
     }
 
     fn audits(&self) -> MutexGuard<'_, Audits> {
@@ -245,10 +252,7 @@ impl Monitor {
     /// Waits until the pool is at rest, or for too long, and returns its state.
     pub(crate) async fn pool_at_rest(&self) -> PoolState {
         let db = &self.shared.db;
-        let look = || {
-            let counters = db.pool().map(|pool| pool.counters());
-            PoolState::new(&db.status(), &counters.unwrap_or_default())
-        };
+        let look = || PoolState::new(&db.status(), &db.counters());
         let mut again = interval(Duration::from_millis(5));
         let rest = async {
             while !look().is_at_rest() {

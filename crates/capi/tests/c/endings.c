@@ -247,7 +247,7 @@ static void draining_waits_for_what_is_out_and_says_what_is_left(void) {
     cenote_pool *pool = pool_of(&options);
     cenote_lease lease = acquired(pool);
     CHECK(cenote_pool_close_and_drain(pool, 1) == CENOTE_ERR_IN_USE);
-    CHECK_SAYS("1 places were still in use");
+    CHECK_SAYS("1 place was still in use");
     CHECK_OK(cenote_release(pool, &lease));
     CHECK_OK(cenote_pool_close_and_drain(pool, CENOTE_FOREVER));
     end(pool, &m);

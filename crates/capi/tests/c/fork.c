@@ -79,7 +79,7 @@ static void use_inherited(void *arg) {
     inherited *i = arg;
     cenote_lease lease;
     CHECK(cenote_acquire(i->pool, CENOTE_FOREVER, &lease) == CENOTE_ERR_CLOSED);
-    CHECK_SAYS("make a pool in the child");
+    CHECK_SAYS("build a pool in the child");
     CHECK(cenote_acquire(i->pool, 0, &lease) == CENOTE_ERR_CLOSED);
     CHECK(try_gives_nothing(i->pool));
     CHECK(cenote_pool_is_closed(i->pool) == 1);

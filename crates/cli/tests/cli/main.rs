@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chaos;
+mod check;
 mod databases;
+mod migrate;
 mod process;
+mod report;
 mod runs;
 mod stopping;
 mod usage;

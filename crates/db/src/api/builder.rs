@@ -1,4 +1,4 @@
-//! Describing a database before it is opened.
+//! The builder: every setting of a handle, and opening it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -18,9 +18,10 @@ use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::{ConnectionManager, Defaults, OnConnect};
 use crate::pooled::shared::{DbId, Shared};
+use crate::pooled::statement_log::StatementLog;
 use crate::{Error, Kind, Result};
 
-/// A database, described. [`open`](Builder::open) gives the [`Db`].
+/// The settings of a [`Db`], before [`open`](Builder::open) opens it.
 ///
 /// # Examples
 ///
@@ -39,7 +40,7 @@ use crate::{Error, Kind, Result};
 /// assert_eq!(db.status().total, 0); // Nothing is connected before it is needed.
 /// # Ok(()) }
 /// ```
-#[must_use = "a builder opens nothing"]
+#[must_use = "a builder does nothing until `open`"]
 pub struct Builder {
     config: DbConfig,
     driver: Option<Arc<dyn Driver>>,
@@ -63,7 +64,7 @@ impl Builder {
         builder
     }
 
-    /// From a configuration that was read from somewhere: a file, the environment.
+    /// Starts with a configuration from a file or the environment.
     pub fn from_config(config: DbConfig) -> Self {
         Builder {
             config,
@@ -76,145 +77,158 @@ impl Builder {
         }
     }
 
-    /// Who connects. Default: whoever the DSN names.
+    /// Sets the user. Default: the user in the DSN.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.config.user = Some(user.into());
         self
     }
 
-    /// The password, which is shown to nobody. Default: the one in the DSN.
+    /// Sets the password. No message, log line or `Debug` output shows it. Default: the password in the DSN.
     pub fn password(mut self, password: impl Into<Secret>) -> Self {
         self.config.password = Some(password.into());
         self
     }
 
-    /// Asks for the credentials anew for every connection: for passwords and tokens that
-    /// change. A user that it leaves open is the DSN's. Clashes with [`user`](Builder::user)
+    /// Sets a provider that is asked for the credentials of every new connection: for passwords and tokens that
+    /// change. If it gives no user, the DSN's is used. It excludes [`user`](Builder::user)
     /// and [`password`](Builder::password).
     pub fn credentials(mut self, provider: impl Into<CredentialProvider>) -> Self {
         self.provider = Some(provider.into());
         self
     }
 
-    /// What it is called in logs and metrics. Default: nothing.
+    /// Sets the name of the handle in logs and metrics. Default: none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = Some(name.into());
         self
     }
 
-    /// How many connections to keep at least, opened before [`open`](Builder::open) returns. Default: 0.
+    /// Sets the least number of connections, which are open when [`open`](Builder::open) returns. Default: 0.
     pub fn min(mut self, min: usize) -> Self {
         self.config.min = min;
         self
     }
 
-    /// How many connections there may be at most. Default: 10.
+    /// Sets the largest number of connections. Default: 10.
     pub fn max(mut self, max: usize) -> Self {
         self.config.max = max;
         self
     }
 
-    /// How long a call may wait for a connection, or for its turn on one; `None` for ever.
+    /// Limits the time that a call waits for a connection, or for its turn on one; `None` for no limit.
     /// Default: 30 s.
     pub fn acquire_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.config.acquire_timeout = timeout.into();
         self
     }
 
-    /// How long connecting may take. Default: 10 s.
+    /// Limits the time for opening a connection. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
     }
 
-    /// How long a rollback, a reset or the cancelling of a dropped call may take before the
+    /// Limits the time for a rollback, a reset or the cancelling of a dropped call. After that the
     /// connection is closed instead. Default: 5 s.
     pub fn cleanup_timeout(mut self, timeout: Duration) -> Self {
         self.config.cleanup_timeout = timeout;
         self
     }
 
-    /// How often idle connections are pinged; `None` for never. Default: every 30 s.
+    /// Sets how often idle connections are pinged; `None` for never. Default: every 30 s.
     pub fn healthcheck_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.config.healthcheck_interval = interval.into();
         self
     }
 
-    /// How long a connection may be idle before it is closed; `None` for ever. Those that
-    /// [`min`](Builder::min) asks for stay. Default: 10 min.
+    /// Closes connections that have been idle for this long, as long as [`min`](Builder::min) are left; `None` for
+    /// never. Default: 10 min.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.config.idle_timeout = timeout.into();
         self
     }
 
-    /// How old a connection may grow before another takes its place; `None` for any age.
-    /// Default: 30 min, a tenth more or less.
+    /// Replaces connections of this age; `None` for never. Default: 30 min, a tenth more or less.
     pub fn max_lifetime(mut self, lifetime: impl Into<Option<Duration>>) -> Self {
         self.config.max_lifetime = lifetime.into();
         self
     }
 
-    /// By which share of it the lifetime of each connection is longer or shorter, so that
-    /// they do not all end together. Default: 0.1.
+    /// Varies the lifetime of each connection by up to this share, so that connections
+    /// do not all end together. Default: 0.1.
     pub fn lifetime_jitter(mut self, share: f64) -> Self {
         self.config.lifetime_jitter = share;
         self
     }
 
-    /// How long a call may wait for a connection before a warning is logged; `None` for
+    /// Logs a warning for every call that waits for a connection for this long; `None` for
     /// never. Default: 1 s.
     pub fn slow_acquire_warning(mut self, slow: impl Into<Option<Duration>>) -> Self {
         self.config.slow_acquire_warning = slow.into();
         self
     }
 
-    /// How many connections may be opening at once. Default: 4.
+    /// Logs a warning, once, for a connection that one task has held for this long, with the line that took it; `None`
+    /// for never. Default: never.
+    pub fn leak_warning(mut self, after: impl Into<Option<Duration>>) -> Self {
+        self.config.leak_warning = after.into();
+        self
+    }
+
+    /// Logs a warning for every statement that takes this long, with the time, the rows, the line of the program and
+    /// the shortened SQL, in which `?` stands for every literal; `None` for never. The target of the event is
+    /// `cenote::statement`; with the same target every statement is logged at level DEBUG, whatever this says.
+    /// Default: never.
+    pub fn slow_statements(mut self, threshold: impl Into<Option<Duration>>) -> Self {
+        self.config.slow_statements = threshold.into();
+        self
+    }
+
+    /// Limits how many connections are opened at the same time. Default: 4.
     pub fn max_creating(mut self, limit: usize) -> Self {
         self.config.max_creating = limit;
         self
     }
 
-    /// How many prepared statements each connection keeps; 0 for none. Default: 64.
+    /// Sets how many prepared statements each connection keeps; 0 for none. Default: 64.
     pub fn statement_cache(mut self, statements: usize) -> Self {
         self.config.statement_cache = statements;
         self
     }
 
-    /// How long a statement may run before it is cancelled. Default: as long as it takes. A COMMIT
-    /// that is not answered in that time is [`Kind::OutcomeUnknown`](crate::Kind::OutcomeUnknown).
+    /// Cancels statements that run for this long. Default: never. A COMMIT
+    /// that is not answered in time is [`Kind::OutcomeUnknown`](crate::Kind::OutcomeUnknown).
     pub fn statement_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.config.statement_timeout = timeout.into();
         self
     }
 
-    /// How old a transaction may grow before it is rolled back. Default: any age.
+    /// Rolls transactions of this age back. Default: never.
     pub fn max_transaction_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.config.max_transaction_age = age.into();
         self
     }
 
-    /// How long a transaction may be open without a call before it is rolled back.
-    /// Default: as long as it likes.
+    /// Rolls transactions back that have been open for this long without a call. Default: never.
     pub fn idle_in_transaction(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.config.idle_in_transaction = time.into();
         self
     }
 
-    /// When the session of a connection that comes back is reset, or the connection replaced. Default: it is reset when it
-    /// was touched.
+    /// Sets when a released connection has its session reset, or is replaced. Default: a changed session is reset.
     pub fn reset(mut self, when: ResetPolicy) -> Self {
         self.config.reset = when;
         self
     }
 
-    /// An option of the driver: see its documentation. One that it does not know is an error.
+    /// Sets an option of the driver: see its documentation. [`open`](Builder::open) refuses an unknown option.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Secret>) -> Self {
         self.config.options.set(name, value);
         self
     }
 
-    /// One connection instead of a pool, opened when it is first used. While one coroutine
-    /// pins it the others wait.
+    /// Uses one connection instead of a pool, opened by the first call. While one coroutine
+    /// pins the connection, the others wait.
     pub fn unpooled(mut self) -> Self {
         self.config.unpooled = true;
         self
@@ -240,27 +254,27 @@ impl Builder {
         self
     }
 
-    /// Measures how long waiting, connecting, checking and using take: see
+    /// Measures how long acquires, connects, checks and uses take: see
     /// [`Pool::timings`](cenote_pool::Pool::timings). Default: no.
     pub fn histograms(mut self) -> Self {
         self.histograms = true;
         self
     }
 
-    /// The executor it lives on. Default: Tokio.
+    /// Sets the executor. Default: Tokio.
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
         self
     }
 
-    /// When to stop trying: see [`Strategy`]. Default: never.
+    /// Sets the strategy of the circuit breaker: see [`Strategy`]. Default: none.
     pub fn breaker(mut self, strategy: impl Strategy) -> Self {
         self.breaker = Some(Box::new(|pool| pool.breaker(strategy)));
         self
     }
 
-    /// Opens it: checks the description, and opens the first [`min`](Builder::min) connections. With 0
-    /// of them, the default, nothing connects before the first call.
+    /// Checks the settings, opens the first [`min`](Builder::min) connections and returns the handle. With a minimum of 0,
+    /// the default, nothing connects before the first call.
     ///
     /// # Cancel safety
     ///
@@ -268,8 +282,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] if the DSN or an option makes no sense; whatever keeps the first
-    /// connections from being opened.
+    /// [`Kind::Config`] if the DSN or an option is invalid; the error of opening the first
+    /// connections.
     pub async fn open(self) -> Result<Db> {
         self.config.check()?;
         let dsn = self.config.parse_dsn()?;
@@ -327,6 +341,11 @@ impl Builder {
             template,
             credentials: provider,
             dsn_credentials: dsn.credentials(),
+            log: Arc::new(StatementLog {
+                slow: config.slow_statements,
+                dialect: shared.dialect,
+                runtime: runtime.clone(),
+            }),
             settings: ConnectSettings {
                 full_reset: config.reset == ResetPolicy::Always,
                 ..ConnectSettings::new(config.statement_cache)
@@ -358,10 +377,10 @@ impl Builder {
     }
 }
 
-/// How much longer than connecting may take its place in the pool is kept.
+/// A connection that is opening keeps its place in the pool for this much longer than the connect timeout.
 const CREATE_GRACE: Duration = Duration::from_secs(2);
 
-/// The pool as the configuration wants it.
+/// Translates the configuration into settings of the pool.
 fn pool_builder(
     connections: ConnectionManager,
     config: &DbConfig,
@@ -370,8 +389,8 @@ fn pool_builder(
     let mut pool = Pool::builder(connections)
         .min(config.min)
         .max(if config.unpooled { 1 } else { config.max })
-        // Connecting has a deadline of its own, whose error names the server. This one only
-        // frees the place of a connection whose executor does not run.
+        // The error of the connect timeout names the server. This time-out only frees the place of a
+        // connection whose executor does not run.
         .create_timeout(config.connect_timeout.saturating_add(CREATE_GRACE))
         .cleanup_timeout(config.cleanup_timeout)
         .lifetime_jitter(config.lifetime_jitter)
@@ -387,8 +406,11 @@ fn pool_builder(
         Some(slow) => pool.slow_acquire_warning(slow),
         None => pool.no_slow_acquire_warning(),
     };
+    if let Some(after) = config.leak_warning {
+        pool = pool.leak_warning(after);
+    }
     if config.unpooled {
-        // It is the user's one connection: it does not come and go by itself.
+        // The pool neither replaces nor closes the only connection of an unpooled handle.
         return pool;
     }
     if let Some(interval) = config.healthcheck_interval {
@@ -406,12 +428,12 @@ fn pool_builder(
 fn not_opened(error: cenote_pool::OpenError<Error>) -> Error {
     match error {
         cenote_pool::OpenError::Config(error) => Error::new(Kind::Config, error.to_string()),
-        cenote_pool::OpenError::Warmup(error) => crate::call::route::from_pool(error),
+        cenote_pool::OpenError::Warmup(error) => crate::call::route::from_pool(error, None),
         other => Error::new(Kind::Config, other.to_string()),
     }
 }
 
-/// The driver that a DSN asks for, among those that are compiled in.
+/// Returns the driver of this name, if it is compiled in.
 fn driver_named(name: &str) -> Result<Arc<dyn Driver>> {
     let drivers = compiled_in();
     let known: Vec<_> = drivers.iter().map(|driver| driver.name()).collect();

@@ -68,7 +68,7 @@ where
     E: From<Error>,
     F: AsyncFnOnce() -> Result<T, E>,
 {
-    call.check_here()?;
+    call.check_here().map_err(|error| call.named(None, error))?;
     if options.lazily
         && let Some(lazy) = Lazy::new(call, options)
     {
@@ -82,19 +82,17 @@ where
     let inside = Arc::clone(&frame);
     InFrame::new(frame, async move {
         let opened = open(call, &inside, options, false).await;
-        call.note(&opened);
-        let guard = opened?;
+        let guard = call.ended(None, opened)?;
         let result = body().await;
         if inside.is_over() {
             // The closure was carried out of its coroutine, which has ended.
             let _ = guard.roll_back(call.site).await;
-            return Err(call.too_late().into());
+            return Err(call.named(None, call.too_late()).into());
         }
         match result {
             Ok(value) => {
                 let committed = guard.commit(call.site).await;
-                call.note(&committed);
-                committed?;
+                call.ended(None, committed)?;
                 Ok(value)
             }
             Err(error) => {

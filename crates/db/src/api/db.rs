@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cenote_pool::{CloseError, Pool, Status};
+use cenote_pool::{CloseError, Counters, Pool, Status};
 
 use crate::api::builder::Builder;
 use crate::api::connection::{Connection, Pinned};
@@ -23,7 +23,7 @@ use crate::coroutine::seen;
 use crate::driver::Driver;
 use crate::pooled::handle::Handle;
 use crate::pooled::manager::ConnectionManager;
-use crate::sql::Class;
+use crate::sql::{Class, Dialect};
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
@@ -210,14 +210,18 @@ impl Db {
     pub fn pin(&self) -> impl Future<Output = Result<Pinned>> + Send + '_ {
         let call = self.call();
         async move {
-            call.check_here()?;
-            if call.owner().is_none() {
-                let message = "pin() needs a coroutine around it, which owns what is pinned: run \
-                               the code in cenote::scope(..) or cenote::spawn(..), or take a \
-                               connection with db.connection()";
-                return Err(Error::new(Kind::NoCoroutine, message).at(call.site));
-            }
-            Ok(Pinned::new(call.pinned(PinKind::Explicit).await?))
+            let pin = async {
+                call.check_here()?;
+                if call.owner().is_none() {
+                    let message = "pin() needs a coroutine around it, which owns what is pinned: run \
+                                   the code in cenote::scope(..) or cenote::spawn(..), or take a \
+                                   connection with db.connection()";
+                    return Err(Error::new(Kind::NoCoroutine, message));
+                }
+                call.pinned(PinKind::Explicit).await
+            };
+            let pin = pin.await.map_err(|error| call.named(None, error))?;
+            Ok(Pinned::new(pin))
         }
     }
 
@@ -238,10 +242,12 @@ impl Db {
             ..self.call()
         };
         async move {
-            outside.check_here()?;
-            let pin = outside
-                .taken(&self.handle, PinKind::Explicit, Purpose::Other)
-                .await?;
+            let pin = async {
+                outside.check_here()?;
+                let taken = outside.taken(&self.handle, PinKind::Explicit, Purpose::Other);
+                taken.await
+            };
+            let pin = pin.await.map_err(|error| outside.named(None, error))?;
             Ok(Connection::new(pin))
         }
     }
@@ -303,8 +309,11 @@ impl Db {
     pub fn ping(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         let call = self.call();
         async move {
-            call.check_here()?;
-            call.send_and_finish(&Class::NO_SQL, &mut Ping).await
+            let answered = async {
+                call.check_here()?;
+                call.send_and_finish(&Class::NO_SQL, &mut Ping).await
+            };
+            answered.await.map_err(|error| call.named(None, error))
         }
     }
 
@@ -332,11 +341,14 @@ impl Db {
         let value = value.into().into_owned();
         let (seen, site) = (seen(), Location::caller());
         async move {
-            let frame = seen.frame();
-            let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
-            // A cancel from here on has the pool reset the session.
-            let accepted = lease.try_setting(name, &value, site).await;
-            accepted.map_err(|refused| refused.at(site))?;
+            let accepted = async {
+                let frame = seen.frame();
+                let mut lease = route::acquire(&self.handle, frame, Purpose::Other, site).await?;
+                // A cancel from here on has the pool reset the session.
+                lease.try_setting(name, &value, site).await
+            };
+            let accepted = accepted.await;
+            accepted.map_err(|error| error.in_call(site, None))?;
             self.handle.pool.manager().defaults.set(name, value);
             Ok(())
         }
@@ -368,9 +380,29 @@ impl Db {
         status
     }
 
+    /// Returns what has been counted since the handle was opened. As in [`status`](Db::status), calls that
+    /// waited to write count as waits.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.handle.pool.counters();
+        let writers = self.handle.shared.writers.as_ref();
+        counters.waited += writers.map_or(0, Writers::waited);
+        counters
+    }
+
     /// Returns the settings that the handle was opened with.
     pub fn config(&self) -> &DbConfig {
         &self.handle.config
+    }
+
+    /// Returns how SQL is written for this database: its quotes, comments and placeholders.
+    pub fn dialect(&self) -> &'static Dialect {
+        self.handle.shared.dialect
+    }
+
+    /// Returns the time of the runtime that the handle lives on.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn now(&self) -> std::time::Instant {
+        self.handle.shared.runtime.now()
     }
 
     /// Returns the name of the driver.

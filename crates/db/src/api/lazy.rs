@@ -78,6 +78,16 @@ impl Lazy {
         self.handle.shared.id == db
     }
 
+    #[cfg(debug_assertions)]
+    pub(crate) fn db(&self) -> DbId {
+        self.handle.shared.id
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn begun_at(&self) -> &'static Location<'static> {
+        self.site
+    }
+
     /// Returns whether the transaction would begin on this connection.
     fn is_to_begin_on(&self, bound: &Arc<Bound>) -> bool {
         let found = self.call().lookup();
@@ -286,19 +296,19 @@ where
         if inside.is_over() {
             // The closure was carried out of its coroutine, which has ended.
             let _ = ending.roll_back(call).await;
-            return Err(call.too_late().into());
+            return Err(call.named(None, call.too_late()).into());
         }
         match result {
             Ok(value) => {
                 let committed = ending.commit(call).await;
-                call.note(&committed);
-                committed?;
+                call.ended(None, committed)?;
                 Ok(value)
             }
             Err(error) => {
                 let failed = Failed::in_body(error, &inside);
                 // If the transaction could not begin, that is the cause of the closure's error.
-                ending.roll_back(call).await?;
+                let rolled_back = ending.roll_back(call).await;
+                rolled_back.map_err(|error| call.named(None, error))?;
                 Err(failed)
             }
         }

@@ -15,7 +15,7 @@ use crate::driver::{Outcome, Prepared};
 use crate::sql::Class;
 use crate::types::params::{IntoParams, Params};
 use crate::types::row::{Column, Row};
-use crate::{DeserializeOwned, Result, from_row};
+use crate::{DeserializeOwned, Result};
 
 /// A prepared statement.
 ///
@@ -37,8 +37,7 @@ impl Call<'_> {
     /// Prepares a statement and pins the connection.
     pub(crate) async fn prepare(self, sql: &str) -> Result<Statement> {
         let done = self.prepare_text(sql).await;
-        self.note(&done);
-        done
+        self.ended(Some(sql), done)
     }
 
     /// Pins the connection that a statement is prepared on.
@@ -214,8 +213,8 @@ impl Statement {
         &'a self,
         params: impl IntoParams<'a>,
     ) -> impl Future<Output = Result<Vec<T>>> + Send + 'a {
-        let query = self.call().query(&self.sql, params.into_params());
-        async move { query.await?.iter().map(from_row).collect() }
+        let query = self.call().query_unread(&self.sql, params.into_params());
+        async move { query.await?.all() }
     }
 
     /// Runs it and returns a stream of its rows.

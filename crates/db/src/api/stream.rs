@@ -16,7 +16,7 @@ use crate::call::route::Purpose;
 use crate::call::route::{Route, left_open};
 use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
-use crate::sql::Class;
+use crate::sql::{Class, Origin, Plan};
 use crate::types::row::Row;
 use crate::{Error, Result};
 
@@ -58,6 +58,10 @@ struct Rows {
     route: Option<Route>,
     columns: Arc<Columns>,
     ready: VecDeque<Row>,
+    /// Of the call that has started it, for errors.
+    plan: Arc<Plan>,
+    /// Set if lists were expanded in the text of the call.
+    origin: Option<Arc<Origin>>,
     site: &'static Location<'static>,
 }
 
@@ -70,7 +74,7 @@ impl Call<'_> {
         read: fn(Row) -> Result<T>,
     ) -> Result<RowStream<T>> {
         let started = self.start_stream(sql, params).await;
-        self.note(&started);
+        let started = self.ended(Some(sql), started);
         started.map(|rows| RowStream { rows, read })
     }
 
@@ -86,6 +90,8 @@ impl Call<'_> {
                     route: Some(route),
                     columns,
                     ready: VecDeque::new(),
+                    plan: Arc::clone(&text.plan),
+                    origin: text.origin.clone(),
                     site: self.site,
                 })
             }
@@ -112,7 +118,7 @@ impl Call<'_> {
             return self.route(class).await;
         }
         if class.contains_transaction_control || class.transaction.is_some() {
-            return Err(left_open(self.site));
+            return Err(left_open());
         }
         if !class.reads_only {
             self.check_writer()?;
@@ -144,7 +150,10 @@ impl<T> RowStream<T> {
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<T>>> {
         match ready!(self.rows.poll_row(cx)) {
-            Ok(Some(row)) => Poll::Ready((self.read)(row).map(Some)),
+            Ok(Some(row)) => Poll::Ready((self.read)(row).map(Some).map_err(|mut error| {
+                self.rows.plan.set_call(&mut error, self.rows.site);
+                error
+            })),
             Ok(None) => Poll::Ready(Ok(None)),
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -161,21 +170,42 @@ impl Rows {
                 return Poll::Ready(Ok(None));
             };
             if let Route::ConnectionTurn(turn, _) = route
-                && let Some(lost) = turn.bound().why_lost()
+                && let Some(mut lost) = turn.bound().why_lost()
             {
                 // The next user of the connection settles what is left of the stream.
                 self.route = None;
+                self.plan.set_call(&mut lost, self.site);
                 return Poll::Ready(Err(lost));
             }
             match ready!(route.link().driver().poll_batch(cx)) {
                 Ok(Some(batch)) => self.ready.extend(batch.into_rows()),
                 Ok(None) => self.end(true),
-                Err(error) => {
-                    self.end(false);
-                    return Poll::Ready(Err(error));
-                }
+                Err(error) => return Poll::Ready(Err(self.fail(error))),
             }
         }
+    }
+
+    /// Ends with an error, which names the call that has started the stream.
+    #[cold]
+    fn fail(&mut self, mut error: Error) -> Error {
+        let bound = match &self.route {
+            Some(Route::ConnectionTurn(turn, _)) => Some(Arc::clone(turn.bound())),
+            _ => None,
+        };
+        self.end(false);
+        self.plan.relocate(&mut error);
+        let written = match &self.origin {
+            None => &self.plan,
+            Some(origin) => {
+                error.relocate(&|at| origin.written(at));
+                &origin.plan
+            }
+        };
+        written.set_call(&mut error, self.site);
+        if let Some(bound) = bound {
+            bound.explain_abort(&mut error);
+        }
+        error
     }
 
     /// Gives the connection back after the last row or an error.

@@ -17,6 +17,7 @@ use crate::call::route::Purpose;
 use crate::call::{Call, Target};
 use crate::coroutine::{Frame, seen};
 use crate::driver::{Begin, CommitOutcome, Savepoint, Status};
+use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
@@ -63,11 +64,11 @@ async fn try_open(
     // A transaction whose BEGIN has not been sent begins on another connection.
     if turn.link().is_broken() && turn.bound().unsent_begin().is_none() {
         let message = "the server closed the connection while it rested";
-        let lost = Error::new(Kind::ConnectionLost, message).at(site);
+        let lost = Error::new(Kind::ConnectionLost, message);
         return Err(lost.never_sent());
     }
     if guarded && bound.bound().has_level_in(frame) {
-        return Err(nested_begin(site));
+        return Err(nested_begin());
     }
     let mut level = Level::new(level_frame, site);
     if turn.bound().in_transaction() {
@@ -77,7 +78,7 @@ async fn try_open(
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
             // A BEGIN that exceeds the limit counts as cancelled.
-            let limit = turn.bound().shared().statement_timeout;
+            let limit = turn.bound().shared().statement_limit();
             turn.send(&BeginOnly(begin), site, limit).await?;
         }
         level.limit(turn.bound().shared(), options.idle);
@@ -138,23 +139,23 @@ async fn set_savepoint(
     if begin != Begin::default() {
         let message = "a transaction is open already, so this one is a savepoint in it: its \
                        isolation and read-only mode are those of the outermost";
-        return Err(Error::new(Kind::NestedBegin, message).at(level.site));
+        return Err(Error::new(Kind::NestedBegin, message));
     }
     turn.begin_now(call).await?;
     // The name is never used again, so a savepoint whose SET was cancelled does no harm.
     let name = format!("cenote_{}", level.serial);
     let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
-    let limit = turn.bound().shared().statement_timeout;
+    let limit = turn.bound().shared().statement_limit();
     turn.send(&set, level.site, limit).await?;
     level.savepoint = Some(name);
     level.begun = true;
     Ok(())
 }
 
-fn nested_begin(site: &'static Location<'static>) -> Error {
+fn nested_begin() -> Error {
     let message = "this coroutine has a transaction open already: nest with db.transaction(..) or \
                    with savepoint() on the transaction";
-    Error::new(Kind::NestedBegin, message).at(site)
+    Error::new(Kind::NestedBegin, message)
 }
 
 /// An open level. Dropping the guard rolls back.
@@ -189,7 +190,7 @@ impl LevelGuard {
 
     pub(crate) async fn commit(mut self, site: &'static Location<'static>) -> Result<()> {
         let mut turn = self.last_turn(site).await?;
-        if let Some(error) = self.bound.why_not_commit(site) {
+        if let Some(error) = self.bound.why_not_commit() {
             self.undo(&mut turn, site).await?;
             return Err(error);
         }
@@ -201,7 +202,7 @@ impl LevelGuard {
         if let Some(name) = savepoint {
             self.bound.set_ending(self.serial, Some(site));
             let release = AtSavepoint(Savepoint::Release(&name));
-            let limit = self.bound.shared().statement_timeout;
+            let limit = self.bound.shared().statement_limit();
             if let Err(error) = turn.send(&release, site, limit).await {
                 if error.kind() == Kind::StatementTimeout {
                     // Whether the savepoint is still set is unknown: it counts as cancelled.
@@ -216,7 +217,7 @@ impl LevelGuard {
             return Ok(());
         }
         self.bound.set_ending(self.serial, Some(site));
-        let limit = self.bound.shared().statement_timeout;
+        let limit = self.bound.shared().statement_limit();
         let done = turn.send(&Commit, site, limit).await;
         match done {
             Ok(CommitOutcome::Committed) => {
@@ -224,16 +225,21 @@ impl LevelGuard {
                 Ok(())
             }
             Ok(CommitOutcome::RolledBack) => {
+                let first = self.bound.aborted_by();
                 self.over(turn);
                 let message = "the server answered the commit with a rollback, because the \
                                transaction had failed before";
-                Err(Error::new(Kind::RolledBack, message).at(site))
+                let mut error = Error::new(Kind::RolledBack, message);
+                if let Some(first) = first {
+                    error.set_first_failure(first);
+                }
+                Err(error)
             }
             Err(error) if error.kind() == Kind::StatementTimeout => {
                 turn.give_up();
                 self.over(turn);
-                let message = "the commit was not answered within the time for statements: whether \
-                               the transaction was committed is unknown";
+                let message = "the server did not answer the commit in time: whether the \
+                               transaction was committed is unknown";
                 Err(error.wrapped(Kind::OutcomeUnknown, message))
             }
             Err(error) if turn.link().is_broken() && error.was_never_sent() => {
@@ -305,8 +311,8 @@ impl LevelGuard {
         done
     }
 
-    fn cleanup_time(&self) -> Option<Duration> {
-        Some(self.bound.shared().cleanup_timeout)
+    fn cleanup_time(&self) -> Option<TimeLimit> {
+        self.bound.shared().cleanup_limit()
     }
 
     /// Ends the level of a transaction that was not committed.
@@ -371,7 +377,7 @@ pub(crate) async fn begin(
     call: &Call<'_>,
     options: TransactionOptions,
 ) -> Result<Transaction<'static>> {
-    call.check_here()?;
+    call.check_here().map_err(|error| call.named(None, error))?;
     let guard = match (&call.target, call.owner()) {
         (Target::Bound(..), _) => open(call, &Frame::root(), options, false).await,
         (_, Some(frame)) => open(call, frame, options, true).await,
@@ -379,12 +385,12 @@ pub(crate) async fn begin(
             let message = "begin() needs a coroutine around it, to roll back what is left when \
                            that ends: use db.transaction(..), run the code in cenote::scope(..) or \
                            cenote::spawn(..), or take a connection with db.connection()";
-            Err(Error::new(Kind::NoCoroutine, message).at(call.site))
+            Err(Error::new(Kind::NoCoroutine, message))
         }
     };
-    call.note(&guard);
+    let guard = call.ended(None, guard)?;
     Ok(Transaction {
-        guard: guard?,
+        guard,
         _around: PhantomData,
     })
 }
@@ -418,7 +424,11 @@ impl Transaction<'_> {
     /// database. The transaction has ended in any case.
     #[track_caller]
     pub fn commit(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.commit(Location::caller())
+        let site = Location::caller();
+        async move {
+            let committed = self.guard.commit(site).await;
+            committed.map_err(|error| error.in_call(site, None))
+        }
     }
 
     /// Rolls back and waits for the server's answer.
@@ -433,7 +443,11 @@ impl Transaction<'_> {
     /// The server did not answer. Then the connection is closed, which rolls back, too.
     #[track_caller]
     pub fn rollback(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.roll_back(Location::caller())
+        let site = Location::caller();
+        async move {
+            let rolled_back = self.guard.roll_back(site).await;
+            rolled_back.map_err(|error| error.in_call(site, None))
+        }
     }
 
     /// Sets a savepoint: a transaction inside this one that can be rolled back alone.
@@ -450,7 +464,8 @@ impl Transaction<'_> {
         let serial = self.guard.serial;
         let call = self.call();
         async move {
-            let guard = open_in(&call, serial).await?;
+            let opened = open_in(&call, serial).await;
+            let guard = call.ended(None, opened)?;
             Ok(Transaction {
                 guard,
                 _around: PhantomData,

@@ -1,18 +1,18 @@
-//! How many connections may be taken to write with, where only one can write at a time.
+//! Limits the connections that writers may take, for databases with one writer at a time.
 //!
-//! Who waits to write keeps a connection from those who only read. So some are never given to
-//! writers: the rest of them queue here, in the order in which they came, before they take one.
+//! A call that waits to write would keep its connection from readers. So some connections are reserved for readers, and
+//! further writers queue here, in the order of arrival, before they take a connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use cenote_pool::AcquireError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::call::route::from_pool;
+use crate::call::route;
+use crate::error::rounded;
 use crate::pooled::handle::Handle;
 use crate::{Error, Kind, Result};
 
@@ -21,15 +21,16 @@ pub(crate) struct Writers {
     places: Arc<Semaphore>,
     most: usize,
     waiting: AtomicUsize,
+    /// How many have waited so far.
+    waited: AtomicU64,
 }
 
-/// The right to take a connection to write with. It stays with the connection until that goes
-/// back to the pool.
+/// The right to take a connection to write. It stays with the connection until the connection goes back to the pool.
 pub(crate) type Writer = OwnedSemaphorePermit;
 
 impl Writers {
-    /// For a pool of so many connections: a quarter of them, and at least one, is for those who read.
-    /// `None` if there is only one.
+    /// For a pool of this many connections: a quarter of them, and at least one, is reserved for readers. `None` if the
+    /// pool has only one.
     pub(crate) fn among(connections: usize) -> Option<Self> {
         let reserved = (connections / 4).max(1);
         let most = connections.saturating_sub(reserved);
@@ -37,30 +38,39 @@ impl Writers {
             places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             most,
             waiting: AtomicUsize::new(0),
+            waited: AtomicU64::new(0),
         })
     }
 
-    /// How many wait.
+    /// Returns how many calls wait.
     pub(crate) fn waiting(&self) -> usize {
         // Relaxed: a figure to look at.
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until one more may write, for as long as for a connection.
+    /// Returns how many calls have waited so far.
+    pub(crate) fn waited(&self) -> u64 {
+        // Relaxed: a figure to look at.
+        self.waited.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the right to write, at most as long as for a connection.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has left the queue, or passed its place on.
+    /// Dropped, the call leaves the queue, or the right goes to the next waiter.
     pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(writer) => Ok(writer),
-            // This future lies in those of many calls: what is rare is boxed.
+            // This future is part of many calls' futures: the rare branch is boxed.
             Err(_) => Box::pin(self.wait(handle)).await,
         }
     }
 
     async fn wait(&self, handle: &Handle) -> Result<Writer> {
         let _counted = Counted::new(&self.waiting);
+        // Relaxed: a figure to look at.
+        self.waited.fetch_add(1, Ordering::Relaxed);
         let mut entering = pin!(Arc::clone(&self.places).acquire_owned());
         let mut closed = pin!(handle.pool.closed());
         let entered = poll_fn(|cx| {
@@ -68,25 +78,25 @@ impl Writers {
                 return Poll::Ready(Ok(writer));
             }
             let closed = closed.as_mut().poll(cx);
-            closed.map(|_| Err(from_pool(AcquireError::Closed)))
+            closed.map(|_| Err(route::closed()))
         });
         let shared = &handle.shared;
         let limit = shared.acquire_timeout;
         let entered = cenote_pool::within(&shared.runtime, limit, entered).await;
         entered.unwrap_or_else(|| {
             let message = format!(
-                "no connection free to write with after {:?}: the database has one writer at a time, {} \
-                 connections may write or wait to write, and {} more tasks want one",
-                limit.unwrap_or_default(),
+                "timed out after {} waiting for a connection to write with (the database has one writer \
+                 at a time, {} connections may write or wait to write, {} tasks wait); see Error::holders",
+                rounded(limit.unwrap_or_default()),
                 self.most,
                 self.waiting()
             );
-            Err(Error::new(Kind::Timeout, message))
+            Err(Error::new(Kind::Timeout, message).with_holders(handle.pool.holders()))
         })
     }
 }
 
-/// One who waits.
+/// Counts a waiter while it exists.
 struct Counted<'c>(&'c AtomicUsize);
 
 impl<'c> Counted<'c> {
@@ -111,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_the_connections_is_for_those_who_read_and_at_least_one() {
+    fn quarter_of_the_connections_is_for_readers_and_at_least_one() {
         assert_eq!(most(1), None);
         assert_eq!(most(2), Some(1));
         assert_eq!(most(4), Some(3));

@@ -1,15 +1,13 @@
-//! One call: where it was made, where it has to run, and its way there and back.
+//! One call: where it was made, which connection it runs on, how it is sent and how it ends.
 
 pub(crate) mod op;
+mod outcome;
 mod repeat;
 pub(crate) mod route;
 mod run;
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
-
-use cenote_pool::AcquireError;
 
 use crate::api::executor::CallOptions;
 use crate::binding::{Bound, PinGuard, PinKind, Position};
@@ -17,51 +15,54 @@ use crate::call::route::{Purpose, Route};
 use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
-use crate::pooled::shared::Shared;
-use crate::sql::{self, Class, Plan, Statements};
-use crate::types::params::Params;
+use crate::pooled::shared::{Shared, TimeLimit};
+use crate::sql::{self, Class, Origin, Plan, Statements};
+use crate::types::params::{List, Params};
 use crate::{Error, Kind, Result};
 
-/// Parameters as they were given; a value that cannot be one is an error of the call.
+/// The parameters as the caller gave them; a value that no parameter can have is an error of the call.
 pub(crate) type Given<'a> = Result<Params<'a>>;
 
 /// Where a call has to run.
 #[derive(Clone)]
 pub(crate) enum Target<'a> {
-    /// Wherever the coroutine has a connection bound; else on one of its own.
+    /// On the connection that the coroutine has bound; if it has none, on any connection of the pool.
     Ambient(&'a Arc<Handle>),
-    /// On one of its own, whatever is bound.
+    /// On any connection of the pool, whatever the coroutine has bound.
     Outside(&'a Arc<Handle>),
     /// On this connection.
     Bound(&'a Arc<Bound>, Position),
 }
 
-/// A call that was made.
+/// A call that a program has made.
 #[derive(Clone)]
 pub(crate) struct Call<'a> {
     pub(crate) target: Target<'a>,
-    /// Where it was made: in which frame, and on which line.
+    /// The frame that it was made in.
     pub(crate) seen: Seen,
+    /// The line of the program that made it.
     pub(crate) site: &'static Location<'static>,
     /// `None` for nearly all calls; boxed, because a call is moved often.
     pub(crate) options: Option<Box<CallOptions>>,
 }
 
-/// For how long a call needs its connection.
+/// How long a call keeps its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Until its answer.
+    /// Until the server has answered.
     Call,
-    /// Until the last row has been read.
+    /// Until the program has read the last row.
     Stream,
     /// Until the prepared statement is dropped.
     Statement,
 }
 
-/// SQL that is ready to be sent.
+/// SQL with its parameters, ready to be sent.
 pub(crate) struct Text<'a> {
-    plan: Arc<Plan>,
+    pub(crate) plan: Arc<Plan>,
     params: Vec<Param<'a>>,
+    /// The text as the caller wrote it, if `plan` is that of a text with expanded lists.
+    pub(crate) origin: Option<Arc<Origin>>,
 }
 
 impl<'a> Text<'a> {
@@ -69,11 +70,24 @@ impl<'a> Text<'a> {
         &self.plan.class
     }
 
-    /// See [`Plan::located`].
-    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        self.plan.located(done)
+    /// Returns the SQL as the caller wrote it.
+    pub(crate) fn sql(&self) -> &str {
+        match &self.origin {
+            None => self.plan.written_sql(),
+            Some(origin) => origin.plan.written_sql(),
+        }
     }
 
+    /// See [`Plan::located`].
+    pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
+        let mut located = self.plan.located(done);
+        if let (Err(error), Some(origin)) = (&mut located, &self.origin) {
+            error.relocate(&|at| origin.written(at));
+        }
+        located
+    }
+
+    /// Returns the request to a driver; `rows` says whether the caller wants the rows.
     pub(crate) fn request(&self, call: &Call<'_>, rows: bool) -> Request<'_> {
         let mut request = Request::new(self.plan.sql(), &self.params);
         request.rows = rows;
@@ -83,7 +97,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Whether a text of this class may leave something behind that pins its connection.
+/// Returns whether a text of this class may leave a transaction or a changed session behind, which pins the connection.
 pub(crate) fn may_pin(class: &Class) -> bool {
     class.touches_session || class.contains_transaction_control || class.transaction.is_some()
 }
@@ -96,7 +110,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The connection that is bound for it, if there is one.
+    /// Returns the bound connection that the call has to run on, if there is one.
     pub(crate) fn lookup(&self) -> Option<Arc<Bound>> {
         let frame = self.seen.frame();
         match &self.target {
@@ -106,7 +120,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The frame that keeps what this call pins.
+    /// Returns the frame that owns a connection which this call pins.
     pub(crate) fn owner(&self) -> Option<&Arc<Frame>> {
         match &self.target {
             Target::Ambient(_) => self.seen.frame(),
@@ -114,7 +128,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// From where it takes its turn.
+    /// Returns the position from which the call takes its turn.
     pub(crate) fn position(&self) -> Position {
         match &self.target {
             Target::Bound(_, position) => position.clone(),
@@ -131,7 +145,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether its statement may be kept prepared, and one that is kept be used.
+    /// Returns whether the connection may keep the prepared statement, and use one that it has kept.
     #[inline]
     pub(crate) fn keeps_statements(&self) -> bool {
         self.options
@@ -139,60 +153,72 @@ impl<'a> Call<'a> {
             .is_none_or(|options| !options.no_cache)
     }
 
-    /// The time limit for its statement, outside of what a transaction has left.
-    pub(crate) fn time_limit(&self) -> Option<Duration> {
+    /// Returns the time limit of the statement, outside of what a transaction has left.
+    pub(crate) fn time_limit(&self) -> Option<TimeLimit> {
         let own = self.options.as_ref().and_then(|options| options.timeout);
-        own.or(self.shared().statement_timeout)
+        let own = own.map(|time| TimeLimit {
+            time,
+            setting: "CallOptions::timeout",
+        });
+        own.or_else(|| self.shared().statement_limit())
     }
 
-    /// Whether there may be a time limit for it.
+    /// Returns whether the statement may have a time limit.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.options.is_some() || self.shared().limits_calls()
     }
 
-    /// Reads the SQL and fits the parameters to it. Nothing has been sent yet.
+    /// Scans the SQL and binds the parameters to it. Sends nothing.
     #[inline]
     pub(crate) fn text<'t>(&self, sql: &'t str, params: Given<'t>) -> Result<Text<'t>> {
         self.check_here()?;
-        let at_site = |wrong: Error| wrong.at(self.site);
-        let plan = self.plan(sql).map_err(at_site)?;
-        let params = params.and_then(|params| plan.bind(params));
-        let params = params.map_err(at_site)?;
+        let plan = self.plan(sql)?;
+        let params = params.and_then(|params| plan.bind(params))?;
         if plan.class.statements == Statements::Several && !params.is_empty() {
-            return Err(self.script_with_params());
+            return Err(script_with_params());
         }
         self.refuse_session_only(&plan.class)?;
-        Ok(Text { plan, params })
+        let text = Text {
+            plan,
+            params,
+            origin: None,
+        };
+        match text.params.iter().any(|param| List::of(param).is_some()) {
+            false => Ok(text),
+            true => self.expand_lists(&text),
+        }
     }
 
+    /// Gives each value of a list a placeholder of its own.
     #[cold]
-    fn script_with_params(&self) -> Error {
-        let message = "a script of several statements cannot have parameters: run them one by one";
-        Error::new(Kind::Parameters, message).at(self.site)
+    fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
+        let expanded = sql::expand(&text.plan, &text.params)?;
+        let plan = self.plan(&expanded.sql)?;
+        Ok(Text {
+            plan,
+            params: expanded.params,
+            origin: Some(Arc::new(expanded.origin)),
+        })
     }
 
-    /// A call runs where it was made, or not at all: it must not slip out of a
-    /// transaction, nor into one.
+    /// Refuses a call that is awaited in another frame than it was made in: it must not leave its
+    /// transaction, nor enter another.
     #[inline]
     pub(crate) fn check_here(&self) -> Result<()> {
+        #[cfg(debug_assertions)]
+        if let (Target::Ambient(handle), Some(frame)) = (&self.target, self.seen.frame()) {
+            frame.warn_if_spawned_in(handle.shared.id, self.site);
+        }
         let anywhere = match &self.target {
             Target::Ambient(_) | Target::Outside(_) => false,
-            // A statement is the coroutine's; a transaction and a connection are whose they are.
+            // A statement belongs to its coroutine. A transaction guard and a connection may be used anywhere.
             Target::Bound(_, position) => !matches!(position, Position::Frame(Some(_))),
         };
         match anywhere || self.seen.is_here() {
             true => Ok(()),
-            false => Err(self.escaped()),
+            false => Err(escaped()),
         }
-    }
-
-    #[cold]
-    fn escaped(&self) -> Error {
-        let message = "this call was made in one coroutine or transaction and awaited in another, \
-                       or outside: make the call where it is awaited, as in \
-                       scope(async { db.exec(..).await })";
-        Error::new(Kind::Escaped, message).at(self.site)
     }
 
     #[inline]
@@ -212,20 +238,20 @@ impl<'a> Call<'a> {
                        ends with the statement: run it in cenote::scope(..) or cenote::spawn(..), \
                        take a connection with db.connection(), or give every connection the \
                        setting with db.set_default(..) or on_connect(..)";
-        Err(Error::new(Kind::LeftSession, message).at(self.site))
+        Err(Error::new(Kind::LeftSession, message))
     }
 
     /// Takes the connection that a text of this class has to run on.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has happened.
+    /// Dropped, it has taken nothing.
     pub(crate) async fn route(&self, class: &Class) -> Result<Route> {
         let handle = match &self.target {
             Target::Bound(bound, position) => {
                 self.begin_around().await?;
                 let mut turn = bound.turn(position, self.site).await?;
-                // A session that was changed may have temporary tables, which anybody may write to.
+                // A changed session may have temporary tables, which every transaction may write to.
                 if !class.reads_only && !may_pin(class) && !turn.link().is_touched() {
                     self.check_writer()?;
                 }
@@ -239,21 +265,21 @@ impl<'a> Call<'a> {
             self.check_open(handle, &bound)?;
             match bound.turn(&self.position(), self.site).await {
                 Ok(turn) => return Ok(Route::turn(turn)),
-                // It must not run without the transaction that it was made in.
+                // The call must not run without the transaction that it was made in.
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 Err(error) if bound.is_gone() => {
                     self.forget(&bound);
-                    if bound.tell_lost_session() {
-                        return Err(error.at(self.site));
+                    if bound.report_lost_session() {
+                        return Err(error);
                     }
-                    // It went back to the pool between the two: look again.
+                    // The connection went back to the pool after the lookup: look again.
                 }
                 Err(error) => return Err(error),
             }
         }
         if self.owner().is_some() && may_pin(class) {
-            // Bound before it runs: what another branch of the coroutine does
-            // meanwhile has to be there as well.
+            // Bound before it runs, so that calls of other branches of the coroutine
+            // run on the same connection meanwhile.
             let purpose = Purpose::of(class);
             let pin = self.pinned_for(PinKind::Explicit, purpose).await?;
             let turn = pin.bound().turn(&self.position(), self.site).await?;
@@ -266,7 +292,7 @@ impl<'a> Call<'a> {
         self.route_unpinned(handle, owner, Purpose::of(class)).await
     }
 
-    /// The handle, if nothing is bound that the call would have to mind.
+    /// Returns the handle if no bound connection can concern the call.
     #[inline]
     fn unbound(&self) -> Option<&Handle> {
         match &self.target {
@@ -281,8 +307,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Refuses a write on another connection than that of the transaction around it, where the database has
-    /// one writer at a time: it would wait for that transaction for ever.
+    /// Refuses a write on another connection than that of the surrounding transaction, where the database has
+    /// one writer at a time: the write would wait for that transaction for ever.
     pub(crate) fn check_writer(&self) -> Result<()> {
         let shared = self.shared();
         if !shared.one_writer {
@@ -299,7 +325,7 @@ impl<'a> Call<'a> {
             (!is_own).then(|| around.writer_around(frame?)).flatten()
         };
         let writer = match &self.target {
-            // In its own coroutine it runs on the connection of that transaction.
+            // In its own coroutine the call runs on the connection of that transaction.
             Target::Ambient(_) => None,
             Target::Outside(_) | Target::Bound(..) => writer_around(),
         };
@@ -307,21 +333,22 @@ impl<'a> Call<'a> {
         let Some(site) = writer else {
             return Ok(());
         };
-        let message = "self-deadlock: this database has one writer at a time, and that is the \
-                       transaction around this write: it would wait for it for ever";
+        let message = "self-deadlock: this database has one writer at a time, the transaction around \
+                       this call is that writer, and the call would wait for it for ever; run the \
+                       call in the transaction, or end the transaction first";
         Err(Error::new(Kind::SelfDeadlock, message)
-            .at(site)
-            .at(self.site))
+            .at("begun at", site)
+            .at("waited for at", self.site))
     }
 
-    /// A closed handle lets transactions finish, and nothing else.
+    /// Refuses a call on a closed handle, unless the call belongs to an open transaction.
     pub(crate) fn check_open(&self, handle: &Handle, bound: &Bound) -> Result<()> {
         let in_transaction = self
             .seen
             .frame()
             .is_some_and(|of| bound.in_transaction_from(of));
         if handle.pool.is_closed() && !in_transaction {
-            return Err(route::from_pool(AcquireError::Closed));
+            return Err(route::closed());
         }
         Ok(())
     }
@@ -362,7 +389,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes a connection, whatever is bound, and pins it.
+    /// Takes a connection out of the pool, whatever is bound, and pins it.
     pub(crate) async fn taken(
         &self,
         handle: &Handle,
@@ -373,8 +400,8 @@ impl<'a> Call<'a> {
         Ok(PinGuard::new(&Bound::new(&handle.shared, lease), kind))
     }
 
-    /// Binds a connection that was taken for this call to a frame; or pins the one that another
-    /// branch of the coroutine was faster with.
+    /// Binds a connection that was taken for this call to a frame. If another branch of the coroutine has bound
+    /// one meanwhile, pins that one instead.
     pub(crate) fn bind(&self, pin: PinGuard, frame: &Arc<Frame>) -> Result<PinGuard> {
         loop {
             match pin.bound().bind_to(frame) {
@@ -391,7 +418,7 @@ impl<'a> Call<'a> {
 
     pub(crate) fn too_late(&self) -> Error {
         let message = "the coroutine or transaction that this call was made in has ended";
-        Error::new(Kind::TransactionEnded, message).at(self.site)
+        Error::new(Kind::TransactionEnded, message)
     }
 
     /// Pins the connection that is bound for this call, if there is one.
@@ -402,24 +429,23 @@ impl<'a> Call<'a> {
                 return Ok(Some(pin));
             }
             self.forget(&bound);
-            if bound.tell_lost_session() {
+            if bound.report_lost_session() {
                 let message = "the connection was lost, and with it what this coroutine had changed \
                                in its session: change it again";
-                return Err(Error::new(Kind::ConnectionLost, message).at(self.site));
+                return Err(Error::new(Kind::ConnectionLost, message));
             }
         }
         Ok(None)
     }
 
-    /// A connection that is gone is bound no more, though the task that released it may not have
-    /// come round to saying so.
+    /// Unbinds a connection that is gone; the task that released it may not have done so yet.
     fn forget(&self, bound: &Arc<Bound>) {
         if let Some(frame) = self.seen.frame() {
             frame.unbind_around(bound);
         }
     }
 
-    /// A closure whose transaction was ended by somebody else runs nothing more.
+    /// Refuses a call in a closure whose transaction has ended.
     pub(crate) fn check_in_transaction(&self) -> Result<()> {
         if matches!(self.target, Target::Bound(..)) {
             return Ok(());
@@ -432,8 +458,22 @@ impl<'a> Call<'a> {
         }
         if frame.has_lost(self.shared().id) {
             let message = "the transaction around this one was ended while this one was open";
-            return Err(Error::new(Kind::TransactionEnded, message).at(self.site));
+            return Err(Error::new(Kind::TransactionEnded, message));
         }
         Ok(())
     }
+}
+
+#[cold]
+fn script_with_params() -> Error {
+    let message = "a script of several statements cannot have parameters: run them one by one";
+    Error::new(Kind::Parameters, message)
+}
+
+#[cold]
+fn escaped() -> Error {
+    let message = "this call was made in one coroutine or transaction and awaited in another, \
+                   or outside: make the call where it is awaited, as in \
+                   scope(async { db.exec(..).await })";
+    Error::new(Kind::Escaped, message)
 }

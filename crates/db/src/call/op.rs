@@ -1,4 +1,4 @@
-//! Requests to a driver's connection as values, so that one function sends them all:
+//! Requests to a driver's connection as values, so that one function sends all of them:
 //! [`PooledConnection::send`](crate::pooled::connection::PooledConnection::send).
 
 use std::sync::Arc;
@@ -13,18 +13,29 @@ use crate::driver::{
 pub(crate) trait Op: Send + Sync {
     type Out: Send;
 
-    /// It changes nothing that matters, whether it runs or not: dropped, it dooms no transaction.
+    /// Whether the request runs or not makes no difference: dropped, it dooms no transaction.
     const HARMLESS: bool = false;
 
+    /// Sends the request.
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Self::Out>>;
+
+    /// Returns the SQL, for the statement log; empty for a request that is not logged.
+    fn sql(&self) -> &str {
+        ""
+    }
+
+    /// Returns how many rows the request returned or changed.
+    fn rows(_out: &Self::Out) -> Option<u64> {
+        None
+    }
 
     /// Says whether the connection was taken for this request alone: see [`Request::unpinned`].
     fn set_unpinned(&mut self, _unpinned: bool) {}
 
-    /// BEGIN can travel with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
+    /// BEGIN can be sent with it, in one round trip: [`start_with_begin`](Op::start_with_begin).
     const TAKES_BEGIN: bool = false;
 
-    /// Starts it together with the BEGIN of its transaction.
+    /// Sends the request together with the BEGIN of its transaction.
     fn start_with_begin<'c>(
         &'c self,
         _begin: &'c Begin,
@@ -35,7 +46,7 @@ pub(crate) trait Op: Send + Sync {
     }
 }
 
-/// A request that is sent to clean up: dropped, it dooms no transaction.
+/// A request that cleans up: dropped, it dooms no transaction.
 pub(crate) struct Harmless<O>(pub(crate) O);
 
 impl<O: Op> Op for Harmless<O> {
@@ -46,6 +57,10 @@ impl<O: Op> Op for Harmless<O> {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
         self.0.start(on)
     }
+
+    fn sql(&self) -> &str {
+        self.0.sql()
+    }
 }
 
 pub(crate) struct Run<'a>(pub(crate) Request<'a>);
@@ -55,6 +70,17 @@ impl Op for Run<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
         on.run(self.0)
+    }
+
+    fn sql(&self) -> &str {
+        self.0.sql
+    }
+
+    fn rows(out: &Outcome) -> Option<u64> {
+        Some(match &out.rows {
+            Some(rows) => rows.len() as u64,
+            None => out.rows_affected,
+        })
     }
 
     fn set_unpinned(&mut self, unpinned: bool) {
@@ -81,6 +107,14 @@ impl<O: Op> Op for WithBegin<'_, O> {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<O::Out>> {
         self.0.start_with_begin(&self.1, on)
     }
+
+    fn sql(&self) -> &str {
+        self.0.sql()
+    }
+
+    fn rows(out: &O::Out) -> Option<u64> {
+        O::rows(out)
+    }
 }
 
 pub(crate) struct RunAll<'a>(pub(crate) Request<'a>);
@@ -90,6 +124,14 @@ impl Op for RunAll<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Vec<Outcome>>> {
         on.run_all(self.0)
+    }
+
+    fn sql(&self) -> &str {
+        self.0.sql
+    }
+
+    fn rows(out: &Vec<Outcome>) -> Option<u64> {
+        Some(out.iter().filter_map(Run::rows).sum())
     }
 
     fn set_unpinned(&mut self, unpinned: bool) {
@@ -108,6 +150,14 @@ impl Op for RunBatch<'_> {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
         on.run_batch(self.sql, self.sets)
     }
+
+    fn sql(&self) -> &str {
+        self.sql
+    }
+
+    fn rows(out: &Outcome) -> Option<u64> {
+        Some(out.rows_affected)
+    }
 }
 
 pub(crate) struct Prepare<'a>(pub(crate) &'a str);
@@ -120,6 +170,10 @@ impl Op for Prepare<'_> {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Prepared>> {
         on.prepare(self.0)
     }
+
+    fn sql(&self) -> &str {
+        self.0
+    }
 }
 
 pub(crate) struct StartStream<'a>(pub(crate) Request<'a>);
@@ -129,6 +183,10 @@ impl Op for StartStream<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Arc<Columns>>> {
         on.start_stream(self.0)
+    }
+
+    fn sql(&self) -> &str {
+        self.0.sql
     }
 }
 
@@ -140,6 +198,10 @@ impl Op for BeginOnly {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<Outcome>> {
         on.begin_with(&self.0, None)
     }
+
+    fn sql(&self) -> &str {
+        "BEGIN"
+    }
 }
 
 pub(crate) struct Commit;
@@ -149,6 +211,10 @@ impl Op for Commit {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<CommitOutcome>> {
         on.commit()
+    }
+
+    fn sql(&self) -> &str {
+        "COMMIT"
     }
 }
 
@@ -160,6 +226,10 @@ impl Op for Rollback {
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.rollback()
     }
+
+    fn sql(&self) -> &str {
+        "ROLLBACK"
+    }
 }
 
 pub(crate) struct AtSavepoint<'a>(pub(crate) Savepoint<'a>);
@@ -169,6 +239,14 @@ impl Op for AtSavepoint<'_> {
 
     fn start<'c>(&'c self, on: &'c mut dyn Connection) -> BoxFuture<'c, Result<()>> {
         on.savepoint(self.0)
+    }
+
+    fn sql(&self) -> &str {
+        match self.0 {
+            Savepoint::Set(_) => "SAVEPOINT",
+            Savepoint::Release(_) => "RELEASE SAVEPOINT",
+            Savepoint::RollBack(_) => "ROLLBACK TO SAVEPOINT",
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sends a request, and repeats a call whose connection was lost: the one rule is [`Call::may_repeat`].
+//! Sends a request, and repeats a call whose connection was lost. [`Call::may_repeat`] is the one rule for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,22 @@ use crate::pooled::handle::Handle;
 use crate::sql::Class;
 use crate::{Error, Result};
 
-/// A connection that was dead when it was taken says so within this time.
+/// A connection that was dead when it was taken fails within this time.
 const DEAD_AFTER: Duration = Duration::from_millis(100);
 
 impl Call<'_> {
-    /// Sends a request on the connection that it belongs on, and sees to what its answer leaves
-    /// behind.
+    /// Sends a request on the connection that it has to run on, and cleans up what it leaves there.
     pub(crate) async fn send_and_finish<O: Op>(&self, class: &Class, op: &mut O) -> Result<O::Out> {
         let (route, answer) = self.send(Hold::Call, class, op).await?;
         route.finish(class, self.shared(), self.site, answer).await
     }
 
-    /// Sends a request on the connection that it belongs on. If that connection is lost and the
+    /// Sends a request on the connection that it has to run on. If that connection is lost and the
     /// request cannot have run, sends it once more on another.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it is sent, nothing has happened; after that, it is settled before the
+    /// Dropped before the request is sent, nothing has happened. Dropped after that, the request is settled before the
     /// connection is used again.
     pub(crate) async fn send<O: Op>(
         &self,
@@ -62,7 +61,7 @@ impl Call<'_> {
     }
 
     /// Repeats a call whose connection was lost, if nothing depends on that connection and the call
-    /// [may be repeated](Call::may_repeat).
+    /// [may be repeated](Call::may_repeat). Returns the route and the answer of the last attempt.
     pub(super) async fn repeat_if_lost<O: Op>(
         &self,
         hold: Hold,
@@ -75,7 +74,7 @@ impl Call<'_> {
             Ok(_) => return Ok((route, answer)),
             Err(_) => route.link().in_use_for(),
         };
-        // Another connection is no use to a call on one that somebody holds.
+        // A call on a connection that the program holds can run on no other.
         let is_free = !matches!(self.target, Target::Bound(..));
         match &answer {
             Err(lost)
@@ -88,24 +87,24 @@ impl Call<'_> {
         }
     }
 
-    /// The one rule about repeating a call: its connection was lost, and the server cannot have run
-    /// it; or the connection was lost without a word as soon as it was used, and the call is a read
-    /// whose every function is known to change nothing. What else may have run is never repeated.
+    /// Returns whether a call may be repeated: its connection was lost, and the server cannot have run
+    /// the call; or the connection broke as soon as it was used, without an error of the server, and the call
+    /// is a read whose every function is known to change nothing. No other call is repeated.
     ///
-    /// The second attempt uses a connection that was opened or has answered since.
+    /// The second attempt uses a connection that was opened since, or has answered since.
     pub(crate) fn may_repeat(&self, class: &Class, error: &Error, took: Duration) -> bool {
         let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
             return false;
         };
         handle.pool.manager().note_loss();
-        // Whatever took this one may have taken the idle ones as well.
+        // What broke this connection may have broken the idle ones as well.
         handle.pool.check_idle();
-        // A server that says why, or ends what has run for a while, may have done so to stop it.
+        // A server that reports why, or ends a call that has run for a while, may want to stop the call.
         let is_silent = error.sql_state().is_none() && error.code().is_none() && took <= DEAD_AFTER;
         (class.pure_read && is_silent) || error.was_never_sent()
     }
 
-    /// Puts a new connection in the place of one that was lost before anything ran on it.
+    /// Replaces a connection that was lost before anything ran on it.
     pub(crate) async fn reconnect(&self, lost: &mut PooledConnection) -> Result<()> {
         match self.handle() {
             Some(handle) => handle.pool.manager().reconnect(lost).await,
@@ -113,7 +112,7 @@ impl Call<'_> {
         }
     }
 
-    /// The handle that its connection is of, if nobody has dropped it.
+    /// Returns the handle of the connection, unless the program has dropped the handle.
     fn handle(&self) -> Option<Arc<Handle>> {
         match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => Some(Arc::clone(handle)),

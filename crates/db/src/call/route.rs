@@ -1,5 +1,5 @@
-//! Where a call runs: on a connection of its own for just this call, or on its turn on the
-//! one that is bound.
+//! Which connection a call runs on: one that it takes out of the pool for itself, or the bound one when it is its
+//! turn.
 
 use std::panic::Location;
 use std::pin::pin;
@@ -7,32 +7,34 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use cenote_pool::AcquireError;
+use cenote_pool::{AcquireError, AcquireOptions, Phase, Pool, Timeout};
 
 use crate::binding::{Bound, ConnectionTurn, Control, Lease, Level, PinGuard};
 use crate::call::Call;
 use crate::call::op::{Op, Rollback, WithBegin};
 use crate::coroutine::{Bind, Frame, hidden_frame};
 use crate::driver::{Begin, Status};
+use crate::error::rounded;
 use crate::pooled::connection::PooledConnection;
 use crate::pooled::handle::Handle;
-use crate::pooled::shared::Shared;
+use crate::pooled::manager::ConnectionManager;
+use crate::pooled::shared::{Shared, TimeLimit};
 use crate::sql::{Class, TransactionVerb};
 use crate::{Error, Kind, Result};
 
 /// A connection to make one call on.
 pub(crate) enum Route {
-    /// Nothing is bound: a connection for this call alone.
+    /// A connection that was taken for this call alone.
     Unpinned(Unpinned),
-    /// The bound one, for this call's turn; with the pin that keeps it bound, if nothing
+    /// This call's turn on the bound connection; with the pin that keeps the connection bound, if nothing
     /// else does yet.
     ConnectionTurn(ConnectionTurn, Option<PinGuard>),
 }
 
-/// A connection for one call.
+/// A connection that was taken for one call.
 pub(crate) struct Unpinned {
     lease: Lease,
-    /// The frame that is to keep it, should something pin it.
+    /// The frame that owns the connection if the call pins it.
     frame: Option<Arc<Frame>>,
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct Unpinned {
 ///
 /// # Cancel safety
 ///
-/// As an acquire of the pool: nothing is lost.
+/// As an acquire of the pool.
 pub(crate) async fn acquire(
     handle: &Handle,
     inside: Option<&Arc<Frame>>,
@@ -52,18 +54,18 @@ pub(crate) async fn acquire(
         (Some(writers), Purpose::Write) => Some(writers.enter(handle).await?),
         _ => None,
     };
-    // A cancel from here on gives the place among the writers back.
+    // A cancel from here on returns the permit to write.
     let mut lease = acquire_any(handle, inside, site).await?;
     lease.set_writer(writer);
     Ok(lease)
 }
 
-/// What a connection is taken for.
+/// What a call takes a connection for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It may write, or wait to.
+    /// The call may write, or wait to write.
     Write,
-    /// It reads, or nobody knows.
+    /// The call reads, or its effect is unknown.
     Other,
 }
 
@@ -82,13 +84,21 @@ async fn acquire_any(
     site: &'static Location<'static>,
 ) -> Result<Lease> {
     let shared = &handle.shared;
-    let mut acquiring = pin!(handle.pool.acquire_owned_as(site));
-    // Where it waits, once that has been seen to.
+    let mut acquiring = pin!(
+        handle
+            .pool
+            .acquire_with(AcquireOptions::new().call_site(site))
+    );
+    // Registers the wait, once.
     let mut waiting = None;
     std::future::poll_fn(|cx| {
         let polled = acquiring.as_mut().poll(cx);
         if polled.is_ready() || waiting.is_some() {
-            return polled.map(|acquired| acquired.map_err(from_pool));
+            return polled.map(|acquired| {
+                acquired
+                    .map(cenote_pool::Lease::into_owned)
+                    .map_err(|error| from_pool(error, Some(&handle.pool)))
+            });
         }
         let inside = inside.cloned().or_else(hidden_frame);
         let inside = inside.and_then(|inside| shared.contention.wait(&inside, site));
@@ -109,22 +119,53 @@ async fn acquire_any(
     .await
 }
 
-/// What an acquire's error is called here.
-pub(crate) fn from_pool(error: AcquireError<Error>) -> Error {
-    let kind = match &error {
+/// Translates an error of the pool. A time-out names the holders of all connections.
+#[cold]
+pub(crate) fn from_pool(
+    error: AcquireError<Error>,
+    pool: Option<&Pool<ConnectionManager>>,
+) -> Error {
+    let kind = match error {
         // The driver's own error says more.
-        AcquireError::Create(inner) => return inner.clone(),
-        AcquireError::Closed => Kind::Closed,
-        AcquireError::Unavailable | AcquireError::QueueFull { .. } => Kind::Unavailable,
-        AcquireError::Timeout(_) => Kind::Timeout,
+        AcquireError::Create(inner) => return inner,
+        AcquireError::Closed => return closed(),
+        AcquireError::Timeout(timeout) => return timed_out(*timeout, pool),
+        AcquireError::Unavailable(_) | AcquireError::QueueFull { .. } => Kind::Unavailable,
         _ => Kind::Connect,
     };
-    let message = match kind {
-        Kind::Closed => "the database handle is closed".to_owned(),
-        Kind::Timeout => format!("no free connection: {error}"),
-        _ => error.to_string(),
+    Error::new(kind, error.to_string())
+}
+
+/// Returns the error of every call on a closed handle.
+#[cold]
+pub(crate) fn closed() -> Error {
+    Error::new(Kind::Closed, "the database handle is closed")
+}
+
+fn timed_out(timeout: Timeout, pool: Option<&Pool<ConnectionManager>>) -> Error {
+    let status = timeout.status;
+    let doing = match timeout.phase {
+        Phase::Checking => "checking a connection",
+        _ => "waiting for a connection",
     };
-    Error::new(kind, message).because(error)
+    let mut message = format!(
+        "timed out after {} {doing} ({} of {} in use",
+        rounded(timeout.waited),
+        status.active,
+        status.max
+    );
+    if status.creating > 0 {
+        message.push_str(&format!(", {} opening", status.creating));
+    }
+    message.push(')');
+    if let Some(failed) = timeout.last_creation_error {
+        message.push_str(&format!("; the last attempt to connect failed: {failed}"));
+    }
+    let holders = pool.map_or(timeout.oldest_holders, Pool::holders);
+    if !holders.is_empty() {
+        message.push_str("; see Error::holders");
+    }
+    Error::new(Kind::Timeout, message).with_holders(holders)
 }
 
 impl Route {
@@ -188,15 +229,15 @@ impl Route {
         if let Route::ConnectionTurn(turn, _) = self
             && turn.bound().time_left() == Some(Duration::ZERO)
         {
-            // Not even sent.
-            return Err(turn.bound().lose_by_age(site));
+            // The request is not sent.
+            return Err(turn.bound().lose_by_age());
         }
         let answer = if let Route::ConnectionTurn(turn, _) = self
             && let Some(begin) = turn.bound().unsent_begin()
         {
             let op = WithBegin(op, begin);
             let answer = turn.send_first(&op, class, call, limit).await;
-            // A text that ends its transaction may have got that far before it failed.
+            // A text that ends its transaction may have done so before it failed.
             let is_unbegun = |error: &Error| {
                 let ends = class.contains_transaction_control || class.transaction.is_some();
                 !ends || error.was_never_sent()
@@ -210,12 +251,12 @@ impl Route {
             self.link().send_within(op, site, runtime, limit).await
         };
         match answer {
-            Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error, site)),
+            Err(error) if error.kind() == Kind::StatementTimeout => Err(self.late(error)),
             answer => answer,
         }
     }
 
-    /// The BEGIN that is to travel with the next statement.
+    /// Returns the BEGIN that has to be sent with the next statement.
     fn unsent_begin(&self) -> Option<Begin> {
         match self {
             Route::ConnectionTurn(turn, _) => turn.bound().unsent_begin(),
@@ -223,31 +264,33 @@ impl Route {
         }
     }
 
-    /// How long a statement may take here.
-    fn limit(&self, call: &Call<'_>) -> Option<Duration> {
+    /// Returns the time limit of a statement here: its own, or what is left of the transaction's.
+    fn limit(&self, call: &Call<'_>) -> Option<TimeLimit> {
         let left = match self {
             Route::ConnectionTurn(turn, _) => turn.bound().time_left(),
             Route::Unpinned(_) => None,
         };
-        match (call.time_limit(), left) {
-            (Some(statement), Some(left)) => Some(statement.min(left)),
-            (statement, left) => statement.or(left),
-        }
+        let left = left.map(|time| TimeLimit {
+            time,
+            setting: "max_transaction_age",
+        });
+        let limits = [call.time_limit(), left];
+        limits.into_iter().flatten().min_by_key(|limit| limit.time)
     }
 
-    /// A statement took too long: or was it its transaction?
-    fn late(&self, error: Error, site: &'static Location<'static>) -> Error {
+    /// Returns the error of a statement that exceeded its limit, or of the transaction if that has exceeded its own.
+    fn late(&self, error: Error) -> Error {
         let Route::ConnectionTurn(turn, _) = self else {
             return error;
         };
         if turn.bound().time_left() != Some(Duration::ZERO) {
             return error;
         }
-        turn.bound().lose_by_age(site)
+        turn.bound().lose_by_age()
     }
 
-    /// Whether nothing depends on the connection, so that a call may run on another one as well: no
-    /// transaction is open on it, and its session was not changed.
+    /// Returns whether the call may run on another connection as well: no transaction is open on this one, and
+    /// its session is unchanged.
     pub(crate) fn is_exchangeable(&self) -> bool {
         match self {
             Route::Unpinned(_) => true,
@@ -255,7 +298,7 @@ impl Route {
         }
     }
 
-    /// The call has been answered: sees what the server says now, binds the connection if
+    /// Ends a call that was answered: compares the server's status with ours, binds the connection if
     /// something pins it, and gives it back otherwise.
     ///
     /// # Cancel safety
@@ -273,12 +316,12 @@ impl Route {
                 turn.observe(Some(site), Control::of(class, result.is_ok()));
                 result
             }
-            // The database reports no status and was told to begin: nobody would end that transaction.
+            // The database reports no status, and a transaction has begun that nobody would end.
             Route::Unpinned(unpinned) if unpinned.lost_sight(class) && result.is_ok() => {
-                Err(left_open(site))
+                Err(left_open())
             }
             Route::Unpinned(unpinned) if unpinned.leaves_nothing() => result,
-            // Which is rare.
+            // Boxed, because it is rare.
             Route::Unpinned(unpinned) => {
                 Box::pin(unpinned.finish_unclean(shared, site, result)).await
             }
@@ -287,26 +330,26 @@ impl Route {
 }
 
 impl Unpinned {
-    /// A text has begun a transaction, nothing keeps the connection, and the database does not tell.
+    /// Returns whether a text has begun a transaction that nothing owns, on a database that reports no status.
     fn lost_sight(&self, class: &Class) -> bool {
         let begins = class.transaction == Some(TransactionVerb::Begin);
         begins && self.frame.is_none() && self.lease.status() == Status::Unknown
     }
 
-    /// The connection can go back as it is: nothing of the call is left on it, or only what the pool's hook
-    /// has to find out about.
+    /// Returns whether the connection can go back as it is: nothing of the call is left on it, or only what the pool's
+    /// hook cleans up.
     fn leaves_nothing(&self) -> bool {
         let lease = &self.lease;
         let given_up = lease.is_broken() || lease.is_unsettled();
         given_up || (!self.is_open() && !lease.is_touched())
     }
 
-    /// A transaction is open.
+    /// Returns whether a transaction is open.
     fn is_open(&self) -> bool {
         matches!(self.lease.status(), Status::InTransaction | Status::Failed)
     }
 
-    /// Something is left on the connection.
+    /// Binds a connection on which the call has left something to the frame; without a frame, rolls back.
     async fn finish_unclean<T>(
         mut self,
         shared: &Arc<Shared>,
@@ -320,39 +363,39 @@ impl Unpinned {
                 bound.keep(open.then(|| Level::raw(shared, Some(Arc::clone(frame)), site)));
                 return result;
             }
-            // Two branches of one coroutine have touched two connections: only one can
-            // be its own.
+            // Two branches of one coroutine have changed two connections: only one can
+            // be bound.
             bound.release();
             return result.and(Err(match open {
-                true => left_open(site),
-                false => left_touched(site),
+                true => left_open(),
+                false => left_touched(),
             }));
         }
         if !open {
             return result;
         }
-        let limit = Some(shared.cleanup_timeout);
-        // If this fails the pool's hook finds the connection as it is, and destroys it.
+        let limit = shared.cleanup_limit();
+        // If this fails, the pool's hook destroys the connection.
         let rolled_back = self
             .lease
             .send_within(&Rollback, site, &shared.runtime, limit)
             .await;
         result.and(Err(match rolled_back {
-            Ok(()) => left_open(site),
-            Err(error) => left_open(site).because(error),
+            Ok(()) => left_open(),
+            Err(error) => left_open().because(error),
         }))
     }
 }
 
-fn left_touched(site: &'static Location<'static>) -> Error {
-    let message = "another branch of this coroutine has a connection of its own by now, so what \
-                   this call did to its session could not be kept";
-    Error::new(Kind::LeftSession, message).at(site)
+fn left_touched() -> Error {
+    let message = "another branch of this coroutine has bound another connection meanwhile, so the \
+                   changes of this call to its session were undone";
+    Error::new(Kind::LeftSession, message)
 }
 
-pub(crate) fn left_open(site: &'static Location<'static>) -> Error {
+pub(crate) fn left_open() -> Error {
     let message = "this statement left a transaction open outside of any coroutine, so it was \
                    rolled back: use db.transaction(..), run it in cenote::scope(..) or \
                    cenote::spawn(..), or take a connection with db.connection()";
-    Error::new(Kind::LeftTransaction, message).at(site)
+    Error::new(Kind::LeftTransaction, message)
 }

@@ -1,20 +1,18 @@
 //! Runs a text: un-pinned or on the bound connection, once or for many sets of parameters.
 
-use std::panic::Location;
-
-use cenote_pool::Lease;
+use cenote_pool::{AcquireOptions, Lease};
 
 use super::op::{Op, Run, RunAll, RunBatch};
 use super::route::Route;
 use super::{Call, Given, Hold, Text, may_pin, route};
-use crate::driver::{BoxFuture, Outcome, Param};
+use crate::driver::{Batch, BoxFuture, Outcome, Param};
 use crate::pooled::handle::Handle;
 use crate::sql::{Class, Statements, TransactionVerb};
-use crate::types::params::Params;
+use crate::types::params::{List, Params};
 use crate::types::row::Row;
-use crate::{Error, Kind, Result};
+use crate::{DeserializeOwned, Error, Kind, Result, from_row};
 
-/// Whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
+/// Returns whether a text of this class needs nothing but a connection (no permit to write, no time limit), and is
 /// expected to leave nothing on it.
 fn is_plain(handle: &Handle, class: &Class) -> bool {
     let shared = &handle.shared;
@@ -22,7 +20,7 @@ fn is_plain(handle: &Handle, class: &Class) -> bool {
     is_free && !may_pin(class) && shared.statement_timeout.is_none()
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// Runs a statement.
     ///
     /// # Cancel safety
@@ -31,37 +29,44 @@ impl Call<'_> {
     pub(crate) async fn run(&self, sql: &str, params: Given<'_>, rows: bool) -> Result<Outcome> {
         let text = match self.text(sql, params) {
             Ok(text) => text,
-            Err(wrong) => return self.noted(Err(wrong)),
+            Err(wrong) => return self.ended(Some(sql), Err(wrong)),
         };
         if self.options.is_none()
             && let Some(handle) = self.unbound()
             && is_plain(handle, text.class())
         {
-            // The way of nearly all calls, without a detour: every layer of futures costs.
-            let acquired = handle.pool.acquire_as(self.site).await;
+            // The path of nearly all calls. It is inline because every nested future costs.
+            let acquired = handle
+                .pool
+                .acquire_with(AcquireOptions::new().call_site(self.site))
+                .await;
             let mut lease = match acquired {
                 Ok(lease) => lease,
-                Err(error) => return self.noted(Err(route::from_pool(error))),
+                Err(error) => {
+                    let error = route::from_pool(error, Some(&handle.pool));
+                    return self.ended(Some(text.sql()), Err(error));
+                }
             };
             let mut op = Run(text.request(self, rows));
             op.set_unpinned(true);
-            // A cancel from here on gives the connection back, to be settled.
+            // A cancel from here on gives the connection back; the pool settles its unanswered call.
             let answer = lease.send(&op, self.site).await;
             if lease.is_check_due() {
                 handle.check_idle();
             }
             if answer.is_ok() && lease.is_clean() {
-                return self.noted(answer);
+                self.note(None);
+                return answer;
             }
             let route = Route::unpinned(Lease::into_owned(lease), self.owner().cloned());
             let done = self.end_unclean(route, text.class(), op, answer).await;
-            return self.noted(text.located(done));
+            return self.ended(Some(text.sql()), text.located(done));
         }
         let done = self.run_bound(&text, rows).await;
-        self.noted(text.located(done))
+        self.ended(Some(text.sql()), text.located(done))
     }
 
-    /// Runs a statement on the connection that it belongs on. Boxed and out of line, so that
+    /// Runs a statement on the connection that it has to run on. Boxed and out of line, so that
     /// neither the future nor the code of an un-pinned call contains it.
     #[inline(never)]
     fn run_bound<'f>(&'f self, text: &'f Text<'_>, rows: bool) -> BoxFuture<'f, Result<Outcome>> {
@@ -90,8 +95,8 @@ impl Call<'_> {
         })
     }
 
-    /// A lost or doomed transaction that a statement's text began is ended by such a text: a
-    /// ROLLBACK has done its work, a COMMIT has failed.
+    /// Ends a lost or doomed transaction that the text of a statement began, if this text does: a
+    /// ROLLBACK succeeds, a COMMIT fails.
     fn end_failed_raw(&self, class: &Class) -> Option<Result<Outcome>> {
         let commits = match class.transaction? {
             TransactionVerb::Commit => true,
@@ -112,44 +117,36 @@ impl Call<'_> {
         sets: Result<Vec<Params<'_>>>,
     ) -> Result<Outcome> {
         let done = self.run_many_texts(sql, sets).await;
-        self.noted(done)
+        self.ended(Some(sql), done)
     }
 
     async fn run_many_texts(&self, sql: &str, sets: Result<Vec<Params<'_>>>) -> Result<Outcome> {
         self.check_here()?;
-        let at_site = |wrong: Error| wrong.at(self.site);
-        let plan = self.plan(sql).map_err(at_site)?;
+        let plan = self.plan(sql)?;
         if plan.class.statements == Statements::Several {
             let message = "exec_many takes one statement, not a script of several";
-            return Err(Error::new(Kind::Parameters, message).at(self.site));
+            return Err(Error::new(Kind::Parameters, message));
         }
         self.refuse_session_only(&plan.class)?;
         let placeholders = plan.placeholders();
-        let sets: Vec<Vec<Param<'_>>> = sets
-            .map_err(at_site)?
+        let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| params.bind(&placeholders))
-            .collect::<Result<_>>()
-            .map_err(at_site)?;
+            .map(|params| {
+                let values = params.len();
+                let bound = params.bind(&placeholders);
+                bound.map_err(|wrong| plan.with_operator_hint(wrong, values))
+            })
+            .collect::<Result<_>>()?;
+        if sets.iter().flatten().any(|param| List::of(param).is_some()) {
+            let message = "exec_many runs one statement, and a list would make it another one for each set: \
+                           use exec for each";
+            return Err(Error::new(Kind::Parameters, message));
+        }
         let mut batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,
         };
         plan.located(self.send_and_finish(&plan.class, &mut batch).await)
-    }
-
-    /// Remembers the outcome for [`Db::last_error`](crate::Db::last_error).
-    #[inline]
-    pub(crate) fn note<T>(&self, done: &Result<T>) {
-        if let Some(frame) = self.seen.frame() {
-            frame.note_error(self.shared().id, done.as_ref().err());
-        }
-    }
-
-    #[inline]
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
-        self.note(&done);
-        done
     }
 
     pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Outcome> {
@@ -170,7 +167,7 @@ impl Call<'_> {
             }
             Err(wrong) => Err(wrong),
         };
-        self.noted(done)
+        self.ended(Some(sql), done)
     }
 
     pub(crate) async fn exec_many(
@@ -185,31 +182,97 @@ impl Call<'_> {
         Ok(self.run(sql, params, true).await?.into_rows())
     }
 
-    pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome, self.site)
+    // Blocks and no `async fn`s: a future of an `async fn` stores an argument twice that it uses after an await.
+
+    pub(crate) fn query_opt(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Option<Row>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            at_most_one(outcome).map_err(|error| self.named(Some(sql), error))
+        }
     }
 
-    pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome, self.site)?.ok_or_else(|| {
-            let message = "one row was asked for, and there is none";
-            Error::new(Kind::NoRows, message).at(self.site)
-        })
+    pub(crate) fn query_one(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Row>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            only_row(outcome).map_err(|error| self.named(Some(sql), error))
+        }
+    }
+
+    /// Runs a query whose rows are to be read into a type. The type is no part of this future, which so needs no bound on
+    /// its lifetime.
+    pub(crate) fn query_unread(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Unread<'a>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            Ok(Unread {
+                outcome,
+                call: self,
+                sql,
+            })
+        }
+    }
+}
+
+/// The rows of a query before they are read into a type; errors of that name the call.
+pub(crate) struct Unread<'a> {
+    outcome: Outcome,
+    call: Call<'a>,
+    sql: &'a str,
+}
+
+impl Unread<'_> {
+    /// Reads all rows.
+    pub(crate) fn all<T: DeserializeOwned>(self) -> Result<Vec<T>> {
+        let rows = self.outcome.rows.map(Batch::into_rows);
+        let rows = rows.into_iter().flatten();
+        let read: Result<_> = rows.map(|row| from_row(&row)).collect();
+        read.map_err(|error| self.call.named(Some(self.sql), error))
+    }
+
+    /// Reads the only row.
+    pub(crate) fn one<T: DeserializeOwned>(self) -> Result<T> {
+        let read = only_row(self.outcome).and_then(|row| from_row(&row));
+        read.map_err(|error| self.call.named(Some(self.sql), error))
+    }
+
+    /// Reads the row, if there is one.
+    pub(crate) fn opt<T: DeserializeOwned>(self) -> Result<Option<T>> {
+        let row = at_most_one(self.outcome);
+        let read = row.and_then(|row| row.as_ref().map(from_row).transpose());
+        read.map_err(|error| self.call.named(Some(self.sql), error))
     }
 }
 
 #[inline]
-fn at_most_one(outcome: Outcome, site: &'static Location<'static>) -> Result<Option<Row>> {
+fn only_row(outcome: Outcome) -> Result<Row> {
+    at_most_one(outcome)?.ok_or_else(|| {
+        let message = "the query returned no row where one was expected";
+        Error::new(Kind::NoRows, message)
+    })
+}
+
+#[inline]
+fn at_most_one(outcome: Outcome) -> Result<Option<Row>> {
     let Some(rows) = outcome.rows else {
         return Ok(None);
     };
     if rows.len() > 1 {
         let message = format!(
-            "at most one row was asked for, and there are {}",
+            "the query returned {} rows where at most one was expected",
             rows.len()
         );
-        return Err(Error::new(Kind::TooManyRows, message).at(site));
+        return Err(Error::new(Kind::TooManyRows, message));
     }
     Ok(rows.into_first())
 }

@@ -12,9 +12,9 @@ use crate::config::dsn::{Dsn, Options};
 use crate::config::secret::Secret;
 
 impl DbConfig {
-    /// The settings that stand in the environment of this process.
+    /// Reads the settings from this process's environment variables.
     ///
-    /// | variable | field | such as |
+    /// | variable | field | example |
     /// |---|---|---|
     /// | `CENOTE_DSN`, or `DATABASE_URL` if that is not set | `dsn` | `sqlite:shop.db` |
     /// | `CENOTE_USER` | `user` | `app` |
@@ -35,30 +35,30 @@ impl DbConfig {
     /// | `CENOTE_MAX_TRANSACTION_AGE` | `max_transaction_age` | `5min`, `off` |
     /// | `CENOTE_IDLE_IN_TRANSACTION` | `idle_in_transaction` | `1min`, `off` |
     /// | `CENOTE_SLOW_ACQUIRE_WARNING` | `slow_acquire_warning` | `1s`, `off` |
+    /// | `CENOTE_LEAK_WARNING` | `leak_warning` | `1min`, `off` |
+    /// | `CENOTE_SLOW_STATEMENTS` | `slow_statements` | `500ms`, `off` |
     /// | `CENOTE_UNPOOLED` | `unpooled` | `true`, `1`, `no` |
     /// | `CENOTE_PERSISTENT` | `persistent` | `true`, `1`, `no` |
     /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
     /// | `CENOTE_OPTIONS` | `options` | `busy_timeout=5s;mode=ro` |
     ///
-    /// A variable that is empty counts as one that is not set, and its field has its default. A
-    /// duration that is a number alone counts seconds. How the fields fit together is for
-    /// [`check`](DbConfig::check) to say.
+    /// An empty variable counts as not set, and its field has its default. A duration without a unit is in seconds.
+    /// [`check`](DbConfig::check) verifies that the fields fit together.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`](crate::Kind::Config), naming the variable that is missing or makes no
-    /// sense. What may be a secret is not quoted in it.
+    /// [`Kind::Config`](crate::Kind::Config), with the variable that is missing or invalid. The message quotes no secrets.
     pub fn from_env() -> Result<Self> {
         DbConfig::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The settings that stand in these variables, such as those of another process.
+    /// Reads the settings from the variables that `lookup` returns.
     ///
-    /// They are named as for [`from_env`](DbConfig::from_env).
+    /// Their names are those of [`from_env`](DbConfig::from_env).
     ///
     /// # Errors
     ///
-    /// As [`from_env`](DbConfig::from_env).
+    /// Those of [`from_env`](DbConfig::from_env).
     pub fn from_variables(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let variables = Variables { lookup };
         let mut config = DbConfig::new(variables.dsn()?);
@@ -92,6 +92,8 @@ impl DbConfig {
             "CENOTE_SLOW_ACQUIRE_WARNING",
             &mut config.slow_acquire_warning,
         )?;
+        variables.optional("CENOTE_LEAK_WARNING", &mut config.leak_warning)?;
+        variables.optional("CENOTE_SLOW_STATEMENTS", &mut config.slow_statements)?;
         variables.read("CENOTE_UNPOOLED", &mut config.unpooled, parse_bool)?;
         variables.read("CENOTE_PERSISTENT", &mut config.persistent, parse_bool)?;
         variables.read("CENOTE_RESET", &mut config.reset, parse_reset)?;
@@ -147,7 +149,7 @@ impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
         })
     }
 
-    /// Reads a variable that is no secret into a field, which stays as it is if there is none.
+    /// Reads a variable that is not a secret into a field. Without the variable the field keeps its value.
     fn read<T, Wrong: fmt::Display>(
         &self,
         name: &str,

@@ -98,7 +98,7 @@ fn all_of(config: &DbConfig) -> String {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_defaults_are_those_of_the_design() {
+fn defaults_are_the_documented_ones() {
     let config = DbConfig::new("sqlite:x.db");
     assert_eq!((config.min, config.max), (0, 10));
     assert_eq!(config.acquire_timeout, Some(30 * SECOND));
@@ -113,6 +113,7 @@ fn the_defaults_are_those_of_the_design() {
     assert_eq!(config.max_transaction_age, None);
     assert_eq!(config.idle_in_transaction, None);
     assert_eq!(config.slow_acquire_warning, Some(SECOND));
+    assert_eq!((config.leak_warning, config.slow_statements), (None, None));
     assert!(!config.unpooled && !config.persistent);
     assert_eq!(config.reset, ResetPolicy::WhenTouched);
     assert!(config.user.is_none() && config.password.is_none() && config.name.is_none());
@@ -121,13 +122,13 @@ fn the_defaults_are_those_of_the_design() {
 }
 
 #[test]
-fn a_file_that_only_has_a_dsn_gives_the_defaults() {
+fn file_with_only_a_dsn_gives_the_defaults() {
     let config = read([("dsn", Text("sqlite:x.db"))]).unwrap();
     assert_eq!(all_of(&config), all_of(&DbConfig::new("sqlite:x.db")));
 }
 
 #[test]
-fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
+fn file_and_environment_set_every_field_to_the_same_values() {
     let from_file = read([
         ("dsn", Text("pgsql:host=h")),
         ("user", Text("app")),
@@ -148,6 +149,8 @@ fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
         ("max_transaction_age", Text("8s")),
         ("idle_in_transaction", Text("9s")),
         ("slow_acquire_warning", Nothing),
+        ("leak_warning", Text("10s")),
+        ("slow_statements", Text("11s")),
         ("unpooled", Bool(true)),
         ("persistent", Bool(true)),
         ("reset", Text("always")),
@@ -177,6 +180,8 @@ fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
         ("CENOTE_MAX_TRANSACTION_AGE", "8s"),
         ("CENOTE_IDLE_IN_TRANSACTION", "9s"),
         ("CENOTE_SLOW_ACQUIRE_WARNING", "none"),
+        ("CENOTE_LEAK_WARNING", "10s"),
+        ("CENOTE_SLOW_STATEMENTS", "11s"),
         ("CENOTE_UNPOOLED", "yes"),
         ("CENOTE_PERSISTENT", "1"),
         ("CENOTE_RESET", "always"),
@@ -206,6 +211,8 @@ fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
         max_transaction_age,
         idle_in_transaction,
         slow_acquire_warning,
+        leak_warning,
+        slow_statements,
         unpooled,
         persistent,
         reset,
@@ -228,6 +235,8 @@ fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
     assert_eq!(max_transaction_age, Some(8 * SECOND));
     assert_eq!(idle_in_transaction, Some(9 * SECOND));
     assert_eq!(slow_acquire_warning, None);
+    assert_eq!(leak_warning, Some(10 * SECOND));
+    assert_eq!(slow_statements, Some(11 * SECOND));
     assert!(unpooled && persistent);
     assert_eq!(reset, ResetPolicy::Always);
     let options: Vec<_> = options.iter().collect();
@@ -235,12 +244,12 @@ fn a_file_and_the_environment_can_set_every_field_and_give_the_same() {
 }
 
 #[test]
-fn an_unknown_field_of_a_file_is_an_error_that_names_it() {
+fn unknown_field_of_a_file_is_an_error_that_names_it() {
     assert!(refused("maximum", Number(3)).contains("maximum"));
 }
 
 #[test]
-fn a_duration_that_makes_no_sense_is_refused() {
+fn invalid_duration_is_refused() {
     for value in [
         Text("soon"),
         Text("5 parsecs"),
@@ -257,7 +266,7 @@ fn a_duration_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_password_written_as_a_number_is_refused_and_not_quoted() {
+fn password_of_digits_is_refused_and_not_quoted() {
     for field in ["password", "dsn"] {
         let message = refused(field, Number(31_337));
         assert!(!message.contains("31337"), "{message}");
@@ -266,7 +275,7 @@ fn a_password_written_as_a_number_is_refused_and_not_quoted() {
 }
 
 #[test]
-fn options_of_a_file_may_be_texts_numbers_and_booleans_but_not_twice_the_same() {
+fn file_options_are_texts_numbers_or_booleans_and_not_repeated() {
     let written = vec![
         ("a", Text("x")),
         ("b", Number(1)),
@@ -291,7 +300,7 @@ fn options_of_a_file_may_be_texts_numbers_and_booleans_but_not_twice_the_same() 
 }
 
 #[test]
-fn a_configuration_shows_neither_its_password_nor_its_dsn() {
+fn configuration_shows_neither_its_password_nor_its_dsn() {
     let mut config = DbConfig::new("postgres://app:hunter2@h/db");
     config.password = Some(Secret::from("hunter2"));
     config.options.set("access_token", "hunter2");
@@ -300,7 +309,7 @@ fn a_configuration_shows_neither_its_password_nor_its_dsn() {
 }
 
 #[test]
-fn the_dsn_is_that_of_cenote_and_only_without_it_that_of_others() {
+fn cenote_dsn_takes_precedence_over_database_url() {
     let both = [
         ("CENOTE_DSN", "sqlite:a.db"),
         ("DATABASE_URL", "sqlite:b.db"),
@@ -319,7 +328,7 @@ fn the_dsn_is_that_of_cenote_and_only_without_it_that_of_others() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_not_set() {
+fn empty_variable_counts_as_not_set() {
     let config = from_variables([
         ("CENOTE_DSN", "sqlite:x.db"),
         ("CENOTE_USER", ""),
@@ -333,7 +342,7 @@ fn an_empty_variable_counts_as_not_set() {
 }
 
 #[test]
-fn a_variable_that_makes_no_sense_is_an_error_that_names_it_and_quotes_it() {
+fn invalid_variable_is_an_error_that_names_and_quotes_it() {
     let numbers = [
         "MIN",
         "MAX",
@@ -352,6 +361,8 @@ fn a_variable_that_makes_no_sense_is_an_error_that_names_it_and_quotes_it() {
         "MAX_TRANSACTION_AGE",
         "IDLE_IN_TRANSACTION",
         "SLOW_ACQUIRE_WARNING",
+        "LEAK_WARNING",
+        "SLOW_STATEMENTS",
     ];
     let others = ["UNPOOLED", "PERSISTENT", "RESET"];
     for name in numbers.iter().chain(&durations).chain(&others) {
@@ -372,7 +383,7 @@ fn a_variable_that_makes_no_sense_is_an_error_that_names_it_and_quotes_it() {
 }
 
 #[test]
-fn an_error_about_a_variable_with_a_secret_names_it_and_does_not_quote_it() {
+fn invalid_secret_variable_is_an_error_that_does_not_quote_it() {
     let rows = [
         ("CENOTE_DSN", "postgres://app:hunter2%@h/db"),
         ("CENOTE_DSN", "hunter2"),
@@ -394,7 +405,7 @@ fn an_error_about_a_variable_with_a_secret_names_it_and_does_not_quote_it() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_utf8_is_an_error_that_names_it() {
+fn variable_that_is_not_utf8_is_an_error_that_names_it() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
@@ -416,7 +427,7 @@ fn a_variable_that_is_no_utf8_is_an_error_that_names_it() {
 }
 
 #[test]
-fn options_in_a_variable_may_be_called_user_or_password_and_hold_a_semicolon() {
+fn options_variable_may_hold_user_password_and_a_semicolon() {
     let options = [
         ("CENOTE_DSN", "own:a=1"),
         ("CENOTE_OPTIONS", "user=a;;b; password=c"),
@@ -436,7 +447,7 @@ fn checked(change: impl FnOnce(&mut DbConfig)) -> String {
 }
 
 #[test]
-fn a_check_names_all_options_that_exclude_each_other() {
+fn check_names_settings_that_exclude_each_other() {
     let message = checked(|config| (config.min, config.max) = (5, 3));
     assert_eq!(
         message,
@@ -460,7 +471,7 @@ fn a_check_names_all_options_that_exclude_each_other() {
 }
 
 #[test]
-fn a_check_names_the_value_that_makes_no_sense() {
+fn check_names_the_invalid_value() {
     assert!(checked(|config| config.max = 0).starts_with("max is 0"));
     assert!(checked(|config| config.max_creating = 0).starts_with("max_creating is 0"));
     for jitter in [1.0, -0.1, f64::NAN, f64::INFINITY] {
@@ -472,9 +483,9 @@ fn a_check_names_the_value_that_makes_no_sense() {
 }
 
 #[test]
-fn a_check_refuses_a_duration_of_zero() {
+fn check_refuses_a_duration_of_zero() {
     type Field = fn(&mut DbConfig) -> &mut Option<Duration>;
-    let optional: [(&str, Field); 8] = [
+    let optional: [(&str, Field); 10] = [
         ("acquire_timeout", |config| &mut config.acquire_timeout),
         ("healthcheck_interval", |config| {
             &mut config.healthcheck_interval
@@ -491,6 +502,8 @@ fn a_check_refuses_a_duration_of_zero() {
         ("slow_acquire_warning", |config| {
             &mut config.slow_acquire_warning
         }),
+        ("leak_warning", |config| &mut config.leak_warning),
+        ("slow_statements", |config| &mut config.slow_statements),
     ];
     for (name, field) in optional {
         let message = checked(|config| *field(config) = Some(Duration::ZERO));
@@ -506,7 +519,7 @@ fn a_check_refuses_a_duration_of_zero() {
 }
 
 #[test]
-fn credentials_given_beside_the_dsn_go_before_those_in_it() {
+fn credentials_beside_the_dsn_take_precedence() {
     let mut config = DbConfig::new("postgres://app:one@h");
     let dsn = config.parse_dsn().unwrap();
     assert_eq!(config.credentials(&dsn), Credentials::new("app", "one"));

@@ -1,22 +1,65 @@
-//! What the server and the client library say, as errors of this crate.
+//! Errors of the server and of the client library.
 
 use mysql_async::{DriverError, Error as ClientError, IoError, LocalInfileError, ServerError};
 
 use crate::driver::{DatabaseError, Violation};
 use crate::{Error, Kind};
 
-/// What the server said, in its own words.
+/// Returns an error of the server.
 pub(super) fn from_server(said: ServerError) -> Error {
     let mut database = DatabaseError::new(said.message.replace(['\n', '\r'], " "));
     database.violation = violation(said.code);
     database.constraint = constraint(&database);
+    set_place(said.code, &mut database);
+    if said.code == DUPLICATE_ENTRY {
+        move_value_to_detail(&mut database);
+    }
     database.code = Some(i64::from(said.code));
     database.sql_state = Some(said.state).filter(|state| state.len() == 5);
     Error::database(database)
 }
 
-/// The rule that this error number tells of. SQLSTATEs are too coarse here: most have 42000,
-/// 23000 or HY000.
+const DUPLICATE_ENTRY: u16 = 1062;
+
+/// Keeps the duplicate value out of the message, which is logged: it may be personal data.
+fn move_value_to_detail(database: &mut DatabaseError) {
+    let message = &database.message;
+    if let (Some(start), Some(end)) = (message.find(" '"), message.rfind("' for key '"))
+        && start < end
+    {
+        let without = format!("{}{}", &message[..start], &message[end + 1..]);
+        database.detail = Some(std::mem::replace(&mut database.message, without));
+    }
+}
+
+/// Finds the schema, the table and the column, which only the message names.
+fn set_place(code: u16, database: &mut DatabaseError) {
+    let message = &database.message;
+    let quoted = |before: &str, quote: char| {
+        let (_, rest) = message.split_once(before)?;
+        let (name, _) = rest.split_once(quote)?;
+        Some(name.to_owned())
+    };
+    match code {
+        1048 => database.column = quoted("Column '", '\''),
+        1054 => database.column = quoted("Unknown column '", '\''),
+        1364 => database.column = quoted("Field '", '\''),
+        1146 => {
+            let name = quoted("Table '", '\'');
+            if let Some((schema, table)) = name.as_deref().and_then(|name| name.split_once('.')) {
+                (database.schema, database.table) = (Some(schema.into()), Some(table.into()));
+            }
+        }
+        1451 | 1452 | 4025 => {
+            let before = if code == 4025 { "failed for `" } else { "(`" };
+            database.schema = quoted(before, '`');
+            database.table = quoted("`.`", '`');
+        }
+        _ => {}
+    }
+}
+
+/// Returns the kind of violation for an error number. SQLSTATEs are too coarse: most are 42000, 23000 or HY000.
 fn violation(code: u16) -> Option<Violation> {
     Some(match code {
         1022 | 1062 | 1169 | 1586 => Violation::Unique,
@@ -34,7 +77,7 @@ fn violation(code: u16) -> Option<Violation> {
     })
 }
 
-/// The name of the constraint, which is told in the message only.
+/// Returns the name of the constraint, which only the message contains.
 fn constraint(said: &DatabaseError) -> Option<String> {
     let (before, behind) = match said.violation? {
         Violation::Unique => ("for key '", '\''),
@@ -46,7 +89,7 @@ fn constraint(said: &DatabaseError) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// The connection is gone with a call.
+/// Returns the error of a connection that was lost during a call.
 pub(super) fn lost(wrong: ClientError) -> Error {
     match wrong {
         ClientError::Server(said) => closed_by(from_server(said)),
@@ -64,7 +107,7 @@ pub(super) fn lost(wrong: ClientError) -> Error {
     }
 }
 
-/// The server has closed the connection, and said this before.
+/// Returns the error of a connection that the server closed after this error.
 pub(super) fn closed_by(said: Error) -> Error {
     let message = format!("the server closed the connection: {}", said.message());
     said.wrapped(Kind::ConnectionLost, message)
@@ -82,14 +125,14 @@ fn no_infile(wrong: LocalInfileError) -> Error {
     Error::new(Kind::Unsupported, message).because(wrong)
 }
 
-/// The connection went with an earlier call.
+/// Returns the error of a connection that an earlier call has lost.
 #[cold]
 pub(super) fn broken() -> Error {
     let message = "the connection was lost before this call";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// The connection was lost while nobody used it.
+/// Returns the error of a connection that was lost while it was idle.
 pub(super) fn lost_idle(wrong: ClientError) -> Error {
     let message = "the connection was lost while it was idle";
     Error::new(Kind::ConnectionLost, message)
@@ -97,21 +140,21 @@ pub(super) fn lost_idle(wrong: ClientError) -> Error {
         .never_sent()
 }
 
-/// A call was dropped on it.
+/// Returns the error of a connection that was closed after a dropped call.
 pub(super) fn dropped() -> Error {
     let message = "a call on this connection was dropped before it was answered, so the \
                    connection was closed and what it ran was killed";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// There are other parameters than the SQL wants.
+/// Returns the error of a wrong number of parameters.
 #[cold]
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
     Error::new(Kind::Parameters, message)
 }
 
-/// It is more than the server takes at once. It would hang up over it, so it is not sent.
+/// Returns the error of a statement that is too large. It is not sent, because the server would close the connection.
 #[cold]
 pub(super) fn too_large(size: u64, limit: u64) -> Error {
     let message = format!(
@@ -137,10 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_key_is_told_with_its_name() {
+    fn violated_key_is_named() {
         let error = server(1062, "23000", "Duplicate entry 'a' for key 'PRIMARY'");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("PRIMARY"));
+        assert_eq!(error.message(), "Duplicate entry for key 'PRIMARY'");
+        let detail = "Duplicate entry 'a' for key 'PRIMARY'";
+        assert_eq!(error.detail(), Some(detail));
         assert_eq!(
             (error.code(), error.sql_state()),
             (Some(1062), Some("23000"))
@@ -150,10 +196,11 @@ mod tests {
         let error = server(1452, "23000", message);
         assert!(error.is_foreign_key_violation());
         assert_eq!(error.constraint(), Some("b_ibfk_1"));
+        assert_eq!((error.schema(), error.table()), (Some("a"), Some("b")));
     }
 
     #[test]
-    fn deadlocks_and_lock_waits_can_be_tried_again_and_syntax_errors_cannot() {
+    fn deadlocks_and_lock_waits_are_retryable_and_syntax_errors_not() {
         assert!(server(1213, "40001", "Deadlock found").is_retryable());
         assert!(server(1205, "HY000", "Lock wait timeout exceeded").is_retryable());
         assert!(server(1020, "HY000", "Record has changed since last read").is_retryable());
@@ -161,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_only_shares_its_sqlstate_with_syntax_errors_is_none() {
+    fn error_that_only_shares_the_sqlstate_is_no_syntax_error() {
         let error = server(1142, "42000", "SELECT command denied");
         assert_eq!(error.violation(), Some(Violation::Permission));
         assert_eq!(server(1235, "42000", "not supported yet").violation(), None);

@@ -1,6 +1,7 @@
-//! A connection as the pool keeps it, the hooks that the pool calls, and what all users of a handle share.
+//! The connection that the pool keeps, the pool's hooks, and the state that all users of a handle share.
 
 pub(crate) mod connection;
 pub(crate) mod handle;
 pub(crate) mod manager;
 pub(crate) mod shared;
+pub(crate) mod statement_log;

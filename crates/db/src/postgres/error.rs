@@ -1,4 +1,4 @@
-//! What the server and the socket say, as errors of this crate.
+//! Errors of the server and of the socket.
 
 use std::io;
 
@@ -7,15 +7,16 @@ use super::session::Misread;
 use crate::driver::DatabaseError;
 use crate::{Error, Kind};
 
-/// What the server said, in its own words.
+/// Returns an error of the server, in its own words.
 pub(super) fn from_report(report: Report) -> Error {
     let is_fatal = report.is_fatal();
-    let mut message = one_line(&report.message);
-    for more in [&report.detail, &report.hint].into_iter().flatten() {
-        message.push_str("; ");
-        message.push_str(&one_line(more));
-    }
+    let message = one_line(&report.message);
     let mut said = DatabaseError::new(message).with_sql_state(&report.state);
+    said.detail = report.detail.as_deref().map(one_line);
+    said.hint = report.hint.as_deref().map(one_line);
+    said.schema = report.schema;
+    said.table = report.table;
+    said.column = report.column;
     said.constraint = report.constraint;
     said.position = report.position.and_then(|position| position.parse().ok());
     let error = Error::database(said);
@@ -30,7 +31,7 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// The connection is gone.
+/// Returns the error of a lost connection.
 pub(super) fn lost(wrong: io::Error) -> Error {
     let message = match wrong.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -41,13 +42,13 @@ pub(super) fn lost(wrong: io::Error) -> Error {
     Error::new(Kind::ConnectionLost, message).because(wrong)
 }
 
-/// The connection went with an earlier call.
+/// Returns the error of a connection that an earlier call has lost.
 pub(super) fn broken() -> Error {
     let message = "the connection was lost before this call";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// Texts mean something else to the server than to this client.
+/// Returns the error of a session in which the server reads texts differently than this client.
 pub(super) fn misread(misread: Misread) -> Error {
     let message = match misread {
         Misread::Backslashes => {
@@ -64,26 +65,26 @@ pub(super) fn misread(misread: Misread) -> Error {
     Error::new(Kind::Config, message)
 }
 
-/// The call itself made the session one in which texts are misread.
+/// Returns the error of a call that has changed the session so that texts are misread.
 pub(super) fn misread_answer(misread: Misread) -> Error {
     let error = self::misread(misread);
     let message = format!("{}. The statement was carried out", error.message());
     Error::new(Kind::Config, message)
 }
 
-/// There are other parameters than the SQL wants.
+/// Returns the error of a wrong number of parameters.
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
     Error::new(Kind::Parameters, message)
 }
 
-/// A text that is sent as one has to do without the character that ends it there.
+/// Returns the error of a text with a NUL, which would end it in a message.
 pub(super) fn has_nul(what: &str) -> Error {
     let message = format!("{what} has a NUL character in it");
     Error::new(Kind::Database, message)
 }
 
-/// COPY moves data by messages of its own, for which there is no call here.
+/// Returns the error of a COPY, which needs messages that this driver does not support.
 pub(super) fn no_copy() -> Error {
     let message = "COPY from STDIN and to STDOUT is not supported: COPY a file of the server, or \
                    use INSERT and SELECT";
@@ -95,20 +96,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detail_and_hint_follow_the_message_in_one_line() {
+    fn every_field_of_a_report_is_kept_apart() {
         let error = from_report(Report {
             severity: "ERROR".into(),
             state: "23505".into(),
-            message: "duplicate key value".into(),
+            message: "duplicate\nkey value".into(),
             detail: Some("Key (id)=(1)\nalready exists.".into()),
             hint: Some("Try another.".into()),
+            schema: Some("public".into()),
+            table: Some("account".into()),
+            column: Some("id".into()),
             constraint: Some("account_pkey".into()),
             ..Report::default()
         });
-        let expected = "duplicate key value; Key (id)=(1) already exists.; Try another.";
-        assert_eq!(error.message(), expected);
-        assert_eq!(error.kind(), Kind::Database);
+        assert_eq!(error.message(), "duplicate key value");
+        assert_eq!(error.detail(), Some("Key (id)=(1) already exists."));
+        assert_eq!(error.hint(), Some("Try another."));
+        assert_eq!(error.schema(), Some("public"));
+        assert_eq!(error.table(), Some("account"));
+        assert_eq!(error.column(), Some("id"));
         assert_eq!(error.constraint(), Some("account_pkey"));
+        assert_eq!(error.kind(), Kind::Database);
         assert!(error.is_unique_violation());
     }
 

@@ -1,18 +1,21 @@
-//! A connection of the pool: sends programs to its thread, or runs them in place.
+//! A connection of the pool: sends programs to its thread, or runs short statements inline.
 
 use std::any::Any;
 use std::future::poll_fn;
+use std::panic::Location;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::is_identifier;
 use super::error;
-use super::session::{Order, Session, Text};
+use super::session::Session;
+use super::statement::{OwnedRequest, OwnedSql};
 use super::types::{to_sqlite, value_to_sqlite};
 use super::worker::Worker;
-use super::write_queue::{Joined, Ticket, Word, WritePermit};
+use super::write_queue::{EnterOutcome, QueueAnswer, Ticket, WritePermit};
 use crate::driver::worker::stream::Stream;
 use crate::driver::{
     Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Outcome, Param, Prepared, Request,
@@ -20,33 +23,25 @@ use crate::driver::{
 };
 use crate::{Error, Kind, Result};
 
-/// After so long without an answer, a connection looks at its file before it is used.
+/// A connection that rested at least this long checks its file before it is used.
 const LOOK_AT_FILE_AFTER: Duration = Duration::from_millis(1);
 
 /// An open connection to an SQLite database.
 ///
-/// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
-/// [`Connection`]; how transactions behave is told at [`Sqlite`](super::Sqlite).
+/// [`Connection::as_any`] returns this type for SQLite. Its methods are those of [`Connection`];
+/// [`Sqlite`](super::Sqlite) describes how transactions behave.
 #[derive(Debug)]
 pub struct SqliteConnection {
     worker: Worker,
     stream: Stream,
-    /// A write that waits in the write queue, or did when its call was dropped.
+    /// The place of a call in the write queue, also after the call was dropped.
     ticket: Option<Ticket>,
-}
-
-/// What waiting in the write queue came to.
-enum Told {
-    /// Another has written.
-    Done(Result<Outcome>),
-    /// It is its turn.
-    EnterOutcome(WritePermit),
 }
 
 /// Where a transaction begins.
 enum Begun {
-    Here,
-    /// It has yet to: with this pass, if it is its turn.
+    Inline,
+    /// It has yet to begin: with this permit, if the wait for it is over.
     OnThread(Option<WritePermit>),
 }
 
@@ -59,74 +54,57 @@ impl SqliteConnection {
         }
     }
 
-    /// Waits in the write queue until it is its turn, or until another has written its order.
+    /// Waits in the write queue for the permit, or until another session has written the request.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing is written unless that is being done this very moment;
-    /// [`leave_write_queue`](SqliteConnection::leave_write_queue) waits for that.
-    async fn wait_in_write_queue(&mut self, joined: Joined) -> Result<Told> {
-        let ticket = match joined {
-            Joined::EnterOutcome(permit) => return Ok(Told::EnterOutcome(permit)),
-            Joined::Queued(ticket) => self.ticket.insert(ticket),
+    /// Dropped, nothing is written, unless a session has the request in its batch at this moment;
+    /// [`leave_write_queue`](SqliteConnection::leave_write_queue) waits for that batch.
+    async fn wait_in_write_queue(&mut self, entered: EnterOutcome) -> Result<QueueAnswer> {
+        self.ticket = match entered {
+            EnterOutcome::Permit(permit) => return Ok(QueueAnswer::Permit(permit)),
+            EnterOutcome::Queued(ticket) => Some(ticket),
         };
-        let leaving = Leaving(Some(ticket.copy()));
-        let word = poll_fn(|cx| ticket.poll_word(cx)).await;
-        leaving.call_off();
-        self.ticket = None;
-        match word {
-            Word::Done(done) => Ok(Told::Done(*done)),
-            Word::EnterOutcome(permit) => Ok(Told::EnterOutcome(permit)),
-            Word::TimedOut => Err(error::lane_is_taken()),
-        }
+        Waiting(&mut self.ticket).await
     }
 
-    /// Begins a transaction that writes in place, if that is short: only COMMIT needs the thread
-    /// then.
+    /// Begins a transaction that writes inline, if BEGIN is short: then only COMMIT needs the thread.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has begun, and the place in the write queue is the next one's.
+    /// Dropped, nothing has begun, and the place in the write queue is given up.
     async fn begin_in_place(&mut self) -> Result<Begun> {
-        let Some(joined) = self.worker.join_to_begin().await else {
+        let Some(entered) = self.worker.enter_to_begin().await else {
             return Ok(Begun::OnThread(None));
         };
-        match self.wait_in_write_queue(joined).await? {
-            Told::EnterOutcome(permit) => Ok(match self.worker.begin_in_place(permit) {
-                None => Begun::Here,
-                permit => Begun::OnThread(permit),
-            }),
-            Told::Done(_) => unreachable!("nobody writes for one who has given no order"),
-        }
+        let permit = self.wait_in_write_queue(entered).await?.into_permit();
+        Ok(match self.worker.begin_in_place(permit) {
+            None => Begun::Inline,
+            permit => Begun::OnThread(permit),
+        })
     }
 
-    /// Gives up what waits in the write queue; or waits until it is done.
+    /// Leaves the write queue after a dropped call. If a session has the request in its batch, waits for the batch.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it can be called again.
     async fn leave_write_queue(&mut self) {
-        let Some(ticket) = &self.ticket else { return };
-        poll_fn(|cx| {
-            // Asked first: one who is put back into the queue wakes us, and can leave.
-            let told = ticket.poll_word(cx).map(drop);
-            match told.is_pending() && ticket.leave() {
-                true => Poll::Ready(()),
-                false => told,
-            }
-        })
-        .await;
-        self.ticket = None;
+        if let Some(ticket) = &self.ticket {
+            ticket.leave();
+            // Nobody wants the answer any more.
+            let _ = poll_fn(|cx| ticket.poll(cx)).await;
+            self.ticket = None;
+        }
     }
 
-    /// How many of the statements that were run had to be compiled for it, because they were
-    /// not in the cache. 0 while a call is under way.
+    /// Returns how many statements were compiled to run, because they were not in the cache. 0 during a call.
     #[doc(hidden)]
     pub fn compiled_statements(&self) -> u64 {
         self.worker.session().map_or(0, Session::compiled)
     }
 
-    /// How many statements were run in place. 0 while a call is under way.
+    /// Returns how many statements ran inline. 0 during a call.
     #[doc(hidden)]
     pub fn in_place_runs(&self) -> u64 {
         self.worker
@@ -134,7 +112,7 @@ impl SqliteConnection {
             .map_or(0, |here| here.timing.inline_runs())
     }
 
-    /// From now on no statement counts as long, on however busy a machine a test runs.
+    /// Counts no statement as long from now on, for tests on a busy machine.
     #[doc(hidden)]
     pub fn time_nothing(&mut self) {
         if let Some(session) = self.worker.session_mut() {
@@ -142,20 +120,21 @@ impl SqliteConnection {
         }
     }
 
-    /// How many connections wait for their turn to write to this database. 0 while a call is
-    /// under way.
+    /// Returns how many calls wait in the database's write queue. 0 during a call.
     #[doc(hidden)]
     pub fn waiting_writers(&self) -> usize {
-        self.worker.session().map_or(0, Session::waiting_writers)
+        self.worker
+            .session()
+            .map_or(0, |session| session.writing.waiting())
     }
 
-    /// The connection's thread, for a test that wants to see it end. Only the first time.
+    /// Takes the connection's thread, for a test that waits for its end. `None` the second time.
     #[doc(hidden)]
     pub fn take_thread(&mut self) -> Option<JoinHandle<()>> {
         self.worker.take_thread()
     }
 
-    /// Refuses a call that begins something while a stream is open, or on a file that was replaced.
+    /// Refuses a call while a stream is open, or on a file that was replaced.
     #[inline]
     fn check(&self) -> Result<()> {
         self.stream.check_none()?;
@@ -171,32 +150,29 @@ impl SqliteConnection {
     }
 }
 
-/// Leaves the write queue when it is dropped, unless that has been called off.
-struct Leaving(Option<Ticket>);
+/// The wait of a call in the write queue. Dropped, the ticket leaves the queue at once, and stays with the
+/// connection only while a batch has it.
+struct Waiting<'c>(&'c mut Option<Ticket>);
 
-impl Leaving {
-    fn call_off(mut self) {
-        self.0 = None;
+impl Future for Waiting<'_> {
+    type Output = Result<QueueAnswer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<QueueAnswer>> {
+        let Some(ticket) = &*self.0 else {
+            return Poll::Ready(Err(error::cancelled()));
+        };
+        let answer = ready!(ticket.poll(cx));
+        *self.0 = None;
+        Poll::Ready(answer)
     }
 }
 
-impl Drop for Leaving {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = &self.0 {
-            ticket.leave();
+        if self.0.as_ref().is_some_and(Ticket::leave) {
+            *self.0 = None;
         }
     }
-}
-
-/// A request, borrowing nothing.
-async fn order(request: &Request<'_>) -> Result<Order> {
-    Ok(Order {
-        sql: Text::new(request.sql),
-        params: to_sqlite(request.params).await?,
-        script: request.script,
-        cache: request.cache,
-        rows: request.rows,
-    })
 }
 
 impl Connection for SqliteConnection {
@@ -206,18 +182,18 @@ impl Connection for SqliteConnection {
             if let Some(done) = self.worker.run_in_place(&request).await {
                 return done;
             }
-            let order = Arc::new(order(&request).await?);
-            let Some(joined) = self.worker.join(&request, &order) else {
+            let owned = Arc::new(OwnedRequest::of(&request).await?);
+            let Some(entered) = self.worker.enter_write_queue(&request, &owned) else {
                 let run = move |session: &mut Session| {
-                    session.note_inserts_of(order.sql.class())?;
-                    session.run(&order)
+                    session.note_inserts_of(owned.sql.class())?;
+                    session.run(&owned)
                 };
                 return self.call(run).await;
             };
-            match self.wait_in_write_queue(joined).await? {
-                Told::Done(done) => done,
-                Told::EnterOutcome(permit) => {
-                    self.call(move |session| session.run_in_turn(permit, &order))
+            match self.wait_in_write_queue(entered).await? {
+                QueueAnswer::Written(outcome) => Ok(outcome),
+                QueueAnswer::Permit(permit) => {
+                    self.call(move |session| session.run_with_permit(permit, &owned))
                         .await
                 }
             }
@@ -230,10 +206,10 @@ impl Connection for SqliteConnection {
                 return Ok(vec![self.run(request).await?]);
             }
             self.check()?;
-            let order = order(&request).await?;
+            let request = OwnedRequest::of(&request).await?;
             self.call(move |session| {
-                session.note_inserts_of(order.sql.class())?;
-                session.run_all(&order)
+                session.note_inserts_of(request.sql.class())?;
+                session.run_all(&request)
             })
             .await
         })
@@ -253,7 +229,7 @@ impl Connection for SqliteConnection {
                     error.wrapped(Kind::Type, message)
                 })?);
             }
-            let sql = Text::new(sql);
+            let sql = OwnedSql::new(sql);
             let run = move |session: &mut Session| {
                 session.note_inserts_of(sql.class())?;
                 session.run_batch(&sql, &owned)
@@ -265,7 +241,7 @@ impl Connection for SqliteConnection {
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
         Box::pin(async move {
             self.check()?;
-            let sql = Text::new(sql);
+            let sql = OwnedSql::new(sql);
             self.call(move |session| session.prepare(&sql)).await
         })
     }
@@ -273,8 +249,8 @@ impl Connection for SqliteConnection {
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
         Box::pin(async move {
             self.check()?;
-            let order = order(&request).await?;
-            let program = move |session: &mut Session, outlet| session.stream(&order, outlet);
+            let owned = OwnedRequest::of(&request).await?;
+            let program = move |session: &mut Session, outlet| session.stream(&owned, outlet);
             self.stream.start(&mut self.worker, program).await
         })
     }
@@ -298,18 +274,18 @@ impl Connection for SqliteConnection {
             let in_place = !begin.read_only && first.is_none();
             let permit = match in_place {
                 true => match self.begin_in_place().await? {
-                    Begun::Here => return Ok(Outcome::default()),
+                    Begun::Inline => return Ok(Outcome::default()),
                     Begun::OnThread(permit) => permit,
                 },
                 false => None,
             };
             let first = match &first {
-                Some(first) => Some(Arc::new(order(first).await?)),
+                Some(first) => Some(OwnedRequest::of(first).await?),
                 None => None,
             };
             self.call(move |session| {
                 if let Some(permit) = permit {
-                    session.writing.enter(permit);
+                    session.writing.set_permit(permit);
                 }
                 session.begin(begin)?;
                 let Some(first) = first else {
@@ -363,8 +339,8 @@ impl Connection for SqliteConnection {
 
     fn probe(&mut self, rested: Duration) {
         self.worker.look();
-        // A connection in constant use looks at its file after its statements, once a second: a look takes half
-        // as long as a short statement.
+        // A connection in constant use checks its file once a second, after a statement: a check takes half as
+        // long as a short statement.
         if rested >= LOOK_AT_FILE_AFTER
             && let Some(session) = self.worker.session()
         {
@@ -375,19 +351,24 @@ impl Connection for SqliteConnection {
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.leave_write_queue().await;
-            // An error met here belongs to nobody; if the thread is gone, the next says so.
+            // The error belongs to a dropped call. If the thread is gone, `settle` reports it.
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
+    }
+
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        if let Some(session) = self.worker.session() {
+            session.writing.set_call_site(site);
+        }
     }
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.call(|session| session.ping()))
     }
 
-    /// SQLite cannot bring a session back: temporary tables, attached databases and pragmas stay.
-    /// So the connection has to be replaced, except where it is itself the database: there the
-    /// driver undoes all of these one by one.
+    /// Has the connection replaced, because SQLite cannot reset temporary tables, attached databases and pragmas.
+    /// A private database lives in its connection: there the driver undoes each of these.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
         Box::pin(async move {
             if self.worker.session().is_some_and(|s| !s.can_be_reset()) {
@@ -418,11 +399,10 @@ impl Connection for SqliteConnection {
             stream,
             ticket,
         } = *self;
-        // With it the thread sees that nobody wants the rows.
+        // The thread sees that nobody wants the rows.
         drop(stream);
-        if let Some(ticket) = ticket {
-            ticket.leave();
-        }
+        // The ticket leaves the queue.
+        drop(ticket);
         Box::pin(worker.close())
     }
 

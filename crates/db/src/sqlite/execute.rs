@@ -1,69 +1,124 @@
-//! How a session runs statements, scripts and batches, and what they come to.
+//! Runs statements, scripts and batches on a session.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::time::Duration;
 
-use rusqlite::Statement;
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value as SqlValue;
+use rusqlite::{Statement, StatementStatus};
 
 use super::config::DIALECT;
 use super::insert;
-use super::session::{Order, Session, Text};
-use super::statement::check_count;
+use super::session::Session;
+use super::statement::{OwnedRequest, OwnedSql, check_count};
+use super::timing::{StatementKind, StatementTiming};
 use super::types::{columns_of, push_row, row_bytes};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::sql::{Class, classify};
 use crate::{Error, Kind, Result};
 
-/// The counters of a connection before a statement is stepped through.
+/// The counters of a connection before a statement runs: they show what the statement changed.
 pub(super) struct BeforeStep {
     changes: u64,
     rowid: i64,
 }
 
-/// A row of more columns is wide.
+/// A row with more columns is measured before it is copied.
 const WIDE: usize = 16;
 
+/// A write that took longer as a transaction of its own is not batched, however slow the disk is.
+const SOON_ON_DISK: Duration = Duration::from_millis(500);
+
 impl Session {
-    pub(super) fn run(&self, order: &Arc<Order>) -> Result<Outcome> {
-        if order.script {
+    pub(super) fn run(&self, request: &OwnedRequest) -> Result<Outcome> {
+        if request.script {
             let mut last = Outcome::default();
-            self.run_script(order, |outcome| last = outcome)?;
+            self.run_script(request, |outcome| last = outcome)?;
             return Ok(last);
         }
-        let mut statement = self.statement(&order.sql, order.cache)?;
-        check_count(&statement, order.params.len())?;
-        self.run_timed(&mut statement, order)
+        let mut statement = self.statement(&request.sql, request.cache)?;
+        check_count(&statement, request.params.len())?;
+        self.run_timed(&mut statement, request)
+    }
+
+    /// Runs a statement on the thread, and notes how long it took and what SQLite did.
+    fn run_timed(&self, statement: &mut Statement<'_>, request: &OwnedRequest) -> Result<Outcome> {
+        let (sql, class) = (&request.sql, request.sql.class());
+        self.bind(statement, &request.params)?;
+        let plan = self.before_run(statement, sql, class)?;
+        let is_writing = self.is_writing();
+        // Forgets the calls of earlier statements.
+        self.alarm.take_used();
+        let watch = self.timing.start();
+        let done = self.execute(statement, sql, class, request.rows);
+        self.note_time(watch);
+        if request.cache {
+            let took = watch.took();
+            let calls_out = self.alarm.take_used();
+            let kind = StatementKind::of(statement, class);
+            let recompiled = statement.reset_status(StatementStatus::RePrepare) > 0;
+            let change = |timing: &mut StatementTiming| {
+                timing.note_plan(plan, class, recompiled);
+                if calls_out {
+                    timing.note_call_out();
+                }
+                match kind {
+                    StatementKind::Write if !is_writing => {
+                        timing.note_alone(done.is_ok() && took <= SOON_ON_DISK);
+                    }
+                    _ => timing.note(took),
+                }
+            };
+            self.timing.change(sql, kind, change);
+        }
+        done
     }
 
     /// Runs a script and returns the outcome of each of its statements.
-    pub(super) fn run_all(&self, order: &Order) -> Result<Vec<Outcome>> {
+    pub(super) fn run_all(&self, request: &OwnedRequest) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
-        self.run_script(order, |outcome| all.push(outcome))?;
+        self.run_script(request, |outcome| all.push(outcome))?;
         Ok(all)
     }
 
     /// Runs a script statement by statement, to its end or the first error.
-    fn run_script(&self, order: &Order, mut each: impl FnMut(Outcome)) -> Result<()> {
-        if !order.params.is_empty() {
+    fn run_script(&self, request: &OwnedRequest, mut each: impl FnMut(Outcome)) -> Result<()> {
+        if !request.params.is_empty() {
             let message = "a script of several statements takes no parameters";
             return Err(Error::new(Kind::Parameters, message));
         }
-        let mut statements = rusqlite::Batch::new(&self.db, &order.sql);
-        // After an error it stands before the same statement, so it can be asked again.
-        while let Some(mut statement) = self.patiently(|| statements.next())? {
+        let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
+        let refused = Cell::new(0);
+        // After an error the batch stands before the same statement and can be asked again.
+        let mut next = || {
+            let next = self.patiently(|| {
+                statements.next().inspect_err(|error| {
+                    if let rusqlite::Error::SqlInputError { sql, .. } = error {
+                        refused.set(sql.len());
+                    }
+                })
+            });
+            next.map_err(|mut error| {
+                // SQLite counts from the beginning of the statement.
+                let before = request.sql.get(..request.sql.len() - refused.get());
+                let before = before.map_or(0, |before| before.chars().count());
+                error.relocate(&|at| at + before);
+                error
+            })
+        };
+        while let Some(mut statement) = next()? {
             check_count(&statement, 0)?;
             let sql = statement.expanded_sql().unwrap_or_default();
             let class = classify(&DIALECT, &sql);
             self.before_run(&statement, &sql, &class)?;
-            each(self.execute(&mut statement, &sql, &class, order.rows)?);
+            each(self.execute(&mut statement, &sql, &class, request.rows)?);
         }
         Ok(())
     }
 
-    /// All sets, or none of them, if that is up to this call: if there is no transaction,
-    /// it makes one.
-    pub(super) fn run_batch(&self, sql: &Text, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
+    /// Runs a statement with each set of parameters. Without an open transaction it begins one: all sets take effect,
+    /// or none.
+    pub(super) fn run_batch(&self, sql: &OwnedSql, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
             check_count(&statement, set.len()).map_err(|error| in_set(n, sets.len(), error))?;
@@ -87,7 +142,7 @@ impl Session {
     fn run_sets(
         &self,
         statement: &mut Statement<'_>,
-        sql: &Text,
+        sql: &OwnedSql,
         sets: &[Vec<SqlValue>],
     ) -> Result<Outcome> {
         let class = sql.class();
@@ -116,7 +171,7 @@ impl Session {
         self.outcome(sql, || *class, before, rows)
     }
 
-    /// What has to be known before a statement is stepped through, to tell what it changed.
+    /// Reads the counters before a statement runs.
     pub(super) fn before_step(&self, statement: &Statement<'_>) -> BeforeStep {
         self.note_run(statement);
         self.rowids.forget_last();
@@ -126,8 +181,8 @@ impl Session {
         }
     }
 
-    /// Steps through a statement to its end. If its rows are wanted they may have so many bytes: it is
-    /// given up, to run on the thread, when they have more.
+    /// Runs a statement to its end and copies its rows if they are wanted. An inline run is given up when the rows
+    /// exceed `most_bytes`.
     pub(super) fn step(
         &self,
         statement: &mut Statement<'_>,
@@ -139,7 +194,6 @@ impl Session {
             if wants_rows {
                 let columns = || BatchBuilder::new(columns_of(row.as_ref()));
                 let rows = rows.get_or_insert_with(columns);
-                // A row of many columns is measured before it is copied.
                 let is_wide = row.as_ref().column_count() > WIDE && most_bytes < usize::MAX;
                 let ahead = if is_wide { row_bytes(row) } else { 0 };
                 if rows.bytes() + ahead > most_bytes {
@@ -153,7 +207,7 @@ impl Session {
         Ok(wants_rows.then(|| rows.unwrap_or_else(no_rows).finish()))
     }
 
-    /// What a statement that has been stepped through has come to.
+    /// Returns the outcome of a statement that has run.
     pub(super) fn outcome(
         &self,
         sql: &str,
@@ -165,8 +219,7 @@ impl Session {
             rows,
             ..Outcome::default()
         };
-        // SQLite keeps the number of the last statement that changed rows: it is this one's
-        // only if the total has moved.
+        // `changes` counts for the last statement that changed rows. That was this statement only if the total has moved.
         if self.db.total_changes() == before.changes {
             return Ok(outcome);
         }

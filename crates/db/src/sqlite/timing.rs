@@ -15,35 +15,33 @@ use super::insert;
 use super::plan::{Inline, Plan};
 use crate::sql::Class;
 
-/// All recent runs of a statement that is run in place were at most so long.
+/// A statement runs inline if none of its recent runs took longer.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// A read that runs inline is given up after so long, and its statement has to prove itself for longer
-/// the next time.
+/// An inline read is given up after this time. Then its statement needs more short runs than before.
 const LONG: Duration = Duration::from_micros(500);
 
-/// A write that took longer is not done for others: they would wait for it, and it could not be
-/// cancelled.
+/// A write that once took longer is not batched: others would wait for it, and it could not be cancelled.
 pub(super) const SOON: Duration = Duration::from_millis(50);
 
-/// So many short runs in a row are asked of a statement at first, and at most.
+/// A statement needs this many short runs in a row before it runs inline: at first, and at most.
 const FIRST_PROOF: u32 = 2;
 const LONGEST_PROOF: u32 = 64;
 
-/// After so many short runs in a row, what was is forgotten: on a busy machine every statement is long
-/// now and then, because its thread had to wait for the processor in the middle of it.
+/// After this many short runs in a row, long runs are forgotten. On a busy machine every statement is long
+/// now and then, because its thread lost the processor in the middle of a run.
 const FORGOTTEN_AFTER: u32 = 128;
 
-/// The time that statements really take, which no clock of a test can stand in for.
+/// Returns the real time, also in tests with a clock of their own.
 #[allow(clippy::disallowed_methods)] // It measures SQLite, and nothing is scheduled by it.
 pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// How long a run takes.
+/// Measures how long a run takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopwatch {
-    /// None if it is not looked at: then it takes no time.
+    /// `None` if runs are not timed: then every run takes no time.
     began: Option<Instant>,
 }
 
@@ -54,7 +52,7 @@ impl Stopwatch {
         }
     }
 
-    /// When it was started; None if time is not looked at.
+    /// Returns when the run began, or `None` if runs are not timed.
     pub(super) fn began(self) -> Option<Instant> {
         self.began
     }
@@ -63,7 +61,7 @@ impl Stopwatch {
         self.began.map_or(Duration::ZERO, |began| now() - began)
     }
 
-    /// When an inline run has taken too long.
+    /// Returns the time at which an inline run is given up.
     pub(super) fn limit(self) -> Limit {
         Limit::until(match self.began {
             Some(began) => began + LONG,
@@ -72,46 +70,56 @@ impl Stopwatch {
     }
 }
 
-/// Nobody waits for so long.
+/// Longer than any run.
 const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// What a statement does, as far as running it in place is concerned.
+/// What a statement does, as far as running it inline is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatementKind {
-    /// It reads, by SQLite's own word, and can be given up and run once more.
+    /// SQLite reports that it only reads: it can be given up and run again.
     Read,
-    /// It changes rows. Inside of a transaction that holds the lock it waits for nobody.
+    /// It changes rows. Inside a transaction that holds the write lock it waits for nobody.
     Write,
-    /// Everything else stays on the thread.
+    /// It stays on the thread.
     Other,
 }
 
-/// How long the runs of one statement took.
+impl StatementKind {
+    pub(super) fn of(statement: &Statement<'_>, class: &Class) -> Self {
+        match statement.readonly() {
+            // SQLite reports COMMIT, for example, as read-only.
+            true if statement.column_count() > 0 && insert::is_query(class) => StatementKind::Read,
+            false if insert::changes_rows(class) => StatementKind::Write,
+            _ => StatementKind::Other,
+        }
+    }
+}
+
+/// The timing of one statement's runs, and the plan of its last run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StatementTiming {
-    pub(super) kind: StatementKind,
+    kind: StatementKind,
     /// Short runs in a row, up to now.
     short: u32,
-    /// How many of them it takes.
+    /// The number of short runs that an inline run requires.
     proof: u32,
-    /// What SQLite does to run it; `None` until it was asked.
-    pub(super) plan: Option<Plan>,
-    /// SQLite has compiled it again since it was asked.
-    pub(super) is_stale: bool,
-    /// SQLite compiles it again for each run, by the values of its parameters: `LIMIT ?`, say.
-    pub(super) is_volatile: bool,
-    /// The class of its text.
-    pub(super) class: Option<Class>,
-    /// It has called a function of the application.
+    /// `None` until the plan was read.
+    plan: Option<Plan>,
+    /// SQLite has compiled the statement again since the plan was read.
+    is_stale: bool,
+    /// SQLite compiles the statement again for each run, because of a parameter's value: `LIMIT ?`, for example.
+    is_volatile: bool,
+    class: Option<Class>,
+    /// The statement has called a function of the application.
     calls_out: bool,
-    /// As a transaction of its own it was done.
+    /// Its last run as a transaction of its own succeeded, in reasonable time.
     was_done_alone: bool,
-    /// It once took long without the disk.
+    /// A run once took long without the disk.
     is_slow: bool,
 }
 
 impl StatementTiming {
-    pub(super) fn new(kind: StatementKind) -> Self {
+    fn new(kind: StatementKind) -> Self {
         StatementTiming {
             kind,
             short: 0,
@@ -126,17 +134,7 @@ impl StatementTiming {
         }
     }
 
-    /// What a statement does: by SQLite's word where it has one.
-    pub(super) fn kind_of(statement: &Statement<'_>, class: &Class) -> StatementKind {
-        match statement.readonly() {
-            // COMMIT, say, changes nothing by itself, as SQLite sees it.
-            true if statement.column_count() > 0 && insert::is_query(class) => StatementKind::Read,
-            false if insert::changes_rows(class) => StatementKind::Write,
-            _ => StatementKind::Other,
-        }
-    }
-
-    /// It has been run.
+    /// Notes how long a run took.
     pub(super) fn note(&mut self, took: Duration) {
         if took <= SHORT {
             self.short = self.short.saturating_add(1);
@@ -152,111 +150,103 @@ impl StatementTiming {
         }
     }
 
-    /// Its run in place had to be given up.
+    /// Notes that an inline run had to be given up.
     pub(super) fn note_given_up(&mut self) {
         self.note(Duration::MAX);
     }
 
-    /// It has called a function of the application, which may take as long as it likes.
+    /// Notes that a run called a function of the application, which may take any time.
     pub(super) fn note_call_out(&mut self) {
         self.calls_out = true;
     }
 
-    /// It has been run as a transaction of its own. How long that took is mostly the disk's affair.
+    /// Notes a run as a transaction of its own. Its time is mostly the disk's.
     pub(super) fn note_alone(&mut self, is_done: bool) {
         self.was_done_alone = is_done;
     }
 
-    /// It can be expected not to take long, together with others.
-    pub(super) fn joins(self) -> bool {
-        let locks = self.plan.is_some_and(|plan| plan.locks);
-        let is_right = self.kind == StatementKind::Write && locks && !self.calls_out;
-        is_right && self.was_done_alone && !self.is_slow
+    /// Notes the plan that a run followed, and whether SQLite compiled the statement again in that run.
+    pub(super) fn note_plan(&mut self, read: PlanReading, class: &Class, recompiled: bool) {
+        self.plan = Some(read.plan);
+        self.class = Some(*class);
+        self.is_volatile |= recompiled && read.is_new && !read.is_fresh;
+        self.is_stale = recompiled || (!read.is_new && (read.is_fresh || self.is_stale));
     }
 
-    /// Its last runs were short.
+    /// Returns whether a batch may include the statement: it will not take long.
+    pub(super) fn can_batch(self) -> bool {
+        let locks = self.plan.is_some_and(|plan| plan.locks);
+        let is_write = self.kind == StatementKind::Write && locks && !self.calls_out;
+        is_write && self.was_done_alone && !self.is_slow
+    }
+
+    /// Returns whether the last runs were short.
     pub(super) fn is_short(&self) -> bool {
         !self.calls_out && self.short >= self.proof
     }
 
-    /// How it may run inline.
+    /// Returns how the statement may run inline.
     pub(super) fn inline(&self) -> Inline {
         match self.plan {
             Some(plan) if !self.is_stale && self.is_short() => plan.inline,
             _ => Inline::Never,
         }
     }
-}
 
-/// What is known of the statements of a connection.
-#[derive(Debug)]
-struct Paces {
-    known: HashMap<Box<str>, StatementTiming>,
-    most: usize,
-}
-
-impl Paces {
-    /// For a connection that keeps so many statements; with none, nothing is noted.
-    fn new(statement_cache: usize) -> Self {
-        Paces {
-            known: HashMap::new(),
-            most: statement_cache.saturating_mul(4),
-        }
+    /// Returns the plan unless it has to be read again. A stale one is read again when the statement has
+    /// stayed in the cache for a second run: one that the cache evicts each time is not worth it.
+    pub(super) fn plan(&self, is_fresh: bool) -> Option<Plan> {
+        let may_use = is_fresh || self.is_volatile || !self.is_stale;
+        self.plan.filter(|_| may_use)
     }
 
-    fn of(&self, sql: &str) -> Option<StatementTiming> {
-        self.known.get(sql).copied()
+    /// Returns whether the statement fills a temporary b-tree.
+    pub(super) fn has_ephemeral(&self) -> bool {
+        self.plan.is_some_and(|plan| plan.has_ephemeral)
     }
 
-    /// Everything has to prove itself again.
-    fn forget(&mut self) {
-        self.known.clear();
+    pub(super) fn kind(&self) -> StatementKind {
+        self.kind
     }
 
-    fn change(
-        &mut self,
-        sql: &str,
-        kind: StatementKind,
-        change: impl FnOnce(&mut StatementTiming),
-    ) {
-        if let Some(timing) = self.known.get_mut(sql) {
-            timing.kind = kind;
-            return change(timing);
-        }
-        if self.most == 0 {
-            return;
-        }
-        if self.known.len() >= self.most {
-            // A program with so many texts begins anew; what it uses is soon known again.
-            self.known.clear();
-        }
-        let mut timing = StatementTiming::new(kind);
-        change(&mut timing);
-        self.known.insert(sql.into(), timing);
+    pub(super) fn class(&self) -> Option<Class> {
+        self.class
     }
 }
 
-/// How long the statements of a session take.
+/// The plan of a statement that is about to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PlanReading {
+    pub(super) plan: Plan,
+    /// The plan was read just now.
+    pub(super) is_new: bool,
+    /// The statement was compiled just now.
+    pub(super) is_fresh: bool,
+}
+
+/// The timing of a session's statements.
 #[derive(Debug)]
 pub(super) struct Timing {
     /// Statements may run inline.
     in_place: bool,
-    /// How long they take is looked at.
+    /// Runs are timed.
     is_on: bool,
-    paces: RefCell<Paces>,
-    /// How long it took to begin transactions that write, once it was their turn.
+    statements: RefCell<HashMap<Box<str>, StatementTiming>>,
+    most_statements: usize,
+    /// The BEGINs of transactions that write, from the moment they have the permit.
     begins: Cell<StatementTiming>,
-    /// How many statements were run inline and brought to their end there.
+    /// The number of statements that ran inline to their end.
     inline_runs: Cell<u64>,
 }
 
 impl Timing {
-    /// For a session that keeps so many statements.
+    /// For a session that keeps this many statements. With none, nothing is noted.
     pub(super) fn new(in_place: bool, statement_cache: usize) -> Self {
         Timing {
             in_place,
             is_on: true,
-            paces: RefCell::new(Paces::new(statement_cache)),
+            statements: RefCell::default(),
+            most_statements: statement_cache.saturating_mul(4),
             begins: Cell::new(StatementTiming::new(StatementKind::Other)),
             inline_runs: Cell::new(0),
         }
@@ -266,7 +256,7 @@ impl Timing {
         self.in_place
     }
 
-    /// From now on nothing counts as long.
+    /// From now on no run counts as long.
     pub(super) fn turn_off(&mut self) {
         self.is_on = false;
     }
@@ -275,31 +265,46 @@ impl Timing {
         Stopwatch::start(self.is_on)
     }
 
-    /// What is known of a statement.
+    /// Returns what is known of a statement.
     pub(super) fn of(&self, sql: &str) -> Option<StatementTiming> {
-        self.paces.borrow().of(sql)
+        self.statements.borrow().get(sql).copied()
     }
 
+    /// Changes what is known of a statement.
     pub(super) fn change(
         &self,
         sql: &str,
         kind: StatementKind,
         change: impl FnOnce(&mut StatementTiming),
     ) {
-        self.paces.borrow_mut().change(sql, kind, change);
+        let mut statements = self.statements.borrow_mut();
+        if let Some(timing) = statements.get_mut(sql) {
+            timing.kind = kind;
+            return change(timing);
+        }
+        if self.most_statements == 0 {
+            return;
+        }
+        if statements.len() >= self.most_statements {
+            // A program with this many texts begins again; what it uses is soon known again.
+            statements.clear();
+        }
+        let mut timing = StatementTiming::new(kind);
+        change(&mut timing);
+        statements.insert(sql.into(), timing);
     }
 
-    /// Every statement has to prove itself again.
+    /// Forgets all statements: each has to prove itself again.
     pub(super) fn forget(&self) {
-        self.paces.borrow_mut().forget();
+        self.statements.borrow_mut().clear();
     }
 
-    /// The last BEGINs were short.
+    /// Returns whether the last BEGINs were short.
     pub(super) fn begins_are_short(&self) -> bool {
         self.begins.get().is_short()
     }
 
-    /// A BEGIN took so long.
+    /// Notes how long a BEGIN took.
     pub(super) fn note_begin(&self, took: Duration) {
         let mut timing = self.begins.get();
         timing.note(took);
@@ -380,20 +385,20 @@ mod tests {
 
     #[test]
     fn a_program_with_many_texts_does_not_fill_the_memory() {
-        let mut paces = Paces::new(2);
+        let all = Timing::new(true, 2);
         for n in 0..100 {
-            paces.change(&format!("SELECT {n}"), StatementKind::Read, |timing| {
+            all.change(&format!("SELECT {n}"), StatementKind::Read, |timing| {
                 timing.note(QUICK)
             });
-            assert!(paces.known.len() <= 8);
+            assert!(all.statements.borrow().len() <= 8);
         }
-        assert!(paces.of("SELECT 99").is_some());
+        assert!(all.of("SELECT 99").is_some());
     }
 
     #[test]
     fn without_a_cache_nothing_is_noted() {
-        let mut paces = Paces::new(0);
-        paces.change("SELECT 1", StatementKind::Read, |timing| timing.note(QUICK));
-        assert!(paces.of("SELECT 1").is_none());
+        let all = Timing::new(true, 0);
+        all.change("SELECT 1", StatementKind::Read, |timing| timing.note(QUICK));
+        assert!(all.of("SELECT 1").is_none());
     }
 }

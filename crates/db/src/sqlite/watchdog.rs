@@ -1,6 +1,6 @@
-//! A thread that tells tasks that wait in a write queue when their time is up.
+//! A thread that ends waits in the write queues when their time is up.
 //!
-//! While nobody waits, for a second or so, it sleeps.
+//! It sleeps when nobody has waited for about a second.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -9,38 +9,38 @@ use std::time::Duration;
 
 use super::write_queue::WriteQueue;
 
-/// Between two looks.
+/// The time between two checks of the queues.
 const TICK: Duration = Duration::from_millis(4);
 
-/// After so many looks at nobody it goes to sleep.
-const DROWSY: u32 = 250;
+/// The thread goes to sleep after this many checks that found no waiter.
+const QUIET_TICKS: u32 = 250;
 
 /// One for the whole process: it is idle nearly always.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     state: AtomicU8,
-    lanes: Mutex<Vec<Weak<WriteQueue>>>,
+    queues: Mutex<Vec<Weak<WriteQueue>>>,
     thread: Thread,
 }
 
-/// It sleeps until somebody wakes it.
+/// The thread sleeps until somebody wakes it.
 const ASLEEP: u8 = 0;
-/// Nobody has begun to wait since the last look.
+/// Nobody has begun to wait since the last check.
 const QUIET: u8 = 1;
-/// Somebody has.
+/// Somebody has begun to wait since the last check.
 const ACTIVE: u8 = 2;
 
 impl Watchdog {
-    /// The one of this process; `None` if no thread could be started for it.
+    /// Returns the watchdog of this process, or `None` if its thread could not be started.
     fn get() -> Option<&'static Watchdog> {
         static WATCHDOG: OnceLock<Option<Watchdog>> = OnceLock::new();
         let start = || {
             let thread = std::thread::Builder::new().name("cenote-watchdog".into());
-            // It finds the watchdog once that is there: whoever makes it waits for no thread.
+            // The thread may run before the watchdog is stored: then it parks until `notify` wakes it.
             let thread = thread.spawn(|| {
                 loop {
                     match WATCHDOG.get() {
-                        Some(Some(watchdog)) => watchdog.watch(),
+                        Some(Some(watchdog)) => watchdog.run(),
                         _ => std::thread::park(),
                     }
                 }
@@ -48,46 +48,46 @@ impl Watchdog {
             let thread = thread.ok()?.thread().clone();
             Some(Watchdog {
                 state: AtomicU8::new(ASLEEP),
-                lanes: Mutex::default(),
+                queues: Mutex::default(),
                 thread,
             })
         };
         WATCHDOG.get_or_init(start).as_ref()
     }
 
-    /// Watches a write queue from now on, for as long as it is there.
-    pub(super) fn over_write_queue(write_queue: &Arc<WriteQueue>) {
-        // Without one nobody joins a write queue.
+    /// Adds a write queue to those that are checked, until the queue is dropped.
+    pub(super) fn add(write_queue: &Arc<WriteQueue>) {
+        // Without a watchdog no task enters a write queue.
         if let Some(watchdog) = Watchdog::get() {
-            let mut lanes = watchdog.lanes();
-            lanes.retain(|write_queue| write_queue.strong_count() > 0);
-            lanes.push(Arc::downgrade(write_queue));
+            let mut queues = watchdog.queues();
+            queues.retain(|write_queue| write_queue.strong_count() > 0);
+            queues.push(Arc::downgrade(write_queue));
         }
     }
 
-    /// Somebody waits in a write queue from now on. `false` if no thread could be started to look after them.
-    pub(super) fn attend_to_lanes() -> bool {
+    /// Has the queues checked from now on, because somebody waits. Returns `false` if there is no thread for it.
+    pub(super) fn watch_queues() -> bool {
         let watchdog = Watchdog::get();
-        watchdog.inspect(|watchdog| watchdog.attend()).is_some()
+        watchdog.inspect(|watchdog| watchdog.notify()).is_some()
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Weak<WriteQueue>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Vec<Weak<WriteQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attend(&self) {
-        // Relaxed: the swap decides. If this reads an old `ACTIVE`, the dog is awake for
-        // `DROWSY` more looks, and somebody who waits for so long is seen by them.
+    fn notify(&self) {
+        // Relaxed: the swap decides. If this reads an old `ACTIVE`, the thread is awake for
+        // `QUIET_TICKS` more checks, and they see every waiter that waits that long.
         if self.state.load(Ordering::Relaxed) == ACTIVE {
             return;
         }
-        // Pairs with the exchanges in `watch`: either they see this, or this sees that it sleeps.
+        // Pairs with the exchanges in `run`: either they see this, or this sees that the thread sleeps.
         if self.state.swap(ACTIVE, Ordering::AcqRel) == ASLEEP {
             self.thread.unpark();
         }
     }
 
-    fn watch(&self) -> ! {
+    fn run(&self) -> ! {
         let mut quiet = 0;
         let goes = |from, to| {
             let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
@@ -97,30 +97,27 @@ impl Watchdog {
         loop {
             if goes(ACTIVE, QUIET) {
                 quiet = 0;
-            } else if quiet < DROWSY {
+            } else if quiet < QUIET_TICKS {
                 quiet += 1;
             } else if goes(QUIET, ASLEEP) {
                 quiet = 0;
             }
-            // It may wake up for nothing: then it looks once more.
+            // The thread may wake up for nothing: then it checks once more. Acquire pairs with the swap in `notify`.
             while self.state.load(Ordering::Acquire) == ASLEEP {
                 std::thread::park();
             }
-            if self.look() {
+            if self.check() {
                 quiet = 0;
             }
             std::thread::park_timeout(TICK);
         }
     }
 
-    /// Whether there is somebody who waits.
-    fn look(&self) -> bool {
-        let lanes: Vec<_> = self.lanes().iter().filter_map(Weak::upgrade).collect();
-        // Not under the lock: it wakes tasks.
-        let waiting = lanes
-            .iter()
-            .filter(|write_queue| write_queue.watch())
-            .count();
-        waiting > 0
+    /// Checks every queue. Returns whether anybody waits.
+    fn check(&self) -> bool {
+        let queues: Vec<_> = self.queues().iter().filter_map(Weak::upgrade).collect();
+        // Not under the lock: the checks wake tasks.
+        let has_waiters = queues.iter().map(|queue| queue.check_times());
+        has_waiters.fold(false, |any, has| any | has)
     }
 }

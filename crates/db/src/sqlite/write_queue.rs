@@ -1,531 +1,503 @@
-//! The write queue: who writes to a database, one after the other, in the order in which they came.
+//! The write queue: serialises the writers of one database, and lets one of them write for others.
+//!
+//! SQLite lets one connection write at a time. The others retry until their time is up, in no order. So
+//! writers queue here first, in the order of arrival. A process has one write queue per database,
+//! whichever handles opened it. Other processes do not queue: SQLite's busy timeout applies to them.
+//!
+//! # Who owns the permit
+//!
+//! Each queue has one [`WritePermit`], and the permit has one owner:
+//!
+//! | owner | until |
+//! |---|---|
+//! | nobody: the queue is empty | the next writer enters |
+//! | a session, in `Writing` | the session has no transaction that writes: `Session::leave_write_queue` |
+//! | a waiter that was offered the permit | the waiter's next poll, or 20 ms if others wait: then the permit goes to the next waiter, and the late one back to the front |
+//!
+//! Dropping a permit offers it to the oldest waiter.
+//!
+//! # The stages of a waiter
 //!
 //! ```text
-//! session ──enter──> | waiting | waiting | ──> WritePermit: one writes ──drop──> the next
-//! task ─────join───> '── with an order: taken along by the one whose turn it is, committed together
+//!             .────── not collected for 20 ms ──────.
+//!             v                                     |
+//! enter ──> Queued ──it is the oldest──────> Answered(Permit) ──poll──> Over
+//!            |  ^ |
+//!            |  | '──its time is up────────> Answered(Err) ─────poll──> Over
+//!            |  |
+//!   the batch|  |the batch was rolled back: from now on the waiter writes alone
+//!   of a     v  |
+//!   session Batched ──committed────────────> Answered(Written) ─poll──> Over
 //! ```
 //!
-//! SQLite lets one connection write at a time; the others try again and again until their
-//! time is up, and who comes first is chance. Here they queue before they ask SQLite. There
-//! is one write queue for a database in the whole process, whichever handle it was opened by. Other
-//! processes do not queue: for them there is the busy timeout.
+//! A task waits with its [`Ticket`] and needs no thread. A thread waits the same way; its
+//! [`Control`] is the waker. A dropped ticket leaves the queue: nothing is written for it, unless a session
+//! has it in its batch at this moment.
 //!
-//! A task that *joins* waits without a thread. One that wants a transaction has its turn and begins.
-//! One with a write that nothing else depends on brings it along as an order: whoever's turn it
-//! is takes the orders right behind it along into a transaction, and all of them are committed
-//! at once. What a disk takes for one commit, it then takes for all of them.
+//! # Group commit
+//!
+//! A single write that nothing depends on enters with its request. The session that owns the permit takes
+//! such waiters from the front of the queue as a [`WriteBatch`], runs their requests in one transaction and
+//! answers them: one commit, one wait for the disk. The file `group_commit` decides what may be batched.
+//!
+//! # Locks
+//!
+//! The queue's lock comes before a waiter's. A waiter is in `waiting` exactly while its stage is `Queued`; both
+//! change under the queue's lock. Wakers run, and permits are dropped, under neither.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::cancel::{Control, News};
-use super::session::Order;
+use super::cancel::Control;
+use super::error;
+use super::file::DatabaseId;
+use super::statement::OwnedRequest;
 use super::timing;
 use super::watchdog::Watchdog;
 use crate::Result;
 use crate::driver::Outcome;
 
-/// Which database it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    /// A file, by its device and number, whatever it is called.
-    #[cfg(unix)]
-    File(u64, u64),
-    /// A file, or a database in memory, by its name.
-    Name(String),
-}
-
-impl Key {
-    /// Of a file, if it is there.
-    pub(super) fn of_file(path: &str) -> Option<Self> {
-        let file = std::fs::metadata(path).ok()?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::MetadataExt;
-            Some(Key::File(file.dev(), file.ino()))
-        }
-        #[cfg(not(unix))]
-        {
-            drop(file);
-            Some(Key::Name(path.to_owned()))
-        }
-    }
-}
+/// A waiter has this long to collect the permit while others wait. Its task may be in a `select!` that polls
+/// something else, or wait for one of the others itself.
+const UNCOLLECTED: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     queue: Mutex<Queue>,
+    /// The session that has the permit, for messages. No other lock is taken under this one.
+    holder: Mutex<Option<WriteHolder>>,
+}
+
+/// The session that has the permit, as messages name it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteHolder {
+    /// The line of the program, if it is known.
+    pub(super) site: Option<&'static Location<'static>>,
+    since: Instant,
+}
+
+impl WriteHolder {
+    /// Returns how long the session has had the permit.
+    pub(super) fn held_for(&self) -> Duration {
+        timing::now().saturating_duration_since(self.since)
+    }
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Somebody has the permit.
+    /// The permit has an owner.
     is_taken: bool,
-    waiting: VecDeque<Waiter>,
-    /// The task that was last told that it is its turn, and when.
-    told: Option<Told>,
+    waiting: VecDeque<Arc<Waiter>>,
+    /// The waiter that was last offered the permit, and when.
+    offered: Option<(Arc<Waiter>, Instant)>,
 }
 
-/// Holds on to nothing: a turn that goes with its task is the next one's.
+/// What entering the queue returns at once.
 #[derive(Debug)]
-struct Told {
-    slot: Weak<Slot>,
-    order: Option<Arc<Order>>,
-    make: SessionKind,
-    since: Instant,
+pub(super) enum EnterOutcome {
+    Permit(WritePermit),
+    Queued(Ticket),
 }
 
+/// How a wait in the queue ends.
 #[derive(Debug)]
-enum Waiter {
-    /// The thread of a connection, which goes on by itself.
-    Thread(Arc<Control>),
-    Task(Joiner),
+pub(super) enum QueueAnswer {
+    /// The waiter may write.
+    Permit(WritePermit),
+    /// Another session has written the waiter's request.
+    Written(Outcome),
 }
 
-/// A task that waits.
-#[derive(Debug)]
-struct Joiner {
-    slot: Arc<Slot>,
-    /// What it wants to write, if another may do that for it: a session of this make.
-    order: Option<Arc<Order>>,
-    make: SessionKind,
+impl QueueAnswer {
+    /// Returns the permit of a waiter that entered without a request.
+    pub(super) fn into_permit(self) -> WritePermit {
+        match self {
+            QueueAnswer::Permit(permit) => permit,
+            QueueAnswer::Written(_) => unreachable!("only a waiter with a request is batched"),
+        }
+    }
 }
 
-/// Sessions of one make are alike: opened by the same handle, with the same settings, and not
-/// changed since.
+/// Sessions of one kind are interchangeable: the same handle opened them, with the same settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionKind(u64);
 
 impl SessionKind {
-    /// Another than all others.
+    /// Returns a new kind, different from all others.
     pub(super) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: it only has to be unique.
+        // Relaxed: the number only has to be unique.
         SessionKind(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-impl Waiter {
-    /// It has joined, and a session of this make may write for it.
-    fn joins(&self, make: SessionKind) -> bool {
-        matches!(self, Waiter::Task(joiner) if joiner.order.is_some() && joiner.make == make)
-    }
-
-    /// It is its turn.
-    fn hand(self, permit: WritePermit) {
-        match self {
-            Waiter::Thread(control) => control.hand(permit),
-            Waiter::Task(joiner) => joiner.slot.tell(Word::EnterOutcome(permit)),
-        }
-    }
-}
-
-/// What entering the write queue comes to.
-#[derive(Debug)]
-pub(super) enum EnterOutcome {
-    /// Its turn has come.
-    In(WritePermit),
-    /// Not in time.
-    TimedOut,
-    /// The call was cancelled.
-    Cancelled,
-}
-
 impl WriteQueue {
-    /// The write queue of this database, and whether it is a new one.
-    pub(super) fn of(key: Key) -> (Arc<Self>, bool) {
-        static LANES: OnceLock<Mutex<HashMap<Key, Weak<WriteQueue>>>> = OnceLock::new();
-        let lanes = LANES.get_or_init(Mutex::default);
-        let mut lanes = lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(write_queue) = lanes.get(&key).and_then(Weak::upgrade) {
+    /// Returns the write queue of this database, and whether it is new.
+    pub(super) fn of(database: DatabaseId) -> (Arc<Self>, bool) {
+        static QUEUES: OnceLock<Mutex<HashMap<DatabaseId, Weak<WriteQueue>>>> = OnceLock::new();
+        let queues = QUEUES.get_or_init(Mutex::default);
+        let mut queues = queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(write_queue) = queues.get(&database).and_then(Weak::upgrade) {
             return (write_queue, false);
         }
-        lanes.retain(|_, write_queue| write_queue.strong_count() > 0);
+        queues.retain(|_, write_queue| write_queue.strong_count() > 0);
         let write_queue = Arc::new(WriteQueue::default());
-        lanes.insert(key, Arc::downgrade(&write_queue));
+        queues.insert(database, Arc::downgrade(&write_queue));
         (write_queue, true)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing that can panic runs under this lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many wait for their turn.
-    pub(super) fn waiting(&self) -> usize {
-        self.queue().waiting.len()
-    }
-
-    /// The pass, if nobody has it and nobody waits.
-    pub(super) fn try_enter(self: &Arc<Self>) -> Option<WritePermit> {
-        let mut queue = self.queue();
-        if queue.is_taken {
-            return None;
-        }
-        queue.is_taken = true;
-        drop(queue);
-        Some(WritePermit {
+    /// The caller has set `is_taken`, or takes the place of a permit that is being dropped.
+    fn permit(self: &Arc<Self>) -> WritePermit {
+        WritePermit {
             write_queue: Arc::clone(self),
-        })
-    }
-
-    /// Waits for its turn, for as long as for a lock. Blocks the connection's thread.
-    pub(super) fn enter(self: &Arc<Self>, control: &Arc<Control>) -> EnterOutcome {
-        let mut queue = self.queue();
-        if !queue.is_taken {
-            queue.is_taken = true;
-            drop(queue);
-            return EnterOutcome::In(WritePermit {
-                write_queue: Arc::clone(self),
-            });
-        }
-        let waiter = Waiter::Thread(Arc::clone(control));
-        queue.waiting.push_back(waiter);
-        drop(queue);
-        // It may have to take the turn back from one who does not collect it.
-        Watchdog::attend_to_lanes();
-        let gives_up = match control.wait_for_pass(false) {
-            News::EnterOutcome(permit) => return EnterOutcome::In(permit),
-            News::TimedOut => EnterOutcome::TimedOut,
-            News::Cancelled => EnterOutcome::Cancelled,
-        };
-        let is_this =
-            |waiter: &Waiter| matches!(waiter, Waiter::Thread(c) if Arc::ptr_eq(c, control));
-        if self.remove(is_this) {
-            return gives_up;
-        }
-        // It is being handed over this very moment.
-        match control.wait_for_pass(true) {
-            News::EnterOutcome(permit) if matches!(gives_up, EnterOutcome::TimedOut) => {
-                EnterOutcome::In(permit)
-            }
-            _ => gives_up,
         }
     }
 
-    /// Queues a task for at most so long, or gives it its turn at once. With an order, another
-    /// session of this make may write that for it.
-    pub(super) fn join(
+    /// Returns the session that has the permit.
+    pub(super) fn holder(&self) -> Option<WriteHolder> {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_holder(&self, holder: Option<WriteHolder>) {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+    }
+
+    /// Returns the number of waiters in the queue.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Returns the permit if it is free.
+    pub(super) fn try_enter(self: &Arc<Self>) -> Option<WritePermit> {
+        let is_free = self.lock().take();
+        is_free.then(|| self.permit())
+    }
+
+    /// Returns the permit if it is free, else a place in the queue for at most `timeout`. A session of the
+    /// given kind may run the given request for the waiter.
+    pub(super) fn enter(
         self: &Arc<Self>,
-        make: SessionKind,
-        order: Option<&Arc<Order>>,
+        request: Option<(SessionKind, &Arc<OwnedRequest>)>,
         timeout: Duration,
-    ) -> Joined {
-        let mut queue = self.queue();
-        if !queue.is_taken {
-            queue.is_taken = true;
+    ) -> EnterOutcome {
+        let mut queue = self.lock();
+        if queue.take() {
             drop(queue);
-            return Joined::EnterOutcome(WritePermit {
-                write_queue: Arc::clone(self),
-            });
+            return EnterOutcome::Permit(self.permit());
         }
-        let slot = Arc::new(Slot {
+        let waiter = Arc::new(Waiter {
             until: timing::now().checked_add(timeout),
+            request: request.map(|(kind, request)| (kind, Arc::clone(request))),
             state: Mutex::default(),
         });
-        queue.waiting.push_back(Waiter::Task(Joiner {
-            slot: Arc::clone(&slot),
-            order: order.cloned(),
-            make,
-        }));
+        queue.waiting.push_back(Arc::clone(&waiter));
         drop(queue);
-        Joined::Queued(Ticket {
+        EnterOutcome::Queued(Ticket {
             write_queue: Arc::clone(self),
-            slot,
+            waiter,
         })
     }
 
-    /// Takes one out of the queue. `false` if it is not in it.
-    fn remove(&self, is_this: impl Fn(&Waiter) -> bool) -> bool {
-        let mut queue = self.queue();
-        let found = queue.waiting.iter().position(is_this);
-        let gone = found.and_then(|at| queue.waiting.remove(at));
-        drop(queue);
-        gone.is_some()
+    /// Blocks the connection's thread until it has the permit.
+    ///
+    /// # Errors
+    ///
+    /// The busy timeout has passed, or the call was cancelled.
+    pub(super) fn enter_blocking(self: &Arc<Self>, control: &Arc<Control>) -> Result<WritePermit> {
+        // The thread watches the time itself: it works without a watchdog, too.
+        let ticket = match self.enter(None, Duration::MAX) {
+            EnterOutcome::Permit(permit) => return Ok(permit),
+            EnterOutcome::Queued(ticket) => ticket,
+        };
+        Watchdog::watch_queues();
+        let answer = control.block_on(|cx| ticket.poll(cx));
+        let answer = answer.map_err(|error| match error::is_busy(&error) {
+            true => error::write_queue_timeout(self.holder()),
+            false => error,
+        })?;
+        Ok(answer.into_permit())
     }
 
-    /// Asked by the watchdog, every now and then: tells the tasks whose time is up, and takes a
-    /// turn back that nobody collects while others wait. Whether there are any.
-    pub(super) fn watch(self: &Arc<Self>) -> bool {
+    /// Ends the waits whose time is up, and passes a permit on that was not collected. The watchdog calls this
+    /// regularly. Returns whether the queue has waiters left.
+    pub(super) fn check_times(&self) -> bool {
         let now = timing::now();
-        let mut late = Vec::new();
-        let mut queue = self.queue();
-        queue.waiting.retain(|waiter| match waiter {
-            Waiter::Task(Joiner { slot, .. }) if slot.until.is_some_and(|until| now >= until) => {
-                late.push(Arc::clone(slot));
-                false
+        let holder = self.holder();
+        let mut wakers = Vec::new();
+        let mut queue = self.lock();
+        queue.waiting.retain(|waiter| {
+            let is_late = waiter.until.is_some_and(|until| now >= until);
+            if is_late {
+                wakers.extend(waiter.answer(Err(error::write_queue_timeout(holder))));
             }
-            _ => true,
+            !is_late
         });
-        let passed_on = queue.pass_on_uncollected(now);
-        let any_left = !queue.waiting.is_empty();
+        wakers.extend(queue.pass_on_uncollected(now));
+        let has_waiters = !queue.waiting.is_empty();
         drop(queue);
-        late.iter().for_each(|slot| slot.tell(Word::TimedOut));
-        if let Some((next, permit)) = passed_on {
-            next.hand(permit);
-        }
-        any_left
+        wakers.into_iter().for_each(Waker::wake);
+        has_waiters
     }
 }
 
 impl Queue {
-    /// Whose turn it is now. A task is told, and noted for that.
-    fn next(&mut self) -> Option<Waiter> {
-        let next = self.waiting.pop_front();
-        self.is_taken = next.is_some();
-        self.told = match &next {
-            Some(Waiter::Task(joiner)) => Some(Told {
-                slot: Arc::downgrade(&joiner.slot),
-                order: joiner.order.clone(),
-                make: joiner.make,
-                since: timing::now(),
-            }),
-            _ => None,
-        };
-        next
+    /// Takes the permit if it is free.
+    fn take(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_taken, true)
     }
 
-    /// Takes the turn back from a task that does not collect it, for the next one who waits. The
-    /// task stays in front, and may be written for.
-    fn pass_on_uncollected(&mut self, now: Instant) -> Option<(Waiter, WritePermit)> {
-        let since = self.told.as_ref()?.since;
-        if self.waiting.is_empty() || now.duration_since(since) < UNCOLLECTED {
+    /// Offers the permit to the oldest waiter. Without one it is free.
+    fn offer(&mut self, permit: impl FnOnce() -> WritePermit) -> Option<Waker> {
+        let Some(next) = self.waiting.pop_front() else {
+            self.is_taken = false;
+            self.offered = None;
+            return None;
+        };
+        let waker = next.answer(Ok(QueueAnswer::Permit(permit())));
+        self.offered = Some((next, timing::now()));
+        waker
+    }
+
+    /// Takes the permit from a waiter that does not collect it, and offers it to the next. The late waiter goes
+    /// back to the front, where a batch may take it.
+    fn pass_on_uncollected(&mut self, now: Instant) -> Option<Waker> {
+        let (_, since) = self.offered.as_ref()?;
+        if self.waiting.is_empty() || now.duration_since(*since) < UNCOLLECTED {
             return None;
         }
-        let told = self.told.take()?;
-        let slot = told.slot.upgrade()?;
-        let permit = slot.take_back()?;
-        let next = self.next()?;
-        self.waiting.push_front(Waiter::Task(Joiner {
-            slot,
-            order: told.order,
-            make: told.make,
-        }));
-        Some((next, permit))
+        let (late, _) = self.offered.take()?;
+        let permit = late.take_permit(Stage::Queued)?;
+        let waker = self.offer(|| permit);
+        self.waiting.push_front(late);
+        waker
     }
 }
 
-/// So long a task may take to collect its turn while others wait: it may be in a `select!` that
-/// looks elsewhere, or waits for another of them itself.
-const UNCOLLECTED: Duration = Duration::from_millis(20);
-
-/// What joining the write queue comes to at first.
+/// A task or a thread that waits, as the queue, a batch and the ticket share it.
 #[derive(Debug)]
-pub(super) enum Joined {
-    /// It is its turn.
-    EnterOutcome(WritePermit),
-    Queued(Ticket),
-}
-
-/// What a task that waits is told.
-#[derive(Debug)]
-pub(super) enum Word {
-    /// It is its turn: it has to write by itself.
-    EnterOutcome(WritePermit),
-    /// It has been done.
-    Done(Box<Result<Outcome>>),
-    /// Its time is up.
-    TimedOut,
-}
-
-/// Where a task that waits is told.
-#[derive(Debug)]
-struct Slot {
-    /// None is for ever.
+struct Waiter {
+    /// `None` is for ever.
     until: Option<Instant>,
-    state: Mutex<SlotState>,
+    /// What a session of this kind may run for the waiter.
+    request: Option<(SessionKind, Arc<OwnedRequest>)>,
+    state: Mutex<WaiterState>,
 }
 
 #[derive(Debug, Default)]
-struct SlotState {
-    word: Option<Word>,
+struct WaiterState {
+    stage: Stage,
+    /// A batch with this waiter was rolled back.
+    is_alone: bool,
     waker: Option<Waker>,
-    /// It does not want its turn any more.
-    is_leaving: bool,
-    /// It has left by itself: nothing will be written for it.
-    has_left: bool,
 }
 
-impl Slot {
-    fn state(&self) -> MutexGuard<'_, SlotState> {
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Queued,
+    /// A session runs the request in its batch. If the waiter is leaving, it is not put back.
+    Batched { is_leaving: bool },
+    /// The answer waits for the next poll.
+    Answered(Result<QueueAnswer>),
+    /// The waiter has its answer, or has left.
+    Over,
+}
+
+impl Waiter {
+    fn state(&self) -> MutexGuard<'_, WaiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, word: Word) {
-        let mut state = self.state();
-        let mut unwanted = None;
-        if state.is_leaving && matches!(word, Word::EnterOutcome(_)) {
-            state.has_left = true;
-            unwanted = Some(word);
-        } else {
-            state.word = Some(word);
-        }
-        let waker = state.waker.take();
-        drop(state);
-        // The next one's turn.
-        drop(unwanted);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    /// Returns whether a session of this kind may take the waiter into its batch.
+    fn can_batch(&self, kind: SessionKind) -> bool {
+        let is_kind = matches!(&self.request, Some((of, _)) if *of == kind);
+        is_kind && !self.state().is_alone
     }
 
-    /// The turn, if it has not been collected.
-    fn take_back(&self) -> Option<WritePermit> {
+    /// Sets the answer. The caller wakes the waiter when it holds no lock.
+    #[must_use]
+    fn answer(&self, answer: Result<QueueAnswer>) -> Option<Waker> {
         let mut state = self.state();
-        match state.word.take() {
-            Some(Word::EnterOutcome(permit)) => Some(permit),
+        state.stage = Stage::Answered(answer);
+        state.waker.take()
+    }
+
+    /// Takes the permit back if the waiter was offered it and has not collected it.
+    fn take_permit(&self, then: Stage) -> Option<WritePermit> {
+        let mut state = self.state();
+        match std::mem::replace(&mut state.stage, then) {
+            Stage::Answered(Ok(QueueAnswer::Permit(permit))) => Some(permit),
             other => {
-                state.word = other;
+                state.stage = other;
                 None
             }
         }
     }
 }
 
-/// The place of a task in the queue.
+/// A place in the queue. Dropped, it leaves the queue.
 #[derive(Debug)]
 pub(super) struct Ticket {
     write_queue: Arc<WriteQueue>,
-    slot: Arc<Slot>,
+    waiter: Arc<Waiter>,
 }
 
 impl Ticket {
-    pub(super) fn poll_word(&self, cx: &mut Context<'_>) -> Poll<Word> {
-        let mut state = self.slot.state();
-        if let Some(word) = state.word.take() {
-            return Poll::Ready(word);
+    /// Ready with the answer: once, and with an error if the ticket has left.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<QueueAnswer>> {
+        let mut state = self.waiter.state();
+        if matches!(state.stage, Stage::Answered(_) | Stage::Over) {
+            return match std::mem::replace(&mut state.stage, Stage::Over) {
+                Stage::Answered(answer) => Poll::Ready(answer),
+                _ => Poll::Ready(Err(error::cancelled())),
+            };
         }
         let is_new = |waker: &Waker| !waker.will_wake(cx.waker());
         if state.waker.as_ref().is_none_or(is_new) {
-            state.waker = Some(cx.waker().clone());
+            let old = state.waker.replace(cx.waker().clone());
+            drop(state);
+            drop(old);
         }
         Poll::Pending
     }
 
-    /// Leaves the queue, or gives its turn up, so that nothing is written for it. `false` if it has
-    /// been told something else, or will be as soon as those who have it in hand are done.
+    /// Leaves the queue, or gives the permit up. Returns `true` if nothing is written for the ticket.
+    /// `false`: its request is written, or is in a batch; then [`poll`](Ticket::poll) is ready when the batch ends.
     pub(super) fn leave(&self) -> bool {
-        let is_this = |waiter: &Waiter| matches!(waiter, Waiter::Task(joiner) if Arc::ptr_eq(&joiner.slot, &self.slot));
-        let left = self.write_queue.remove(is_this);
-        self.slot.state().is_leaving = true;
-        let turn = self.slot.take_back();
-        let mut state = self.slot.state();
-        state.has_left |= left || turn.is_some();
-        let has_left = state.has_left;
-        drop(state);
-        drop(turn);
-        has_left
-    }
-
-    /// For somebody who may have to leave while the ticket is elsewhere.
-    pub(super) fn copy(&self) -> Ticket {
-        Ticket {
-            write_queue: Arc::clone(&self.write_queue),
-            slot: Arc::clone(&self.slot),
+        let mut queue = self.write_queue.lock();
+        let permit = self.waiter.take_permit(Stage::Over);
+        let mut state = self.waiter.state();
+        let mut waker = None;
+        match &mut state.stage {
+            Stage::Queued => {
+                state.stage = Stage::Over;
+                waker = state.waker.take();
+                let is_this = |waiter: &Arc<Waiter>| Arc::ptr_eq(waiter, &self.waiter);
+                let place = queue.waiting.iter().position(is_this);
+                place.and_then(|place| queue.waiting.remove(place));
+            }
+            Stage::Batched { is_leaving } => *is_leaving = true,
+            Stage::Answered(_) | Stage::Over => {}
         }
+        let has_left = matches!(state.stage, Stage::Over);
+        drop(state);
+        drop(queue);
+        drop((permit, waker));
+        has_left
     }
 }
 
-/// The right to write. Dropped, it is the next one's turn.
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// The right to write. Dropped, it is offered to the oldest waiter.
 #[derive(Debug)]
 pub(super) struct WritePermit {
     write_queue: Arc<WriteQueue>,
 }
 
 impl WritePermit {
-    /// Somebody of this make waits right behind, and has joined.
-    pub(super) fn has_companions(&self, make: SessionKind) -> bool {
-        let queue = self.write_queue.queue();
-        queue.waiting.front().is_some_and(|next| next.joins(make))
+    /// Notes the line of the program that has the permit from now on.
+    pub(super) fn set_holder(&self, site: Option<&'static Location<'static>>) {
+        let since = timing::now();
+        self.write_queue
+            .set_holder(Some(WriteHolder { site, since }));
     }
 
-    /// Takes those who wait right behind and have joined, of the same make, up to so many.
-    pub(super) fn batched(&self, make: SessionKind, most: usize) -> Vec<BatchedWrite> {
-        let mut queue = self.write_queue.queue();
-        let joining = queue.waiting.iter().take_while(|w| w.joins(make));
-        let count = joining.take(most).count();
-        let taken: Vec<Waiter> = queue.waiting.drain(..count).collect();
+    /// Returns whether a session of this kind could take the oldest waiter into its batch.
+    pub(super) fn can_batch(&self, kind: SessionKind) -> bool {
+        let queue = self.write_queue.lock();
+        let oldest = queue.waiting.front();
+        oldest.is_some_and(|waiter| waiter.can_batch(kind))
+    }
+
+    /// Takes up to `most` waiters from the front of the queue: those that a session of this kind may write for.
+    pub(super) fn take_batch(&self, kind: SessionKind, most: usize) -> WriteBatch {
+        let mut queue = self.write_queue.lock();
+        let batchable = queue.waiting.iter().take_while(|w| w.can_batch(kind));
+        let count = batchable.take(most).count();
+        let waiters: VecDeque<_> = queue.waiting.drain(..count).collect();
+        for waiter in &waiters {
+            waiter.state().stage = Stage::Batched { is_leaving: false };
+        }
         drop(queue);
-        let batched_write = |waiter| match waiter {
-            Waiter::Task(Joiner {
-                slot,
-                order: Some(order),
-                make,
-            }) => Some(BatchedWrite {
-                order,
-                make,
-                slot: Some(slot),
-                write_queue: Arc::clone(&self.write_queue),
-            }),
-            _ => None,
-        };
-        taken.into_iter().filter_map(batched_write).collect()
+        WriteBatch {
+            waiters,
+            write_queue: Arc::clone(&self.write_queue),
+        }
     }
 }
 
 impl Drop for WritePermit {
     fn drop(&mut self) {
-        let next = self.write_queue.queue().next();
-        if let Some(next) = next {
-            next.hand(WritePermit {
-                write_queue: Arc::clone(&self.write_queue),
-            });
+        self.write_queue.set_holder(None);
+        let waker = self.write_queue.lock().offer(|| self.write_queue.permit());
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }
 
-/// A write that is done by another's session. Dropped without an answer it waits for its own
-/// turn again, in front of all others.
+/// Waiters that a session writes for. Dropped, those without an answer go back to the front of the queue, in
+/// their order, and each writes alone.
 #[derive(Debug)]
-pub(super) struct BatchedWrite {
-    order: Arc<Order>,
-    make: SessionKind,
-    /// None once it has been answered.
-    slot: Option<Arc<Slot>>,
+pub(super) struct WriteBatch {
+    waiters: VecDeque<Arc<Waiter>>,
     write_queue: Arc<WriteQueue>,
 }
 
-impl BatchedWrite {
-    pub(super) fn order(&self) -> &Order {
-        &self.order
+impl WriteBatch {
+    /// The requests that have no answer yet, in order.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &OwnedRequest> {
+        let requests = self.waiters.iter().filter_map(|w| w.request.as_ref());
+        requests.map(|(_, request)| &**request)
     }
 
-    /// It has been done.
-    pub(super) fn answer(mut self, done: Result<Outcome>) {
-        if let Some(slot) = self.slot.take() {
-            slot.tell(Word::Done(Box::new(done)));
+    /// Answers the first request that has no answer yet.
+    pub(super) fn answer_next(&mut self, done: Result<Outcome>) {
+        if let Some(waiter) = self.waiters.pop_front()
+            && let Some(waker) = waiter.answer(done.map(QueueAnswer::Written))
+        {
+            waker.wake();
         }
     }
 }
 
-impl Drop for BatchedWrite {
+impl Drop for WriteBatch {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            let order = None;
-            let mut queue = self.write_queue.queue();
-            queue.waiting.push_front(Waiter::Task(Joiner {
-                slot: Arc::clone(&slot),
-                order,
-                make: self.make,
-            }));
-            drop(queue);
-            // One who wants to leave can, now.
-            let waker = slot.state().waker.take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        if self.waiters.is_empty() {
+            return;
         }
+        let mut wakers = Vec::new();
+        let mut queue = self.write_queue.lock();
+        for waiter in self.waiters.drain(..).rev() {
+            let mut state = waiter.state();
+            if let Stage::Batched { is_leaving: true } = state.stage {
+                state.stage = Stage::Over;
+                wakers.extend(state.waker.take());
+                continue;
+            }
+            state.stage = Stage::Queued;
+            state.is_alone = true;
+            drop(state);
+            queue.waiting.push_front(waiter);
+        }
+        drop(queue);
+        wakers.into_iter().for_each(Waker::wake);
     }
-}
-
-/// Puts companions back in front of all others, in the order in which they came.
-pub(super) fn put_back(batched: Vec<BatchedWrite>) {
-    batched.into_iter().rev().for_each(drop);
 }
 
 #[cfg(test)]

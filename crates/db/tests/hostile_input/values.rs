@@ -154,7 +154,7 @@ async fn values_of_tens_of_megabytes_come_back_as_they_went() {
 }
 
 #[tokio::test]
-async fn ten_thousand_parameters_arrive_in_order_and_far_too_many_are_an_error() {
+async fn ten_thousand_parameters_arrive_in_order_and_too_many_fail() {
     let table = "hostile_many";
     for database in databases(table).await {
         let Database { name, db, .. } = &database;
@@ -203,7 +203,7 @@ async fn ten_thousand_parameters_arrive_in_order_and_far_too_many_are_an_error()
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_utf8_are_an_error_as_text_and_never_another_text() {
+async fn bytes_that_are_not_utf8_are_an_error_as_text() {
     let table = "hostile_utf8";
     let bad: [&[u8]; 6] = [
         b"\xff",
@@ -338,7 +338,7 @@ async fn sql_of_any_depth_and_length_is_run_or_refused() {
 /// Credentials and names go into messages in which a NUL ends a text: what follows would be read as the
 /// next field.
 #[tokio::test]
-async fn a_nul_in_credentials_or_options_is_an_error_before_anything_is_sent() {
+async fn nul_in_credentials_or_options_is_an_error_before_sending() {
     for dsn in [told("CENOTE_TEST_POSTGRES"), told("CENOTE_TEST_MARIADB")] {
         for what in ["user", "password", "dbname"] {
             let builder = Db::builder(&dsn).max(1);

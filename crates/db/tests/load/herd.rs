@@ -68,7 +68,7 @@ fn rounds(attempts: &[Instant]) -> Vec<Instant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_an_outage_attempts_to_connect_are_few_and_jittered_and_throughput_is_soon_back() {
+async fn after_an_outage_reconnects_are_few_and_throughput_returns() {
     let _alone = alone().await;
     let outage = length(Duration::from_secs(2));
     let proxy = network(Weather::fair()).await;

@@ -45,7 +45,7 @@ impl Queue {
 }
 
 #[tokio::test]
-async fn ten_thousand_tasks_on_ten_connections_are_served_in_the_order_in_which_they_came() {
+async fn ten_thousand_tasks_on_ten_connections_are_served_in_order() {
     let _alone = alone().await;
     let length = length(Duration::from_secs(6));
     let db = Db::builder(&dsn())

@@ -40,7 +40,7 @@ async fn live(db: Db, until: Instant, turns: Arc<AtomicU32>) -> Vec<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_ten_thousand_tasks_on_ten_connections_none_starves_and_memory_stays_flat() {
+async fn of_ten_thousand_tasks_none_starves_and_memory_stays_flat() {
     let _alone = alone().await;
     let length = length(Duration::from_secs(6));
     let db = Db::builder(&dsn())

@@ -180,7 +180,7 @@ fn logins() -> Vec<(&'static str, Builder)> {
 }
 
 #[tokio::test]
-async fn nothing_that_users_hold_shows_a_password_while_all_is_well_and_when_statements_fail() {
+async fn no_visible_value_shows_a_password_in_success_or_failure() {
     for (name, builder) in logins() {
         let mut shown = Shown::new();
         shown.add(&builder);
@@ -259,7 +259,7 @@ async fn a_refused_login_does_not_show_the_password_that_was_tried() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_or_hangs_up_is_told_of_without_the_password() {
+async fn unreachable_server_is_reported_without_the_password() {
     let silent = hangs_up(b"").await;
     let noisy = hangs_up(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     // It asks for the password in the clear, and goes.
@@ -305,7 +305,7 @@ async fn hangs_up(words: &'static [u8]) -> u16 {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_dsn_or_an_option_is_told_without_its_secret() {
+async fn invalid_dsn_or_option_is_reported_without_its_secret() {
     let mut shown = Shown::new();
     for dsn in [
         "pgsql:host=h password='SQUEAMISH",

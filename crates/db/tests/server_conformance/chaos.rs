@@ -247,7 +247,7 @@ async fn a_reset_of_a_full_pool_is_survived() {
 
 /// F-031
 #[tokio::test]
-async fn more_tasks_than_places_under_a_permanent_reset_all_fail_in_turn() {
+async fn more_tasks_than_places_under_permanent_resets_fail_in_turn() {
     let (db, proxy) = chaos(2, Weather::fair()).await;
     proxy.doors(Doors::Refusing);
     proxy.reset();

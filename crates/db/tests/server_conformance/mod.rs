@@ -1,4 +1,4 @@
-//! What is to hold on every server: `mysql_conformance` and `postgres_conformance` both run it.
+//! What is to hold on every server: `mysql` and `postgres` both run it.
 //!
 //! A row of the conformance list that both have under IDs of their own is tested here once, with the
 //! IDs of both.

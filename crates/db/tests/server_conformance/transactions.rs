@@ -34,7 +34,7 @@ async fn of_two_transactions_only_the_committed_one_stays() -> Result<()> {
 
 /// D-core-006; D-pg-008, D-pg-025
 #[tokio::test]
-async fn a_task_that_ends_in_a_transaction_leaves_everything_as_it_was() -> Result<()> {
+async fn task_that_ends_in_a_transaction_leaves_everything_unchanged() -> Result<()> {
     let db = shop(2).await;
     insert(&db, 1).await?;
     let inner = db.clone();

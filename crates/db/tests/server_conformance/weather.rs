@@ -86,7 +86,7 @@ async fn tasks_that_share_a_handle_all_get_their_rows() {
 
 /// F-048
 #[tokio::test]
-async fn when_the_server_drops_its_connections_every_task_ends_and_the_handle_closes() {
+async fn every_task_ends_and_the_handle_closes_after_a_server_hang_up() {
     let (db, proxy) = chaos(4, latency(2)).await;
     let tasks = vec![reads(&db), is_slow(&db), is_slow(&db)];
     all_busy(&db, &tasks).await;
@@ -108,7 +108,7 @@ async fn a_transaction_under_latency_commits() {
 
 /// F-050
 #[tokio::test]
-async fn a_reset_in_the_middle_of_a_transaction_rolls_it_back_and_frees_its_place() {
+async fn reset_inside_a_transaction_rolls_it_back_and_frees_its_place() {
     let (db, proxy) = chaos(2, Weather::fair()).await;
     let inner = db.clone();
     let (tell, told) = tokio::sync::oneshot::channel();

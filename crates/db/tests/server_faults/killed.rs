@@ -102,7 +102,7 @@ async fn one_that_was_killed_while_it_was_idle_costs_nobody_a_call() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_begins_on_one_that_was_killed_while_idle_fails_before_it_began() {
+async fn begin_on_a_connection_killed_while_idle_fails_unbegun() {
     let admin = admin().await;
     let time = Ahead::new();
     let db = Db::builder(&dsn())
@@ -161,7 +161,7 @@ async fn one_that_is_killed_in_a_query_fails_it_as_a_lost_connection() {
 }
 
 #[tokio::test]
-async fn one_that_is_killed_in_a_transaction_fails_all_that_is_left_of_it() {
+async fn connection_killed_in_a_transaction_fails_the_rest_of_it() {
     let admin = admin().await;
     let db = own_tables(|builder| builder.max(2)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();
@@ -190,7 +190,7 @@ async fn one_that_is_killed_in_a_transaction_fails_all_that_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn a_network_that_is_cut_during_a_commit_leaves_an_unknown_outcome() {
+async fn network_cut_during_a_commit_leaves_an_unknown_outcome() {
     let proxy = network(Weather::fair()).await;
     let db = own_tables_at(&dsn_through(&proxy), |builder| builder.max(1)).await;
     db.exec("CREATE TABLE t (n INT)", ()).await.unwrap();

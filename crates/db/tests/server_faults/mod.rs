@@ -1,4 +1,4 @@
-//! What every server can do to connections: `mysql_faults` and `postgres_faults` both try it.
+//! What every server can do to connections: `mysql` and `postgres` both try it.
 
 pub(crate) mod bytes;
 pub(crate) mod killed;

@@ -23,11 +23,11 @@ async fn survives(end: impl AsyncFn(&mut OwnServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_restarted_under_load_is_used_again_and_nothing_is_lost() {
+async fn server_restarted_under_load_is_used_again_and_loses_nothing() {
     survives(OwnServer::stop).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_crashes_under_load_is_used_again_and_nothing_is_lost() {
+async fn server_crashed_under_load_is_used_again_and_loses_nothing() {
     survives(OwnServer::crash).await;
 }

@@ -1,5 +1,5 @@
-//! Acquiring: an idle resource without the lock (`idle.rs`), else the queue; then
-//! the acquire hook (`check.rs`).
+//! The path of one acquire: an idle slot without the lock (`idle.rs`), else the queue (`wait.rs`);
+//! then the acquire hook (`check.rs`). `create.rs` creates a resource.
 
 pub(crate) mod check;
 pub(crate) mod create;
@@ -15,29 +15,78 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::acquire::check::{Checking, Extra, Unchecked};
+use crate::acquire::check::{Checking, Unchecked};
 use crate::acquire::create::Creation;
 use crate::acquire::wait::Wait;
 use crate::core::slot::Slot;
-use crate::core::state::{Arrival, Looked, Offered, Patience};
+use crate::core::state::{AcquireMode, Arrival, PolledWaker, Progress};
 use crate::core::waiters::WaiterKey;
-use crate::core::{Core, CreateFailure, Filled, Held, signal};
+use crate::core::{Core, CreateFailure, Filled, signal};
 use crate::error::{AcquireError, Phase};
-use crate::hooks::{BoxFuture, Check, Refusal};
+use crate::hooks::{BoxFuture, Refusal};
 use crate::info::Info;
 use crate::lease::Handout;
 use crate::manager::{Manager, Verdict};
-use crate::observe::events::{DestroyReason, Hook};
 use crate::runtime::Task;
-use crate::user_code::{Caught, Contained, caught_check, into_answer};
+use crate::user_code::{Caught, Contained};
+
+/// Options of one acquire, for [`Pool::acquire_with`](crate::Pool::acquire_with) and
+/// [`Pool::acquire_blocking_with`](crate::Pool::acquire_blocking_with).
+///
+/// # Examples
+///
+/// ```
+/// # use cenote_pool::{AcquireOptions, Lease, Pool};
+/// # use std::{convert::Infallible, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pool = Pool::from_fn(|| async { Ok::<_, Infallible>(()) }).build()?;
+/// let options = AcquireOptions::new().timeout(Duration::from_millis(200));
+/// let lease = Lease::into_owned(pool.acquire_with(options).await?);
+/// # drop(lease);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use = "options do nothing until they are passed to an acquire"]
+pub struct AcquireOptions {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) call_site: Option<&'static Location<'static>>,
+}
+
+impl AcquireOptions {
+    /// Returns options that change nothing.
+    #[inline]
+    pub const fn new() -> Self {
+        AcquireOptions {
+            timeout: None,
+            call_site: None,
+        }
+    }
+
+    /// Limits how long the acquire may take, instead of the pool's
+    /// [`acquire_timeout`](crate::Builder::acquire_timeout).
+    #[inline]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Shows another line of the program as the holder in [`holders`](crate::Pool::holders), events,
+    /// warnings and errors. For libraries that want their users' lines shown.
+    #[inline]
+    pub const fn call_site(mut self, call_site: &'static Location<'static>) -> Self {
+        self.call_site = Some(call_site);
+        self
+    }
+}
 
 impl<M: Manager> Core<M> {
-    /// Acquires, and hands out whatever kind of lease the caller wants.
+    /// Acquires a lease of any kind.
     ///
     /// # Cancel safety
     ///
-    /// Dropped in the queue, it passes on what it was given; dropped in the
-    /// acquire hook, the resource is destroyed.
+    /// Dropped in the queue, the future passes its reservation on. Dropped in the acquire hook, it
+    /// destroys the resource.
     #[inline]
     pub(crate) fn acquire<'p, L: Handout<'p, M> + 'p>(
         self: &'p Arc<Self>,
@@ -58,11 +107,11 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// What an acquire ends with.
+/// The result of an acquire.
 pub(crate) type Acquired<T, M> = Result<T, AcquireError<<M as Manager>::Error>>;
 
-/// The future of an acquire. It is written by hand because it lies in every task
-/// that waits, and an `async` block with the same steps takes several times as much.
+/// The future of an acquire. It is written by hand because every waiting task contains one, and an
+/// `async` block with the same steps is several times as large.
 ///
 /// ```text
 /// Start ──idle──> Checking ──yes──> lease
@@ -76,10 +125,10 @@ struct Acquire<'p, M: Manager, F, H, L> {
     wait: Wait,
     /// Its number in the order of arrival, if it has been in the queue.
     serial: Option<u32>,
-    /// The acquire hook refused what it was served with.
+    /// The acquire hook refused the resource that the acquire was served with before.
     refused: bool,
-    /// Dropped by hand, because nearly always there is nothing to drop, and the
-    /// compiler would look for it in every task that has just been served.
+    /// Dropped by hand: nearly always there is nothing to drop, and the compiler would check for it
+    /// in every acquire.
     stage: ManuallyDrop<Stage<'p, M, H>>,
     make_hook: F,
     _hands_out: PhantomData<fn() -> L>,
@@ -89,26 +138,16 @@ struct Acquire<'p, M: Manager, F, H, L> {
 enum Stage<'p, M: Manager, H> {
     Start,
     Queued(WaiterKey),
-    /// In the manager's own hook, which is pinned here.
+    /// The manager's own hook runs; it is pinned here.
     Checking(Checking<'p, M, Caught<H>>),
-    /// In an async closure that overrides it.
+    /// An async closure that overrides the hook runs.
     CheckingBoxed(Checking<'p, M, Caught<BoxFuture<'p, Answered>>>),
-    /// One that never queues waits for its refused resource's place to be free.
+    /// An acquire that never queues waits for the slot of its refused resource.
     Destroying(Task),
     Done,
 }
 
 type Answered = Result<Verdict, Refusal>;
-
-/// Writes another stage over one that is being dropped, even if the drop panics.
-struct Leave<'a, 'p, M: Manager, H>(&'a mut ManuallyDrop<Stage<'p, M, H>>);
-
-impl<M: Manager, H> Drop for Leave<'_, '_, M, H> {
-    #[inline]
-    fn drop(&mut self) {
-        *self.0 = ManuallyDrop::new(Stage::Done);
-    }
-}
 
 impl<'p, M, F, H, L> Future for Acquire<'p, M, F, H, L>
 where
@@ -138,7 +177,7 @@ where
             {
                 return polled;
             }
-        } else if this.join_contended(cx) {
+        } else if this.may_join() && this.join_queue(cx) {
             return Poll::Pending;
         }
         this.poll_slowly(cx)
@@ -152,213 +191,30 @@ where
     H: Future<Output = Result<bool, M::Error>>,
     L: Handout<'p, M>,
 {
-    /// Begins to check a resource; gives it back if the hook says yes at once.
-    #[inline]
-    fn check_at_once(
-        &mut self,
-        slot: &'p Slot<Filled<M>>,
-        cx: &mut Context<'_>,
-    ) -> Option<&'p Slot<Filled<M>>> {
-        let core = self.core;
-        let mut unchecked = Unchecked::new(core, slot);
-        let began = core.histograms.as_ref().map(|_| core.now());
-        match &core.hooks.before_acquire {
-            None => {
-                let make = || {
-                    let (resource, info) = unchecked.parts();
-                    (self.make_hook)(&core.manager, resource, info)
-                };
-                let hook = match Caught::new(make) {
-                    Ok(hook) => hook,
-                    Err(panic) => {
-                        self.refuse(unchecked.take(), Some(panic), cx);
-                        return None;
-                    }
-                };
-                self.go_to(Stage::Checking(Checking {
-                    hook,
-                    unchecked,
-                    key: None,
-                    extra: Extra::new(began),
-                }));
-            }
-            Some(Check::Sync(check)) => {
-                let answer = caught_check(|| check(unchecked.parts().0));
-                core.note_check(began);
-                return match answer {
-                    Ok(_) => self.pass_if_open(unchecked),
-                    Err(refusal) => {
-                        self.refuse(unchecked.take(), refusal, cx);
-                        None
-                    }
-                };
-            }
-            Some(Check::Async(check)) => match Caught::new(|| {
-                let (resource, info) = unchecked.parts();
-                check(resource, info)
-            }) {
-                Ok(hook) => {
-                    self.go_to(Stage::CheckingBoxed(Checking {
-                        hook,
-                        unchecked,
-                        key: None,
-                        extra: Extra::new(began),
-                    }));
-                }
-                Err(panic) => {
-                    self.refuse(unchecked.take(), Some(panic), cx);
-                    return None;
-                }
-            },
-        }
-        self.poll_hook(cx)
-    }
-
-    /// Polls the hook that is under way. If it refuses, the stage is another one.
-    #[inline]
-    fn poll_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let Stage::Checking(checking) = &mut *self.stage else {
-            return self.poll_boxed_hook(cx);
-        };
-        // SAFETY: pinned with `self`, see `poll`.
-        let hook = unsafe { Pin::new_unchecked(&mut checking.hook) };
-        match hook.poll(cx) {
-            Poll::Pending => None,
-            // Nearly always, and at once.
-            Poll::Ready(Ok(Ok(true))) if checking.key.is_none() && checking.extra.is_none() => {
-                let slot = checking.unchecked.take();
-                // SAFETY: dropped in place and once, because another stage is written right after.
-                // The drop does not panic: `Caught` contains that, and nothing else is left.
-                unsafe { std::ptr::drop_in_place(&raw mut checking.hook) };
-                self.stage = ManuallyDrop::new(Stage::Done);
-                Some(slot)
-            }
-            Poll::Ready(answer) => self.answered(into_answer(answer), cx),
-        }
-    }
-
-    /// The hook did not answer at once.
-    #[inline(never)]
-    fn hook_waits(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
-        let slot = match &*self.stage {
-            Stage::Checking(checking) => checking.unchecked.slot(),
-            Stage::CheckingBoxed(checking) => checking.unchecked.slot(),
-            _ => None,
-        };
-        // The hook's time is not the time that it took to collect.
-        if let Some(slot) = slot
-            && self.serial.is_some()
-        {
-            self.core.note_collected(slot);
-        }
-        self.wait_in_hook(cx)
-    }
-
-    #[inline(never)]
-    fn poll_boxed_hook(&mut self, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let Stage::CheckingBoxed(checking) = &mut *self.stage else {
-            return None;
-        };
-        let Poll::Ready(answer) = Pin::new(&mut checking.hook).poll(cx) else {
-            return None;
-        };
-        self.answered(answer.unwrap_or_else(|panic| Err(Some(panic))), cx)
-    }
-
-    /// The hook is done, and the slot is ours.
-    #[inline(never)]
-    fn answered(&mut self, answer: Answered, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (mut unchecked, key, began) = match &mut *self.stage {
-            Stage::Checking(checking) => checking.take(),
-            Stage::CheckingBoxed(checking) => checking.take(),
-            _ => return None,
-        };
-        self.end_check();
-        if let Some(key) = key {
-            self.core.locked(|locked| locked.leave(key));
-        }
-        self.core.note_check(began);
-        match answer {
-            Ok(_) => self.pass_if_open(unchecked),
-            Err(refusal) => {
-                self.refuse(unchecked.take(), refusal, cx);
-                None
-            }
-        }
-    }
-
-    /// Gives back a resource that passed its hook, unless the pool was closed meanwhile: then the
-    /// resource is destroyed, and the acquire starts again and finds that.
-    fn pass_if_open(&mut self, mut unchecked: Unchecked<'p, M>) -> Option<&'p Slot<Filled<M>>> {
-        let slot = unchecked.take();
-        if self.core.signals() & signal::CLOSED == 0 {
-            return Some(slot);
-        }
-        self.go_to(Stage::Start);
-        Held::new(self.core, slot.index())
-            .into_destroying(DestroyReason::Closed)
-            .destroy_in_background();
-        None
-    }
-
-    /// The hook refused a resource: it goes, and we wait again, ahead of all who
-    /// came later.
-    #[cold]
-    fn refuse(&mut self, slot: &Slot<Filled<M>>, refusal: Refusal, cx: &mut Context<'_>) {
-        let core = self.core;
-        let index = slot.index();
-        let destroying = Held::new(core, index).into_destroying(DestroyReason::AcquireRejected);
-        if let Some(error) = refusal {
-            core.hook_failed(index, Hook::BeforeAcquire, error);
-        }
-        self.refused = true;
-        self.go_to(Stage::Start);
-        if L::PATIENCE == Patience::Queue {
-            // Into the queue first, so that the place it frees comes to us. What
-            // that finds is looked at again by `poll_slowly`.
-            self.wait.begin(self.core);
-            let arrival = Arrival {
-                hint: None,
-                ..self.arrival()
-            };
-            let mut waker = Contained::new(Some(cx.waker().clone()));
-            let key = core.locked(|locked| locked.queue_refused(&arrival, &mut waker));
-            if let Some(key) = key {
-                self.go_to(Stage::Queued(key));
-            }
-        }
-        if L::PATIENCE == Patience::Create {
-            self.go_to(Stage::Destroying(Box::pin(destroying.destroy_quietly())));
-        } else {
-            destroying.destroy_in_background();
-        }
-    }
-
-    /// Takes what has been reserved for us, if that can be done without the lock.
+    /// Collects the acquire's reservation, if that is possible without the lock.
     #[inline]
     fn take_reserved(&mut self, key: WaiterKey) -> Option<&'p Slot<Filled<M>>> {
         let slot = self.core.collect(key)?;
         self.serial = Some(key.serial());
-        // Our entry is the pool's to clear up from here on.
+        // The pool drops the entry later.
         self.go_to(Stage::Start);
         Some(slot)
     }
 
-    /// Everything but a resource that is idle or reserved for us, and whose hook
-    /// says yes at once.
+    /// Does everything that takes the lock or waits.
     #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Acquired<L, M>> {
         loop {
-            let looked = match &*self.stage {
+            let progress = match &*self.stage {
                 Stage::Start => {
                     self.wait.begin(self.core);
                     self.core.consider_recovery();
-                    let mut waker = Offered::new(cx.waker(), true);
+                    let mut waker = PolledWaker::new(cx.waker(), true);
                     let arrival = self.arrival();
                     self.core
                         .locked(|locked| locked.enter(&arrival, &mut waker))
                 }
-                &Stage::Queued(key) => self.look(key, cx),
+                &Stage::Queued(key) => self.poll_waiter(key, cx),
                 Stage::Checking(_) | Stage::CheckingBoxed(_) => {
                     let passed = self.poll_hook(cx);
                     let unchecked = passed.map(|slot| Unchecked::new(self.core, slot));
@@ -370,7 +226,7 @@ where
                     {
                         return polled;
                     }
-                    // Refused: on with the next.
+                    // The hook refused the resource: try the next one.
                     continue;
                 }
                 Stage::Destroying(_) => {
@@ -384,18 +240,18 @@ where
                 }
                 Stage::Done => panic!("an acquire is not polled again when it is done"),
             };
-            let end = match looked {
-                Looked::Waiting(key) | Looked::WakerNeeded(key) => {
-                    self.queued(key);
+            let end = match progress {
+                Progress::Waiting(key) | Progress::WakerNeeded(key) => {
+                    self.go_to(Stage::Queued(key));
                     return Poll::Pending;
                 }
-                Looked::Create(key, claim) => {
-                    self.queued(key);
-                    // Counts on its own from here on; then see what came of it.
+                Progress::Create(key, claim) => {
+                    self.go_to(Stage::Queued(key));
+                    // From here on the creation owns its slot.
                     Creation::new(self.core, claim, Some(key)).start();
                     continue;
                 }
-                Looked::Taken {
+                Progress::Taken {
                     slot,
                     fresh,
                     serial,
@@ -415,20 +271,23 @@ where
                     {
                         return polled;
                     }
-                    // Refused: on with the next.
+                    // The hook refused the resource: try the next one.
                     continue;
                 }
-                Looked::Exhausted | Looked::Unavailable => self.nothing(AcquireError::Unavailable),
-                Looked::Closed if self.core.is_inherited() => self.nothing(AcquireError::Forked),
-                Looked::QueueFull { waiting, limit } => {
+                Progress::Exhausted => {
+                    Ok(L::nothing().expect("an acquire that queues is never told that"))
+                }
+                Progress::Unavailable(why) => Self::nothing(AcquireError::Unavailable(why)),
+                Progress::Closed if self.core.is_inherited() => Self::nothing(AcquireError::Forked),
+                Progress::Closed => Self::nothing(AcquireError::Closed),
+                Progress::QueueFull { waiting, limit } => {
                     Err(AcquireError::QueueFull { waiting, limit })
                 }
-                Looked::Closed => self.nothing(AcquireError::Closed),
-                Looked::Failed(failure) => Err(failure.into_error()),
-                Looked::TimedOut { creating: true } => {
+                Progress::Failed(failure) => Err(failure.into_error()),
+                Progress::TimedOut { creating: true } => {
                     Err(self.wait.timed_out(self.core, Phase::Creating))
                 }
-                Looked::TimedOut { creating: false } => {
+                Progress::TimedOut { creating: false } => {
                     Err(self.wait.timed_out(self.core, Phase::Waiting))
                 }
             };
@@ -437,37 +296,32 @@ where
         }
     }
 
-    /// Joins a queue that is there already, if that is all there is to do.
+    /// Returns whether the short path into the queue may apply.
     #[inline]
-    fn join_contended(&mut self, cx: &mut Context<'_>) -> bool {
+    fn may_join(&self) -> bool {
         let queued = signal::QUEUED | signal::REPORTS;
         matches!(*self.stage, Stage::Start)
-            && L::PATIENCE == Patience::Queue
-            // A breaker that is watched over wants to be asked first.
+            && L::MODE == AcquireMode::Queue
+            // A strategy has to be asked first.
             && self.core.signals() & queued == signal::QUEUED
-            // One that was in the queue before has a place of its own in it.
+            // An acquire that was in the queue before resumes its position.
             && self.serial.is_none()
             && !self.refused
-            && self.queue_behind(cx)
     }
 
+    /// Joins a queue that exists already by the short path, if that is all there is to do.
     #[inline(never)]
-    fn queue_behind(&mut self, cx: &mut Context<'_>) -> bool {
+    fn join_queue(&mut self, cx: &mut Context<'_>) -> bool {
         self.wait.begin(self.core);
         let mut waker = Contained::new(Some(cx.waker().clone()));
-        let Some(key) = self.core.queue_behind(self.wait.deadline(), &mut waker) else {
+        let Some(key) = self.core.join_queue(&self.wait, &mut waker) else {
             return false;
         };
         self.go_to(Stage::Queued(key));
         true
     }
 
-    /// It has a place in the queue, and keeps it until the stage is another one.
-    fn queued(&mut self, key: WaiterKey) {
-        self.go_to(Stage::Queued(key));
-    }
-
-    /// Goes on from a stage that holds nothing: there is nothing to drop.
+    /// Moves on from a stage that has nothing to drop.
     #[inline]
     fn go_to(&mut self, next: Stage<'p, M, H>) {
         debug_assert!(matches!(
@@ -477,96 +331,36 @@ where
         self.stage = ManuallyDrop::new(next);
     }
 
-    /// The hook is over, or cut off: it is dropped where it is, and with it what
-    /// is still in the stage.
-    #[inline]
-    fn end_check(&mut self) {
-        let leave = Leave(&mut self.stage);
-        // SAFETY: dropped in place, because the hook is pinned, and once, because `leave` writes
-        // another stage whatever happens.
-        unsafe { ManuallyDrop::drop(leave.0) };
-    }
-
-    fn look(&self, key: WaiterKey, cx: &Context<'_>) -> Looked<CreateFailure<M::Error>> {
-        let caller = self.wait.caller;
-        let looked = self
-            .core
-            .locked(|locked| locked.look(key, caller, &mut Offered::new(cx.waker(), false)));
-        match looked {
-            Looked::WakerNeeded(key) => {
-                let mut waker = Offered::new(cx.waker(), true);
-                self.core
-                    .locked(|locked| locked.look(key, caller, &mut waker))
-            }
-            looked => looked,
+    fn poll_waiter(&self, key: WaiterKey, cx: &Context<'_>) -> Progress<CreateFailure<M::Error>> {
+        let poll = |cloned| {
+            let mut waker = PolledWaker::new(cx.waker(), cloned);
+            self.core
+                .locked(|locked| locked.poll_waiter(key, self.wait.caller, &mut waker))
+        };
+        match poll(false) {
+            Progress::WakerNeeded(_) => poll(true),
+            progress => progress,
         }
-    }
-
-    fn is_checking(&self) -> bool {
-        matches!(*self.stage, Stage::Checking(_) | Stage::CheckingBoxed(_))
     }
 
     fn arrival(&self) -> Arrival {
         Arrival {
             caller: self.wait.caller,
+            began: self.wait.began(),
             deadline: self.wait.deadline(),
             hint: idle::last_slot(self.core).map(Slot::index),
-            patience: L::PATIENCE,
+            mode: L::MODE,
             refused: self.refused,
             serial: self.serial,
         }
     }
 
-    /// The acquire hook waits, within the deadline and its own time limit. `None`: the limit has
-    /// passed, so the resource was refused, and the acquire goes on with another one.
-    fn wait_in_hook(&mut self, cx: &mut Context<'_>) -> Option<Poll<Acquired<L, M>>> {
-        self.wait.begin(self.core);
-        if self.deadline_passes(cx) {
-            // Destroys the resource, whose state is unknown.
-            self.end_check();
-            let error = self.wait.timed_out(self.core, Phase::Checking);
-            return Some(Poll::Ready(Err(error)));
-        }
-        let core = self.core;
-        let (unchecked, extra) = match &mut *self.stage {
-            Stage::Checking(checking) => (&checking.unchecked, &mut checking.extra),
-            Stage::CheckingBoxed(checking) => (&checking.unchecked, &mut checking.extra),
-            _ => return Some(Poll::Pending),
-        };
-        // Until the hook is over, the last holder is not the present one.
-        unchecked.note_pool();
-        let Some(limit) = core.config.before_acquire_timeout else {
-            return Some(Poll::Pending);
-        };
-        let timer = &mut extra.get_or_insert_with(Box::default).limit;
-        if !timer.is_over(&**core.runtime, limit, cx) {
-            return Some(Poll::Pending);
-        }
-        let why = format!("it took longer than the before_acquire timeout of {limit:?}");
-        self.answered(Err(Some(why.into())), cx);
-        None
-    }
-
-    /// Whether the deadline passes while the hook waits.
-    fn deadline_passes(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.wait.deadline().is_none() {
-            return false;
-        }
-        let (core, arrival) = (self.core, self.arrival());
-        let key = match &mut *self.stage {
-            Stage::Checking(checking) => &mut checking.key,
-            Stage::CheckingBoxed(checking) => &mut checking.key,
-            _ => return false,
-        };
-        let key = *key.get_or_insert_with(|| core.locked(|locked| locked.admit_checking(&arrival)));
-        matches!(self.look(key, cx), Looked::TimedOut { .. })
-    }
-
-    fn nothing(&self, error: AcquireError<M::Error>) -> Acquired<L, M> {
+    /// Ends without a resource: with the error, or with nothing where that is no error.
+    fn nothing(error: AcquireError<M::Error>) -> Acquired<L, M> {
         L::nothing().ok_or(error)
     }
 
-    /// The acquire has its lease.
+    /// Ends with a lease.
     #[inline]
     fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
         self.go_to(Stage::Done);
@@ -591,7 +385,7 @@ impl<M: Manager, F, H, L> Drop for Acquire<'_, M, F, H, L> {
 }
 
 impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
-    /// It is dropped before it is done.
+    /// Gives everything back, because the future is dropped before it is done.
     #[cold]
     fn cancel(&mut self) {
         let (key, checking) = match &*self.stage {
@@ -600,7 +394,7 @@ impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
             Stage::CheckingBoxed(checking) => (checking.key, true),
             Stage::Destroying(_) => {
                 if let Stage::Destroying(end) = std::mem::replace(&mut *self.stage, Stage::Done) {
-                    // Goes on without us.
+                    // The destructor goes on.
                     self.core.spawn(end);
                 }
                 return;
@@ -613,7 +407,7 @@ impl<M: Manager, F, H, L> Acquire<'_, M, F, H, L> {
                 locked.leave(key);
             });
         }
-        // A resource in its hook goes with the stage.
+        // A resource in its hook is destroyed with the stage.
         // SAFETY: pinned, so dropped in place; this is called once, by `drop`.
         unsafe { ManuallyDrop::drop(&mut self.stage) };
     }

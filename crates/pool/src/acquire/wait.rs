@@ -1,5 +1,4 @@
-//! The wait of one acquire: who, since when, for how long at most, and whom that
-//! concerns.
+//! The wait of one acquire: its caller, its beginning, its deadline, and who is informed about it.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -7,26 +6,18 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::idle;
 use crate::core::slot::Slot;
+use crate::core::waiters::Began;
 use crate::core::{Core, Filled, signal};
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::manager::Manager;
 use crate::observe::events::Event;
 use crate::observe::log;
 
-/// Lies in every task that waits, so it is small.
+/// Every waiting task contains one, so it is small.
 pub(crate) struct Wait {
     pub(crate) caller: &'static Location<'static>,
     pub(crate) timeout: Option<Duration>,
     began: Began,
-}
-
-/// When an acquire began to wait: by the coarse clock, unless there is a deadline
-/// or a histogram.
-#[derive(Clone, Copy)]
-enum Began {
-    NotYet,
-    Roughly(u64),
-    Precisely(Instant),
 }
 
 impl Wait {
@@ -39,7 +30,17 @@ impl Wait {
         }
     }
 
-    /// Notes when the wait began; the deadline is reckoned from there.
+    /// A wait that has begun already, for tests of the state alone.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn begun(timeout: Option<Duration>, now: Instant) -> Self {
+        Wait {
+            caller: Location::caller(),
+            timeout,
+            began: Began::Precisely(now),
+        }
+    }
+
+    /// Starts the clock of the wait: by the coarse clock, unless there is a deadline or a histogram.
     pub(crate) fn begin<M: Manager>(&mut self, core: &Core<M>) {
         if self.has_begun() {
             return;
@@ -55,6 +56,10 @@ impl Wait {
         !matches!(self.began, Began::NotYet)
     }
 
+    pub(crate) fn began(&self) -> Began {
+        self.began
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.began {
             Began::Precisely(began) => began.checked_add(self.timeout?),
@@ -63,35 +68,30 @@ impl Wait {
     }
 
     fn took<M: Manager>(&self, core: &Core<M>, coarse_now: u64) -> Duration {
-        match self.began {
-            Began::NotYet => Duration::ZERO,
-            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
-            Began::Precisely(began) => core.now().saturating_duration_since(began),
-        }
+        self.began.elapsed(|| core.now(), coarse_now)
     }
 
-    /// It ended with a lease: notes who has the slot, and tells all who want to
-    /// know how long that took.
+    /// Ends the wait with a lease: notes the holder of the slot, and reports how long it took.
     #[inline(never)]
     pub(crate) fn served<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>) {
         let now = core.runtime.coarse_now();
         slot.note_holder(self.caller, now);
         idle::used(core, slot);
-        // By the coarse clock most waits take no time at all.
+        // By the coarse clock most waits take no time.
         let at_once = matches!(self.began, Began::Roughly(began) if began == now);
         if !at_once || core.signals() & signal::OBSERVED != 0 {
-            self.tell(core, slot, now);
+            self.report(core, slot, now);
         }
     }
 
-    fn tell<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>, now: u64) {
+    fn report<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>, now: u64) {
         let (caller, waited) = (self.caller, self.took(core, now));
         if let Some(histograms) = &core.histograms {
             histograms.wait.record(waited);
         }
         if core.signals() & signal::OBSERVED != 0 {
             let resource = core.state().metas[slot.index()].id;
-            core.tell(&Event::Acquired {
+            core.emit(&Event::Acquired {
                 resource,
                 caller,
                 waited,
@@ -103,7 +103,7 @@ impl Wait {
         }
     }
 
-    /// The story of a deadline that passed.
+    /// Returns the error of a wait whose deadline passed.
     #[cold]
     pub(crate) fn timed_out<M: Manager>(
         &self,

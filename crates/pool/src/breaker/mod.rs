@@ -1,17 +1,16 @@
-//! The circuit breaker: when the thing behind the pool is down, say so at once.
+//! The circuit breaker: while the service behind the pool is down, acquires fail at once.
 //!
 //! ```text
-//!            strategy says open                 cool-down over, strategy agrees
-//!  Active ───────────────────────> Inactive ─────────────────────────> Recovering
-//!    ^                                ^                                  │    │
-//!    │                                └──────────── one failure ─────────┘    │
-//!    └──────────────────────── N successes of probes ─────────────────────────┘
+//!          strategy advises to open             cool-down over, strategy agrees
+//!  Closed ──────────────────────────> Open ─────────────────────────────────> HalfOpen
+//!    ^                                 ^                                        │   │
+//!    │                                 └────────────── one failure ─────────────┘   │
+//!    └───────────────────────────── N successes of probes ──────────────────────────┘
 //! ```
 //!
-//! [`Breaker`] is a pure state machine inside the pool's locked state. A
-//! [`Strategy`] is user code, so it is asked outside the lock; its advice counts
-//! only if the breaker has not moved meanwhile (the epoch tells), which is how
-//! manual transitions always win.
+//! [`Breaker`] is a state machine inside the pool's locked state. A [`Strategy`] is user code, so the
+//! pool asks it outside the lock. Its advice counts only if the breaker has not moved meanwhile (the
+//! epoch shows that), so manual transitions always win.
 
 pub(crate) mod report;
 
@@ -20,39 +19,41 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::error::Unavailable;
 use crate::sync::Mutex;
 
 /// The state of a pool's circuit breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// Business as usual.
-    Active,
+    /// Acquires are served.
+    Closed,
     /// Every acquire fails with [`AcquireError::Unavailable`](crate::AcquireError::Unavailable).
-    Inactive,
-    /// Finding out. With a strategy only its probes are admitted; without one, everybody.
-    Recovering,
+    Open,
+    /// The breaker tries whether the service is back. With a strategy only its probes are admitted,
+    /// without one everybody.
+    HalfOpen,
 }
 
 impl fmt::Display for BreakerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            BreakerState::Active => "active",
-            BreakerState::Inactive => "inactive",
-            BreakerState::Recovering => "recovering",
+            BreakerState::Closed => "closed",
+            BreakerState::Open => "open",
+            BreakerState::HalfOpen => "half-open",
         })
     }
 }
 
-/// Names one pool among all pools of the process.
+/// Identifies one pool among all pools of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PoolId(pub(crate) u64);
 
-/// What a strategy is told with every report.
+/// A success or a failure, as reported to a strategy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report<'a> {
-    /// The pool that reports; compare with [`Pool::id`](crate::Pool::id).
+    /// The pool that reports; compare it with [`Pool::id`](crate::Pool::id).
     pub pool: PoolId,
     /// The breaker's state at that moment.
     pub state: BreakerState,
@@ -62,13 +63,13 @@ pub struct Report<'a> {
     pub failure: Option<&'a Failure>,
 }
 
-/// What a failure report is about.
+/// What failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
     /// A creation failed, with the error as text.
     Create(Arc<str>),
-    /// The release hook refused a resource, with the error as text if it had one.
+    /// The release hook refused a resource, with the error as text if there was one.
     Rejected(Option<Arc<str>>),
 }
 
@@ -84,50 +85,49 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a strategy wants after a failure.
+/// What a strategy advises after a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
     /// Leave the breaker as it is.
     Stay,
-    /// Open it. Counts only if the breaker has not moved since the report began.
+    /// Open it. The advice counts only if the breaker has not moved since the report began.
     Open,
 }
 
 /// Decides when a breaker opens and when it may try again.
 ///
-/// All methods are called outside every lock, on the thread of whoever released,
-/// created or acquired, and must not block. One that panics is reported
+/// The pool calls all methods outside every lock, on the thread that released, created or acquired.
+/// They must not block. A panic is reported
 /// ([`Event::StrategyPanicked`](crate::Event::StrategyPanicked)) and otherwise ignored.
 pub trait Strategy: Send + Sync + 'static {
-    /// A resource came back and passed the release hook.
+    /// Receives a success: a resource came back and passed the release hook.
     fn report_success(&self, report: &Report<'_>);
 
-    /// A creation failed, or the release hook refused a resource.
+    /// Receives a failure: a creation failed, or the release hook refused a resource.
     fn report_failure(&self, report: &Report<'_>) -> Advice;
 
-    /// Whether an open breaker may let probes through. Asked when the cool-down
-    /// is over, by the next acquire and by the pool's maintenance, and again after
-    /// another cool-down, of at least 100 ms, if the answer was no. Default: yes.
+    /// Returns whether an open breaker may admit probes. The next acquire and the pool's maintenance
+    /// ask when the cool-down is over; after a no, they ask again after another cool-down of at least
+    /// 100 ms. Default: yes.
     fn should_recover(&self, now: Instant) -> bool {
         let _ = now;
         true
     }
 
-    /// How long an open breaker stays open before anybody asks. Default: 5 s.
+    /// Returns how long an open breaker stays open before it may admit probes. Default: 5 s.
     fn cool_down(&self) -> Duration {
         Duration::from_secs(5)
     }
 
-    /// How many probes may be out at once while recovering, and how many of
-    /// them must succeed to close the breaker. One that has been out for longer than
-    /// the cool-down makes room for another; its verdict counts all the same.
-    /// Default: 1.
+    /// Returns how many probes a half-open breaker admits at once, and how many of them must succeed
+    /// to close it. A probe that takes longer than the cool-down makes room for another one; its
+    /// result still counts. Default: 1.
     fn probes(&self) -> u32 {
         1
     }
 }
 
-/// Opens after so many failures in a row.
+/// Opens the breaker after a number of failures in a row.
 #[derive(Debug)]
 pub struct ConsecutiveFailures {
     limit: u32,
@@ -145,7 +145,7 @@ impl ConsecutiveFailures {
         }
     }
 
-    /// How long the breaker stays open before it is tried. Default: 5 s.
+    /// Sets how long the breaker stays open before it admits probes. Default: 5 s.
     #[must_use]
     pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
         self.cool_down = cool_down;
@@ -173,7 +173,7 @@ impl Strategy for ConsecutiveFailures {
     }
 }
 
-/// Opens when too large a share of the reports in a window of time are failures.
+/// Opens the breaker when the share of failures among the reports in a window of time is too large.
 #[derive(Debug)]
 pub struct FailureRate {
     rate: f64,
@@ -183,8 +183,7 @@ pub struct FailureRate {
     reports: Mutex<Window>,
 }
 
-/// The reports of the last while, in buckets: no more than [`BUCKETS`] and one of them,
-/// however many reports there are.
+/// The reports within the window, in at most [`BUCKETS`] + 1 buckets.
 #[derive(Debug, Default)]
 struct Window {
     buckets: VecDeque<Bucket>,
@@ -192,7 +191,7 @@ struct Window {
     failures: u64,
 }
 
-/// The reports from one moment on, for a share of the window.
+/// The reports of one part of the window.
 #[derive(Debug)]
 struct Bucket {
     from: Instant,
@@ -200,14 +199,13 @@ struct Bucket {
     failures: u64,
 }
 
-/// Into how many parts a window is divided.
+/// The number of parts that a window is divided into.
 const BUCKETS: u32 = 64;
 
 impl FailureRate {
     /// Opens when at least `rate` (0.0 to 1.0) of the reports within `window`
-    /// are failures, once there are `at_least` of them. Reports are counted in buckets of
-    /// a 64th of the window: none counts that is older, and one may be left out that is
-    /// younger by less than that.
+    /// are failures, once there are `at_least` reports. Reports are counted in buckets of a 64th of the
+    /// window: older reports never count, and reports of the oldest 64th may be left out.
     pub fn new(rate: f64, window: Duration, at_least: usize) -> Self {
         FailureRate {
             rate,
@@ -218,7 +216,7 @@ impl FailureRate {
         }
     }
 
-    /// How long the breaker stays open before it is tried. Default: 5 s.
+    /// Sets how long the breaker stays open before it admits probes. Default: 5 s.
     #[must_use]
     pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
         self.cool_down = cool_down;
@@ -247,7 +245,7 @@ impl FailureRate {
 impl Window {
     fn add(&mut self, now: Instant, failed: bool, width: Duration) {
         let newest = self.buckets.back_mut();
-        // Reports of several threads may come a little out of order.
+        // Reports of several threads may arrive slightly out of order.
         let bucket = newest.filter(|bucket| now.saturating_duration_since(bucket.from) <= width);
         let failures = u64::from(failed);
         match bucket {
@@ -287,36 +285,37 @@ impl Strategy for FailureRate {
     }
 }
 
-/// Whether an acquire may go on.
+/// Whether the breaker admits an acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Free,
-    /// As the probe with this number; its holder must settle it.
+    /// As the probe with this number, which has to be ended.
     Probe(u64),
     Refused,
 }
 
-/// What repeats after every cool-down repeats no more often than this.
+/// The shortest pause between two questions to the strategy, and before a probe makes room.
 const SHORTEST_COOL_DOWN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Breaker {
     state: BreakerState,
-    /// Grows from one with every transition, so that stale advice is seen.
+    /// Grows with every transition, so that stale advice is recognised.
     epoch: u64,
-    /// Put where it is by hand: no strategy moves it out of `Inactive`.
+    /// The last transition was manual: no strategy moves the breaker out of `Open`.
     by_hand: bool,
-    /// When an automatically opened breaker may be asked about recovery.
+    /// When the strategy may be asked whether to admit probes.
     ask_at: Option<Instant>,
-    /// The probes that count against the limit, and when they were admitted: never more
-    /// than the limit.
+    /// The failures reported since the last success.
+    failures: u32,
+    /// The probes that count against the limit, and when they were admitted.
     probes_out: VecDeque<(u64, Instant)>,
     /// The number of the next probe.
     next_probe: u64,
-    /// The number of the first probe since the last transition: older ones are stale.
+    /// The number of the first probe since the last transition. Older probes are stale.
     first_probe: u64,
     probes_good: u32,
     strategy: Option<Arc<dyn Strategy>>,
-    /// The strategy's own numbers, asked for outside the lock when it was set.
+    /// The strategy's settings, asked for outside the lock when it was set.
     probes: u32,
     cool_down: Duration,
 }
@@ -324,10 +323,11 @@ pub(crate) struct Breaker {
 impl Breaker {
     pub(crate) fn new() -> Self {
         Breaker {
-            state: BreakerState::Active,
+            state: BreakerState::Closed,
             epoch: 1,
             by_hand: false,
             ask_at: None,
+            failures: 0,
             probes_out: VecDeque::new(),
             next_probe: 1,
             first_probe: 1,
@@ -350,7 +350,7 @@ impl Breaker {
         self.strategy.as_ref()
     }
 
-    /// Installs a strategy with the numbers it was asked for; returns the old one.
+    /// Installs a strategy with its settings. Returns the old one.
     pub(crate) fn set_strategy(
         &mut self,
         strategy: Option<Arc<dyn Strategy>>,
@@ -362,18 +362,36 @@ impl Breaker {
         std::mem::replace(&mut self.strategy, strategy)
     }
 
-    /// Whether acquires and releases have to come by: always when someone
-    /// reports or the state is not the usual one.
+    /// Returns whether acquires and releases have to take the lock.
     pub(crate) fn needs_lock(&self) -> bool {
-        self.strategy.is_some() || self.state != BreakerState::Active
+        self.strategy.is_some() || self.state != BreakerState::Closed
     }
 
+    /// Counts a report to the strategy.
+    pub(crate) fn count_report(&mut self, failed: bool) {
+        self.failures = match failed {
+            true => self.failures.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Returns why an acquire is refused.
+    pub(crate) fn unavailable(&self, now: impl FnOnce() -> Instant) -> Unavailable {
+        Unavailable {
+            breaker: self.state,
+            by_hand: self.by_hand,
+            failures: self.failures,
+            retry_in: self.ask_at.map(|at| at.saturating_duration_since(now())),
+        }
+    }
+
+    /// Decides whether an acquire may go on.
     pub(crate) fn admit(&mut self, now: impl FnOnce() -> Instant) -> Admission {
         match self.state {
-            BreakerState::Active => Admission::Free,
-            BreakerState::Inactive => Admission::Refused,
-            BreakerState::Recovering if self.strategy.is_none() => Admission::Free,
-            BreakerState::Recovering => self.admit_probe(now()),
+            BreakerState::Closed => Admission::Free,
+            BreakerState::Open => Admission::Refused,
+            BreakerState::HalfOpen if self.strategy.is_none() => Admission::Free,
+            BreakerState::HalfOpen => self.admit_probe(now()),
         }
     }
 
@@ -382,7 +400,7 @@ impl Breaker {
         while let Some(&(_, since)) = self.probes_out.front()
             && now.saturating_duration_since(since) >= limit
         {
-            // Held for so long: it says nothing, and others may.
+            // It takes too long: another probe may answer earlier.
             self.probes_out.pop_front();
         }
         if self.probes_out.len() >= self.probes as usize {
@@ -394,22 +412,22 @@ impl Breaker {
         Admission::Probe(probe)
     }
 
-    /// A probe ended. Returns the state to move to, if any.
+    /// Ends a probe. Returns the state to move to, if any.
     pub(crate) fn probe_ended(&mut self, probe: u64, good: Option<bool>) -> Option<BreakerState> {
-        if probe < self.first_probe || self.state != BreakerState::Recovering {
+        if probe < self.first_probe || self.state != BreakerState::HalfOpen {
             return None;
         }
         self.probes_out.retain(|&(out, _)| out != probe);
         match good? {
-            false => Some(BreakerState::Inactive),
+            false => Some(BreakerState::Open),
             true => {
                 self.probes_good += 1;
-                (self.probes_good >= self.probes).then_some(BreakerState::Active)
+                (self.probes_good >= self.probes).then_some(BreakerState::Closed)
             }
         }
     }
 
-    /// Moves to another state; `true` if that is a change.
+    /// Moves to another state. Returns whether that is a change.
     pub(crate) fn transition(&mut self, to: BreakerState, now: Instant, by_hand: bool) -> bool {
         let changed = self.state != to;
         self.state = to;
@@ -419,24 +437,27 @@ impl Breaker {
         self.first_probe = self.next_probe;
         self.probes_good = 0;
         self.ask_at = None;
-        if to == BreakerState::Inactive && !by_hand {
+        if to == BreakerState::Closed {
+            self.failures = 0;
+        }
+        if to == BreakerState::Open && !by_hand {
             self.ask_at = now.checked_add(self.cool_down);
         }
         changed
     }
 
-    /// The strategy to ask about recovery, if it is time to.
+    /// Returns the strategy to ask about probes, if that is due.
     pub(crate) fn due_question(&self, now: Instant) -> Option<(Arc<dyn Strategy>, u64)> {
         let strategy = self.strategy.as_ref()?;
         (self.ask_at? <= now).then(|| (Arc::clone(strategy), self.epoch))
     }
 
-    /// The answer was no: asks again after another cool-down.
+    /// Notes a no: the strategy is asked again after another cool-down.
     pub(crate) fn ask_again(&mut self, now: Instant) {
         self.ask_at = now.checked_add(self.cool_down.max(SHORTEST_COOL_DOWN));
     }
 
-    /// When the maintenance task should come by.
+    /// Returns when maintenance has to ask the strategy.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.strategy.as_ref().and(self.ask_at)
     }

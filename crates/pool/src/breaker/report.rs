@@ -1,4 +1,4 @@
-//! Telling the breaker's strategy, outside the lock, what it wants to know.
+//! Reports to the breaker's strategy and questions to it, all outside the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,12 +24,13 @@ impl<M: Manager> Core<M> {
     #[cold]
     fn report_to_strategy(self: &Arc<Self>, failure: Option<&Failure>) {
         let (strategy, state, epoch) = {
-            let locked = self.state();
+            let mut locked = self.state();
             let Some(strategy) = locked.breaker.strategy().cloned() else {
                 return;
             };
-            // The last owner, if another strategy takes its place meanwhile.
+            // This may become the last reference, if another strategy is set meanwhile.
             let strategy = Contained::new(strategy);
+            locked.breaker.count_report(failure.is_some());
             (strategy, locked.breaker.state(), locked.breaker.epoch())
         };
         let now = self.now();
@@ -50,14 +51,14 @@ impl<M: Manager> Core<M> {
             return;
         }
         self.locked(|locked| {
-            // It moved meanwhile, by hand or by a probe: that was newer.
-            if locked.state.breaker.epoch() == epoch && state == BreakerState::Active {
-                locked.move_breaker(BreakerState::Inactive, false);
+            // A transition since then, by hand or by a probe, is newer and wins.
+            if locked.state.breaker.epoch() == epoch && state == BreakerState::Closed {
+                locked.move_breaker(BreakerState::Open, false);
             }
         });
     }
 
-    /// Asks the strategy, if it is time to, whether an open breaker may recover.
+    /// Asks the strategy, if that is due, whether an open breaker may admit probes.
     #[inline]
     pub(crate) fn consider_recovery(self: &Arc<Self>) {
         if self.signals() & signal::REPORTS != 0 {
@@ -78,7 +79,7 @@ impl<M: Manager> Core<M> {
                 return;
             }
             if recover {
-                locked.move_breaker(BreakerState::Recovering, false);
+                locked.move_breaker(BreakerState::HalfOpen, false);
             } else {
                 locked.state.breaker.ask_again(now);
             }
@@ -94,10 +95,10 @@ impl<M: Manager> Core<M> {
         let old = self.locked(|locked| {
             let breaker = &mut locked.state.breaker;
             let old = breaker.set_strategy(strategy, probes, cool_down);
-            locked.state.rewatch(locked.slots);
+            locked.state.update_watch_flags(locked.slots);
             old
         });
-        // User code: dropped after the lock.
+        // Its drop is user code, which runs after the unlock.
         drop_contained(old);
     }
 
@@ -107,7 +108,7 @@ impl<M: Manager> Core<M> {
             Err(panic) => {
                 let error = panic_message(panic);
                 log::strategy_panicked(self.name(), &error);
-                self.tell(&Event::StrategyPanicked { error });
+                self.emit(&Event::StrategyPanicked { error });
                 None
             }
         }

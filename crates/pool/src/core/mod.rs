@@ -1,8 +1,7 @@
-//! What all handles, leases and tasks of one pool share.
+//! [`Core`]: what all handles, leases and tasks of one pool share.
 
 pub(crate) mod backoff;
 pub(crate) mod claims;
-pub(crate) mod contended;
 pub(crate) mod grants;
 pub(crate) mod slot;
 pub(crate) mod state;
@@ -16,15 +15,16 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::acquire::wait::Wait;
 use crate::breaker::PoolId;
 use crate::config::Config;
 use crate::core::grants::Grants;
-use crate::core::slot::{Phase, Slot, Slots};
+use crate::core::slot::{Slot, SlotState, Slots};
 use crate::core::state::{Clock, Deferred, Locked, MaintenanceCall, State};
 use crate::core::waiters::WaiterKey;
 use crate::error::{AcquireError, chain};
 use crate::hooks::Hooks;
-use crate::info::{Born, Info};
+use crate::info::{Info, Origin};
 use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event, Hook, Listeners, Source};
@@ -40,19 +40,19 @@ use crate::upkeep::replace::{Replacing, Spare};
 use crate::upkeep::retain::Predicates;
 use crate::user_code::{Contained, contained, drop_contained};
 
-/// What fills a slot: the resource, and the slot's own hold on the pool, which
-/// an owned lease borrows, so that no lease ever counts references.
+/// The contents of a slot: the resource, and a reference to the core, which moves into an owned
+/// lease and back, so that leases count no references.
 pub(crate) struct Filled<M: Manager> {
     pub(crate) resource: M::Resource,
-    pub(crate) born: Born,
+    pub(crate) origin: Origin,
     pub(crate) core: Option<Arc<Core<M>>>,
 }
 
-/// Why a creation gave nothing.
+/// Why a creation failed.
 #[derive(Debug)]
 pub(crate) enum CreateFailure<E> {
     Error(E),
-    /// A panic, or too late; says which.
+    /// It panicked or took too long; the text says which.
     Broken(Arc<str>),
 }
 
@@ -75,26 +75,25 @@ impl<E: std::error::Error + 'static> CreateFailure<E> {
 pub(crate) type PoolState<M> = State<CreateFailure<<M as Manager>::Error>>;
 pub(crate) type LockedPool<'a, M> = Locked<'a, Filled<M>, CreateFailure<<M as Manager>::Error>>;
 
-/// On cache lines of its own, so that those who write it do not disturb those who
-/// only read what stands beside it.
+/// A value on cache lines of its own, so that writes to it do not slow reads of its neighbours.
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 pub(crate) struct Core<M: Manager> {
     pub(crate) id: PoolId,
     pub(crate) slots: Slots<Filled<M>>,
-    /// What those who wait were given, for them to read without the lock.
+    /// The grants of waiters, which they read without the lock.
     grants: Arc<Grants>,
-    state: Apart<Mutex<PoolState<M>>>,
-    /// Mirrors of locked state for those who only need to know; see [`signal`].
+    state: CachePadded<Mutex<PoolState<M>>>,
+    /// Bits that mirror the locked state, to be read without the lock; see [`signal`].
     signals: AtomicU64,
-    /// Waits to replace an outdated resource. Locked under the state's lock only.
+    /// A new resource that waits to replace an outdated one. Locked under the state's lock only.
     pub(crate) spare: Mutex<Option<Spare<M>>>,
-    /// What `retain` was given and some resources have not passed. Locked likewise.
+    /// The predicates of `retain` that some resources have not passed. Locked likewise.
     pub(crate) predicates: Mutex<Predicates<M>>,
-    /// Handles that keep the pool open. Leases and tasks keep the core alive,
-    /// but not the pool open.
-    pub(crate) handles: Apart<AtomicUsize>,
+    /// The number of handles. Leases and tasks keep the core alive, but only handles keep the pool
+    /// open.
+    pub(crate) handles: CachePadded<AtomicUsize>,
     pub(crate) manager: Contained<M>,
     pub(crate) hooks: Hooks<M>,
     pub(crate) config: Config,
@@ -102,12 +101,12 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) listeners: Listeners,
     pub(crate) histograms: Option<Box<Histograms>>,
     pub(crate) wakeup: Arc<Wakeup>,
-    /// Passes deadlines while nobody drives the runtime.
+    /// Enforces deadlines while nobody drives the runtime.
     pub(crate) alarm: Alarm,
 }
 
-/// Wakes. A waker is its executor's code: one that panics must not keep the others
-/// from being woken, nor what is retiring from being destroyed.
+/// Wakes a waker, which is its executor's code, and contains its panic, so that the other wakers and
+/// everything else that was deferred follow.
 #[inline]
 pub(crate) fn wake(waker: Waker) {
     contained(|| waker.wake());
@@ -117,17 +116,17 @@ pub(crate) fn wake(waker: Waker) {
 pub(crate) mod signal {
     /// The pool is closed.
     pub(crate) const CLOSED: u64 = 1;
-    /// The breaker has a strategy, which wants reports.
+    /// The breaker has a strategy, which receives reports.
     pub(crate) const REPORTS: u64 = 2;
-    /// Somebody waits: nothing is idle.
+    /// Somebody is in the queue, so nothing is idle.
     pub(crate) const QUEUED: u64 = 4;
-    /// Someone listens to events.
+    /// Somebody listens to events.
     pub(crate) const OBSERVED: u64 = 8;
     /// A spare waits to replace an outdated resource.
     pub(crate) const SPARE: u64 = 16;
     /// Some resource has not passed every predicate of `retain`.
     pub(crate) const JUDGING: u64 = 32;
-    /// The pool was made by the process that forked this one; see `fork.rs`.
+    /// The pool belongs to the process that forked this one; see `fork.rs`.
     pub(crate) const INHERITED: u64 = 64;
 }
 
@@ -146,11 +145,11 @@ impl<M: Manager> Core<M> {
             id,
             slots: Slots::new(),
             grants: state.waiters.grants(),
-            state: Apart(Mutex::new(state)),
+            state: CachePadded(Mutex::new(state)),
             signals: AtomicU64::new(0),
             spare: Mutex::new(None),
             predicates: Mutex::new(Vec::new()),
-            handles: Apart(AtomicUsize::new(1)),
+            handles: CachePadded(AtomicUsize::new(1)),
             manager: Contained::new(manager),
             hooks,
             histograms: config.histograms.then(Box::default),
@@ -162,57 +161,85 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Takes a turn under the lock, then does what follows from it.
+    /// Changes the state under the lock, then does what was deferred.
     pub(crate) fn locked<T>(
         self: &Arc<Self>,
-        decide: impl FnOnce(&mut LockedPool<'_, M>) -> T,
+        change: impl FnOnce(&mut LockedPool<'_, M>) -> T,
     ) -> T {
-        let mut after = Deferred::default();
+        let mut deferred = Deferred::default();
         let mut guard = self.state.0.lock();
         let mut locked = Locked {
             state: &mut guard,
             slots: &self.slots,
             clock: Clock::new(&**self.runtime),
-            after: &mut after,
+            deferred: &mut deferred,
         };
-        let decision = decide(&mut locked);
-        self.mirror(&mut guard);
+        let result = change(&mut locked);
+        self.publish_signals(&mut guard);
         drop(guard);
-        self.follow(&mut after);
-        decision
+        self.run_deferred(&mut deferred);
+        result
     }
 
-    /// Looks at the state without changing anything that others wait for.
+    /// Locks the state, to read it or to change what nobody waits for.
     #[inline]
     pub(crate) fn state(&self) -> MutexGuard<'_, PoolState<M>> {
         self.state.0.lock()
     }
 
-    /// Does what a decision entails: wakes, tells, destroys. The lock is not held. It must not panic:
-    /// the decision may hold a slot that nothing guards yet.
+    /// Joins the queue by the short path, which stores the waker. `None`: enter by
+    /// [`Core::locked`].
     #[inline]
-    fn follow(self: &Arc<Self>, after: &mut Deferred<CreateFailure<M::Error>>) {
-        if let Some(waker) = after.waker.take() {
+    pub(crate) fn join_queue(&self, wait: &Wait, waker: &mut Option<Waker>) -> Option<WaiterKey> {
+        let mut state = self.state();
+        let key = state.join(wait, waker)?;
+        state.check(&self.slots);
+        Some(key)
+    }
+
+    /// Hands a slot in hand to the oldest waiter by the short path. `false`: release by
+    /// [`Core::locked`].
+    #[inline]
+    pub(crate) fn hand_off(&self, slot: &Slot<Filled<M>>) -> bool {
+        // Read before the lock, which others wait for.
+        let now = self.runtime.coarse_now();
+        let mut state = self.state();
+        let Some(waker) = state.hand_off(slot, now) else {
+            return false;
+        };
+        state.check(&self.slots);
+        drop(state);
+        if let Some(waker) = waker {
             wake(waker);
         }
-        if after.maintenance != MaintenanceCall::Nothing || after.rare.is_some() {
-            self.follow_rare(after);
+        true
+    }
+
+    /// Does what a change has deferred, without the lock. It must not panic: the result of the change
+    /// may own a slot that no guard protects yet.
+    #[inline]
+    fn run_deferred(self: &Arc<Self>, deferred: &mut Deferred<CreateFailure<M::Error>>) {
+        if let Some(waker) = deferred.waker.take() {
+            wake(waker);
         }
-        // Spent wakers are dropped by the caller, after the lock.
+        if deferred.maintenance != MaintenanceCall::Nothing || deferred.rare.is_some() {
+            self.run_rare(deferred);
+        }
+        // The caller drops the spent wakers.
     }
 
     #[cold]
-    fn follow_rare(self: &Arc<Self>, after: &mut Deferred<CreateFailure<M::Error>>) {
-        if after.maintenance != MaintenanceCall::Nothing {
+    fn run_rare(self: &Arc<Self>, deferred: &mut Deferred<CreateFailure<M::Error>>) {
+        if deferred.maintenance != MaintenanceCall::Nothing {
             // Read first: a runtime that is gone drops the maintenance task at once.
             let due = self.state().maintenance.flatten();
-            match after.maintenance {
+            match deferred.maintenance {
                 MaintenanceCall::Start => maintenance::start(self),
                 _ => self.wakeup.ring(),
             }
             self.set_alarm(due);
         }
-        let Some(rare) = after.rare.take() else {
+        let Some(rare) = deferred.rare.take() else {
             return;
         };
         let rare = *rare;
@@ -220,6 +247,7 @@ impl<M: Manager> Core<M> {
         for event in &rare.events {
             self.listeners.emit(event);
         }
+        self.warn_of_slow_acquires(&rare.slow_acquires);
         for (index, reason) in rare.retiring {
             Destroying::new(self, index, reason).destroy_in_background();
         }
@@ -231,8 +259,8 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Takes what is reserved for a waiter, without the lock. `None`: nothing is,
-    /// or it has to be collected under the lock.
+    /// Collects a waiter's reservation without the lock. `None`: there is none, or it has to be
+    /// collected under the lock.
     #[inline]
     pub(crate) fn collect(&self, key: WaiterKey) -> Option<&Slot<Filled<M>>> {
         let grant = self.grants.take(key)?;
@@ -240,7 +268,8 @@ impl<M: Manager> Core<M> {
         slot.collect(grant.ticket).then_some(slot)
     }
 
-    /// Notes that a slot was collected, by an acquire that does not hand it out at once.
+    /// Drops the entry of a waiter whose resource is still in the acquire hook: the time of the hook
+    /// is not part of the time from wake to poll.
     #[cold]
     pub(crate) fn note_collected(&self, slot: &Slot<Filled<M>>) {
         slot.stamp(self.runtime.coarse_now());
@@ -253,8 +282,8 @@ impl<M: Manager> Core<M> {
 
     #[inline]
     pub(crate) fn signals(&self) -> u64 {
-        // Acquire pairs with the release in `mirror`. A signal set in the
-        // same instant may be missed, as if this call had come before it.
+        // Acquire pairs with the release in `publish_signals`. A signal set at the same moment may
+        // be missed, as if this call had come before it.
         self.signals.load(Ordering::Acquire)
     }
 
@@ -266,12 +295,12 @@ impl<M: Manager> Core<M> {
     /// Notes that this process inherited the pool; the lock is held.
     pub(crate) fn note_inherited(&self, state: &mut PoolState<M>) {
         self.signals.fetch_or(signal::INHERITED, Ordering::Release);
-        self.mirror(state);
+        self.publish_signals(state);
     }
 
-    /// Mirrors what is in the locked state; the lock is held.
-    pub(crate) fn mirror(&self, state: &mut PoolState<M>) {
-        state.ordinary = state.is_ordinary();
+    /// Publishes the signals of the locked state; the lock is held.
+    pub(crate) fn publish_signals(&self, state: &mut PoolState<M>) {
+        state.short_paths = state.allows_short_paths();
         let mut signals = 0;
         for (signal, on) in [
             (signal::CLOSED, state.closed),
@@ -283,39 +312,39 @@ impl<M: Manager> Core<M> {
         ] {
             signals |= if on { signal } else { 0 };
         }
-        // Relaxed: it is written under the lock only.
+        // Relaxed: written under the lock only.
         let before = self.signals.load(Ordering::Relaxed);
         signals |= before & signal::INHERITED;
-        // Written only when it changes, so that readers keep their copy of it.
+        // Written only when it changes, so that readers keep their cache line.
         if before != signals {
             self.signals.store(signals, Ordering::Release);
         }
     }
 
-    /// Tells the listeners of something that happened outside the lock.
-    pub(crate) fn tell(&self, event: &Event) {
+    /// Emits an event that happened outside the lock.
+    pub(crate) fn emit(&self, event: &Event) {
         if self.signals() & signal::OBSERVED != 0 {
             self.listeners.emit(event);
         }
     }
 
-    /// Tells whom it concerns that a hook failed with an error.
+    /// Reports to the log and the events that a hook failed with an error.
     pub(crate) fn hook_failed(&self, index: usize, hook: Hook, error: Arc<str>) {
         let resource = self.state().metas[index].id;
         log::hook_failed(self.name(), resource, &error);
-        self.tell(&Event::HookFailed {
+        self.emit(&Event::HookFailed {
             resource,
             hook,
             error,
         });
     }
 
-    /// Returns the leases that are out, longest first, `most` at most.
+    /// Returns the current leases, longest first, `most` at most.
     pub(crate) fn holders(&self, most: usize) -> Vec<Holder> {
         let mut leased: Vec<_> = self
             .slots
             .iter()
-            .filter(|(_, slot)| slot.word().phase() == Phase::Leased)
+            .filter(|(_, slot)| slot.word().state() == SlotState::Leased)
             .filter_map(|(index, slot)| Some((slot.since(), index, slot.caller()?)))
             .collect();
         let by_age = |lease: &(u64, usize, _)| lease.0;
@@ -325,7 +354,7 @@ impl<M: Manager> Core<M> {
         }
         leased.sort_by_key(by_age);
         let now = self.runtime.coarse_now();
-        // Only the numbers need the lock.
+        // Only the resources' numbers need the lock.
         let state = self.state();
         let numbered = leased.into_iter().filter_map(|(since, index, caller)| {
             Some(Holder {
@@ -337,15 +366,15 @@ impl<M: Manager> Core<M> {
         numbered.collect()
     }
 
-    /// Somebody began to listen, or stopped.
+    /// Notes whether anybody listens to events.
     pub(crate) fn note_listeners(&self) {
         let mut state = self.state();
         state.observed = !self.listeners.is_empty();
-        state.rewatch(&self.slots);
-        self.mirror(&mut state);
+        state.update_watch_flags(&self.slots);
+        self.publish_signals(&mut state);
     }
 
-    /// What this pool is called in messages.
+    /// Returns the name of the pool in messages.
     pub(crate) fn name(&self) -> &str {
         self.config.name.as_deref().unwrap_or("unnamed")
     }
@@ -354,7 +383,7 @@ impl<M: Manager> Core<M> {
 impl<M: Manager> Source for Core<M> {
     fn unsubscribe(&self, id: u64) {
         if self.is_inherited() {
-            // A thread that is not there may hold the lock.
+            // A thread of the parent may have held the lock.
             return;
         }
         self.listeners.remove(id);
@@ -365,9 +394,9 @@ impl<M: Manager> Source for Core<M> {
 impl<M: Manager> Drop for Core<M> {
     fn drop(&mut self) {
         fork::unregister(self.id);
-        // The maintenance task and the runtime_watches hold the pool weakly: this ends them.
+        // The maintenance task and the runtime watches hold the pool weakly: this ends them.
         self.wakeup.end();
-        // Whatever the user gave the pool may panic when it is dropped.
+        // What the user gave the pool may panic when it is dropped.
         let strategy = self.state().breaker.set_strategy(None, 1, Duration::ZERO);
         drop_contained(strategy);
         let predicates = std::mem::take(&mut *self.predicates.lock());
@@ -375,8 +404,8 @@ impl<M: Manager> Drop for Core<M> {
     }
 }
 
-/// A leased slot in the hands of the pool, its resource inside. Dropping it
-/// destroys the resource, whose state is unknown then, and frees the place.
+/// A guard of a leased slot that the pool itself holds, with its resource. Dropping the guard
+/// destroys the resource, whose state is unknown then, and frees the slot.
 pub(crate) struct Held<M: Manager, C: Borrow<Arc<Core<M>>>> {
     core: C,
     index: usize,
@@ -403,18 +432,18 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         self.index
     }
 
-    /// The pool, the resource in the slot, and what the pool knows of it.
+    /// Returns the pool, the resource in the slot, and what the pool knows about it.
     pub(crate) fn parts(&mut self) -> (&Arc<Core<M>>, &mut M::Resource, Info<'_>) {
         let core = self.core.borrow();
         let slot = core.slots.at(self.index);
         // SAFETY: this guard owns the slot, and is borrowed mutably.
         let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a held slot has a resource");
-        let info = Info::new(&filled.born, slot);
+        let info = Info::new(&filled.origin, slot);
         (core, &mut filled.resource, info)
     }
 
-    /// Hands the slot on to whoever goes on with it.
+    /// Ends the guard's responsibility; the caller owns the slot from here on.
     pub(crate) fn disarm(&mut self) -> usize {
         self.armed = false;
         self.index
@@ -429,7 +458,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
                 Replacing::Ready => core.replace_in_hand(locked, self.index),
                 _ => None,
             };
-            locked.give_unused(self.index);
+            locked.release_unused(self.index);
             replaced
         });
         if let Some(replaced) = replaced {

@@ -1,13 +1,18 @@
-//! Warnings through `tracing`, where it is compiled in.
+//! Warnings through `tracing`, if that feature is on.
 
+use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use crate::observe::status::ResourceId;
+use crate::observe::status::{Holder, ResourceId, Status};
+use crate::observe::text::human;
+
+/// Whether anybody can receive warnings.
+pub(crate) const WARNS: bool = cfg!(feature = "tracing");
 
 macro_rules! warn {
     ($($field:ident = $value:expr),+; $text:literal) => {{
-        // A subscriber is anybody's code, and this may be called in a drop.
+        // A subscriber is user code, and this may be called in a drop.
         #[cfg(feature = "tracing")]
         crate::user_code::contained(|| {
             tracing::warn!(target: "cenote_pool", $($field = %$value),+, $text);
@@ -17,8 +22,36 @@ macro_rules! warn {
     }};
 }
 
+/// The longest leases, in one line.
+struct Holders<'a>(&'a [Holder]);
+
+impl fmt::Display for Holders<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, holder) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{holder}")?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn still_waiting(
+    pool: &str,
+    waited: Duration,
+    caller: &Location<'_>,
+    status: &Status,
+    holders: &[Holder],
+) {
+    warn!(pool = pool, waited = human(waited), caller = caller, status = status,
+        holders = Holders(holders); "an acquire is still waiting");
+}
+
+pub(crate) fn more_still_waiting(pool: &str, acquires: usize, status: &Status) {
+    warn!(pool = pool, acquires = acquires, status = status; "more acquires are still waiting");
+}
+
 pub(crate) fn slow_acquire(pool: &str, waited: Duration, caller: &Location<'_>) {
-    warn!(pool = pool, waited = format_args!("{waited:?}"), caller = caller; "slow acquire");
+    warn!(pool = pool, waited = human(waited), caller = caller; "an acquire was slow");
 }
 
 pub(crate) fn leak_suspected(
@@ -27,8 +60,8 @@ pub(crate) fn leak_suspected(
     held_for: Duration,
     caller: &Location<'_>,
 ) {
-    warn!(pool = pool, resource = resource, held_for = format_args!("{held_for:?}"),
-        caller = caller; "a lease has been out for long, it may have leaked");
+    warn!(pool = pool, resource = resource, held_for = human(held_for), caller = caller;
+        "a lease exceeds leak_warning; it may have leaked");
 }
 
 pub(crate) fn destroy_failed(pool: &str, resource: ResourceId, error: &str) {
@@ -36,13 +69,14 @@ pub(crate) fn destroy_failed(pool: &str, resource: ResourceId, error: &str) {
 }
 
 pub(crate) fn create_failed(pool: &str, error: &str) {
-    warn!(pool = pool, error = error; "creating a resource failed, and nobody waits for it");
+    warn!(pool = pool, error = error; "creating a resource failed, and no acquire waits for it");
 }
 
 pub(crate) fn hook_failed(pool: &str, resource: ResourceId, error: &str) {
-    warn!(pool = pool, resource = resource, error = error; "a hook failed, its resource is destroyed");
+    warn!(pool = pool, resource = resource, error = error;
+        "a hook failed; its resource is destroyed");
 }
 
 pub(crate) fn strategy_panicked(pool: &str, error: &str) {
-    warn!(pool = pool, error = error; "the breaker's strategy panicked");
+    warn!(pool = pool, error = error; "the strategy of the circuit breaker panicked");
 }

@@ -4,3 +4,4 @@ pub(crate) mod events;
 pub(crate) mod histogram;
 pub(crate) mod log;
 pub(crate) mod status;
+pub(crate) mod text;

@@ -1,4 +1,4 @@
-//! Numbers: what the pool holds now, what it did so far, who holds what.
+//! Numbers of a pool: its status, its counters, its holders.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::breaker::BreakerState;
 use crate::observe::events::DestroyReason;
+use crate::observe::text::{count, human};
 
-/// A resource's number: the first one a pool makes is 1, and none is used twice.
+/// The number of a resource. The first resource of a pool is 1; no number is used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ResourceId(pub(crate) u64);
 
 impl ResourceId {
-    /// The number itself.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -24,61 +25,58 @@ impl fmt::Display for ResourceId {
     }
 }
 
-/// What a pool holds at one moment.
+/// The state of a pool at one moment.
 ///
 /// In every sample `total == idle + active + creating`, and `total <= max`
-/// (while a shrink is being worked off: at most the former maximum).
-/// Guarded by `status_is_sound_in_every_sample`.
+/// (after a shrink: at most the former maximum, until enough resources have left).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Places in use: idle, active and creating.
+    /// Slots in use: idle, active and creating.
     pub total: usize,
-    /// Resources in the pool, those reserved for a woken waiter included.
+    /// Resources that nobody holds, including those reserved for a woken waiter.
     pub idle: usize,
-    /// Resources with a holder, in a hook, or being destroyed.
+    /// Resources that are leased, in a hook, or being destroyed.
     pub active: usize,
-    /// Resources being made.
+    /// Resources being created.
     pub creating: usize,
-    /// Of the idle ones: set aside for a waiter that was woken and has not run yet.
+    /// Of the idle ones: reserved for a waiter that was woken and not polled yet.
     pub reserved: usize,
-    /// Acquires in the queue. One that was not polled in time, and lost what it was given,
-    /// is in the queue again when it is polled.
+    /// Acquires in the queue. A waiter whose reservation was revoked, because it was not polled in
+    /// time, is in the queue again when it is polled.
     pub waiting: usize,
-    /// The most resources there may be.
+    /// The maximum number of resources.
     pub max: usize,
-    /// The fewest resources the pool keeps up.
+    /// The minimum number of resources.
     pub min: usize,
     /// The breaker's state.
     pub breaker: BreakerState,
-    /// Whether the pool was closed.
+    /// Whether the pool is closed.
     pub closed: bool,
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} open: {} idle", self.total, self.max, self.idle)?;
+        if self.reserved > 0 {
+            write!(f, " ({} reserved)", self.reserved)?;
+        }
         write!(
             f,
-            "{} of {} in use ({} idle, {} active, {} being created), {} reserved, {} waiting",
-            self.total,
-            self.max,
-            self.idle,
-            self.active,
-            self.creating,
-            self.reserved,
-            self.waiting
+            ", {} busy, {} opening; {} waiting",
+            self.active, self.creating, self.waiting
         )?;
-        if self.breaker != BreakerState::Active {
-            write!(f, ", breaker {}", self.breaker)?;
+        if self.breaker != BreakerState::Closed {
+            write!(f, "; breaker {}", self.breaker)?;
         }
         if self.closed {
-            write!(f, ", closed")?;
+            write!(f, "; closed")?;
         }
         Ok(())
     }
 }
 
-/// What a pool has done since it was built. Every number only grows.
+/// The counters of a pool since it was built. They only grow.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Counters {
@@ -86,18 +84,18 @@ pub struct Counters {
     pub acquired: u64,
     /// Acquires that had to queue.
     pub waited: u64,
-    /// Acquires that ran out of time.
+    /// Acquires that timed out.
     pub timed_out: u64,
-    /// Acquires that found as many waiting as may wait.
+    /// Acquires that were turned away because the queue was full.
     pub rejected: u64,
-    /// Acquires that were dropped while they queued.
+    /// Acquires that were dropped in the queue.
     pub cancelled: u64,
-    /// Resources and rights to create that were taken back from an acquire, because it was
-    /// not polled in time and others waited.
+    /// Reservations and rights to create that were revoked, because their acquire was not polled in
+    /// time while others waited.
     pub revoked: u64,
-    /// Resources made.
+    /// Resources created.
     pub created: u64,
-    /// Creations that failed, panicked or were abandoned.
+    /// Creations that failed, panicked or were dropped.
     pub create_failed: u64,
     /// Resources that left the pool, for any reason; see [`Counters::destroyed_for`].
     pub destroyed: u64,
@@ -105,21 +103,21 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many resources left the pool for this reason.
+    /// Returns how many resources left the pool for this reason.
     pub fn destroyed_for(&self, reason: DestroyReason) -> u64 {
         self.by_reason[reason as usize]
     }
 }
 
-/// One lease that is out, and who took it.
+/// A current lease, and the line that acquired it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The resource that is held.
+    /// The leased resource.
     pub resource: ResourceId,
     /// Where `acquire` was called.
     pub caller: &'static Location<'static>,
-    /// For how long, by the coarse clock (a few milliseconds exact).
+    /// How long the lease has lasted, exact to a few milliseconds.
     pub held_for: Duration,
 }
 
@@ -127,24 +125,27 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} held for {:?} by {}",
-            self.resource, self.held_for, self.caller
+            "{} held for {} by {}",
+            self.resource,
+            human(self.held_for),
+            self.caller
         )
     }
 }
 
-/// The last creation that failed.
+/// The last failed creation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CreationError {
-    /// The error with its sources, as text: the value itself went to the caller.
+    /// The error with its sources as text. The error itself went to the acquire.
     pub message: std::sync::Arc<str>,
-    /// How many creations in a row have failed, this one included.
+    /// The number of failures in a row, including this one.
     pub in_a_row: u32,
 }
 
 impl fmt::Display for CreationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} in a row)", self.message, self.in_a_row)
+        let failures = count(self.in_a_row, "failure");
+        write!(f, "{} ({failures} in a row)", self.message)
     }
 }

@@ -38,27 +38,27 @@ impl Strategy for Recorder {
 #[test]
 fn every_transition_by_hand_is_seen_at_once() {
     let pool = units().build().unwrap();
-    assert_eq!(pool.breaker(), BreakerState::Active);
-    pool.deactivate();
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
-    pool.recover();
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
-    pool.activate();
-    assert_eq!(pool.breaker(), BreakerState::Active);
-    assert_eq!(pool.status().breaker, BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
+    pool.open_breaker();
+    assert_eq!(pool.breaker(), BreakerState::Open);
+    pool.half_open_breaker();
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
+    pool.close_breaker();
+    assert_eq!(pool.breaker(), BreakerState::Closed);
+    assert_eq!(pool.status().breaker, BreakerState::Closed);
 }
 
 /// P-041, P-042a, P-042b
 #[test]
-fn an_open_breaker_refuses_although_there_are_idle_resources_and_keeps_them() {
+fn open_breaker_refuses_despite_idle_resources_and_keeps_them() {
     let log = Log::default();
     let pool = now(numbers(&log, &Manual::new()).min(2).open()).unwrap();
-    pool.deactivate();
+    pool.open_breaker();
     let refused = now(pool.acquire()).unwrap_err();
-    assert!(matches!(refused, AcquireError::Unavailable));
+    assert!(matches!(refused, AcquireError::Unavailable(_)));
     assert!(now(pool.try_acquire()).unwrap().is_none());
     assert!(pool.try_acquire_idle().is_none());
-    pool.activate();
+    pool.close_breaker();
     assert_eq!(*now(pool.try_acquire()).unwrap().unwrap(), 1);
     assert_eq!((log.made(), log.gone().len()), (2, 0));
 }
@@ -68,11 +68,11 @@ fn an_open_breaker_refuses_although_there_are_idle_resources_and_keeps_them() {
 fn a_recovering_breaker_without_a_strategy_admits_everybody() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
-    pool.recover();
+    pool.half_open_breaker();
     let (first, second) = (now(pool.acquire()).unwrap(), now(pool.acquire()).unwrap());
     drop((first, second));
     assert_eq!(counts(&pool), (2, 2, 0));
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
 }
 
 /// The decision: deactivating wakes every parked waiter with `Unavailable`.
@@ -83,11 +83,11 @@ fn deactivating_fails_everybody_who_waits() {
     let lease = now(pool.acquire()).unwrap();
     let mut waiters: Vec<_> = (0..3).map(|_| hand(pool.acquire())).collect();
     waiters.iter_mut().for_each(Hand::waits);
-    pool.deactivate();
+    pool.open_breaker();
     assert_eq!(pool.status().waiting, 0);
     for mut waiter in waiters {
         assert!(waiter.is_woken());
-        assert!(matches!(waiter.done(), Err(AcquireError::Unavailable)));
+        assert!(matches!(waiter.done(), Err(AcquireError::Unavailable(_))));
     }
     drop(lease);
     assert_eq!(counts(&pool), (1, 1, 0));
@@ -95,16 +95,16 @@ fn deactivating_fails_everybody_who_waits() {
 
 /// B-002, surprise 2: a waiter that finds the breaker open passes its place on.
 #[test]
-fn a_reservation_that_an_open_breaker_cancels_leaves_its_resource_usable() {
+fn reservation_cancelled_by_an_open_breaker_stays_usable() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let lease = now(pool.acquire()).unwrap();
     let mut waiter = hand(pool.acquire());
     waiter.waits();
     drop(lease);
-    pool.deactivate();
-    assert!(matches!(waiter.done(), Err(AcquireError::Unavailable)));
-    pool.activate();
+    pool.open_breaker();
+    assert!(matches!(waiter.done(), Err(AcquireError::Unavailable(_))));
+    pool.close_breaker();
     assert_eq!((pool.status().idle, pool.status().reserved), (1, 0));
     assert_eq!(*now(pool.try_acquire()).unwrap().unwrap(), 1);
     assert_eq!(log.made(), 1);

@@ -67,8 +67,8 @@ fn advice_to_open_fails_everybody_who_waits() {
     let mut waiter = hand(pool.acquire());
     waiter.waits();
     drop(lease);
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
-    assert!(matches!(waiter.done(), Err(AcquireError::Unavailable)));
+    assert_eq!(pool.breaker(), BreakerState::Open);
+    assert!(matches!(waiter.done(), Err(AcquireError::Unavailable(_))));
 }
 
 #[test]
@@ -81,17 +81,17 @@ fn a_failed_creation_can_open_the_breaker() {
         .build()
         .unwrap();
     assert!(matches!(now(pool.acquire()), Err(AcquireError::Create(_))));
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
     assert!(matches!(now(pool.acquire()), Err(AcquireError::Create(_))));
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     assert!(matches!(
         now(pool.acquire()),
-        Err(AcquireError::Unavailable)
+        Err(AcquireError::Unavailable(_))
     ));
 }
 
 #[test]
-fn after_the_cool_down_the_keeper_asks_and_asks_again_after_a_no() {
+fn after_the_cool_down_maintenance_probes_and_probes_again() {
     let strategy = Arc::new(Touchy::default());
     let (_, manual, pool) = pool_with(strategy.clone(), &sick());
     drop(now(pool.acquire()).unwrap());
@@ -99,13 +99,13 @@ fn after_the_cool_down_the_keeper_asks_and_asks_again_after_a_no() {
     assert_eq!(strategy.asked.load(Ordering::SeqCst), 0);
     manual.advance_millis(1);
     assert_eq!(strategy.asked.load(Ordering::SeqCst), 1);
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     strategy.healthy.store(true, Ordering::SeqCst);
     manual.advance_millis(99);
     assert_eq!(strategy.asked.load(Ordering::SeqCst), 1);
     manual.advance_millis(1);
     assert_eq!(strategy.asked.load(Ordering::SeqCst), 2);
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn the_next_acquire_asks_too() {
     // No executor, so no maintenance task: only the acquire can ask.
     manual.die();
     manual.advance_millis(100);
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     sick.store(false, Ordering::SeqCst);
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 #[test]
@@ -132,19 +132,19 @@ fn while_recovering_only_the_probes_are_admitted() {
         ..Touchy::default()
     };
     let (_, _, pool) = pool_with(Arc::new(strategy), &sick);
-    pool.recover();
+    pool.half_open_breaker();
     let (one, two) = (now(pool.acquire()).unwrap(), now(pool.acquire()).unwrap());
     assert!(matches!(
         now(pool.acquire()),
-        Err(AcquireError::Unavailable)
+        Err(AcquireError::Unavailable(_))
     ));
     assert!(now(pool.try_acquire()).unwrap().is_none());
     sick.store(false, Ordering::SeqCst);
     drop(one);
     // One success of two: another probe may go.
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
     drop(two);
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
     assert!(now(pool.acquire()).is_ok());
 }
 
@@ -155,22 +155,22 @@ fn a_failed_probe_opens_the_breaker_for_another_cool_down() {
     let (_, manual, pool) = pool_with(strategy, &sick());
     drop(now(pool.acquire()).unwrap());
     manual.advance_millis(100);
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     manual.advance_millis(99);
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     manual.advance_millis(1);
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
 }
 
 #[test]
 fn a_probe_that_ends_without_a_verdict_makes_room_for_another() {
     let (_, _, pool) = pool_with(Arc::new(Touchy::default()), &sick());
-    pool.recover();
+    pool.half_open_breaker();
     // Discarded, detached, or cancelled before it got anything.
     Lease::discard(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
     let (_, place) = Lease::detach(now(pool.acquire()).unwrap());
     assert!(now(pool.acquire()).is_err());
     drop(place);
@@ -181,11 +181,11 @@ fn a_probe_that_ends_without_a_verdict_makes_room_for_another() {
 }
 
 #[test]
-fn a_probe_that_is_cancelled_in_the_queue_makes_room_for_another() {
+fn probe_cancelled_in_the_queue_makes_room_for_another() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_numbers(&log, &manual, &gate).max(2).build().unwrap();
     pool.set_strategy(Some(Arc::new(Touchy::default())));
-    pool.recover();
+    pool.half_open_breaker();
     let mut probe = hand(pool.acquire());
     probe.waits();
     assert!(now(pool.acquire()).is_err());
@@ -195,7 +195,7 @@ fn a_probe_that_is_cancelled_in_the_queue_makes_room_for_another() {
     gate.open();
     manual.run();
     drop(probe.done().unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 #[test]
@@ -203,18 +203,18 @@ fn moves_by_hand_always_win() {
     let strategy = Arc::new(Touchy::default());
     strategy.healthy.store(true, Ordering::SeqCst);
     let (_, manual, pool) = pool_with(strategy.clone(), &sick());
-    pool.deactivate();
+    pool.open_breaker();
     // Opened by hand, no strategy closes it.
     manual.advance_millis(10_000);
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     assert_eq!(strategy.asked.load(Ordering::SeqCst), 0);
     // A probe of an earlier time has no say any more.
-    pool.recover();
+    pool.half_open_breaker();
     let probe = now(pool.acquire()).unwrap();
-    pool.deactivate();
-    pool.recover();
+    pool.open_breaker();
+    pool.half_open_breaker();
     drop(probe);
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
 }
 
 #[test]
@@ -225,16 +225,16 @@ fn consecutive_failures_are_forgotten_at_a_success() {
     for bad in [true, true, false, true, true] {
         sick.store(bad, Ordering::SeqCst);
         drop(now(pool.acquire()).unwrap());
-        assert_eq!(pool.breaker(), BreakerState::Active);
+        assert_eq!(pool.breaker(), BreakerState::Closed);
     }
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     manual.advance_millis(70);
-    assert_eq!(pool.breaker(), BreakerState::Recovering);
+    assert_eq!(pool.breaker(), BreakerState::HalfOpen);
 }
 
 #[test]
-fn a_failure_rate_counts_within_its_window_once_there_are_enough_reports() {
+fn failure_rate_counts_in_its_window_once_reports_suffice() {
     let sick = sick();
     let strategy = FailureRate::new(0.5, millis(100), 4);
     let (_, manual, pool) = pool_with(Arc::new(strategy), &sick);
@@ -245,14 +245,14 @@ fn a_failure_rate_counts_within_its_window_once_there_are_enough_reports() {
     };
     // Three failures are too few; after the window they are gone.
     for _ in 0..3 {
-        assert_eq!(report(true), BreakerState::Active);
+        assert_eq!(report(true), BreakerState::Closed);
     }
     manual.advance_millis(101);
     for bad in [false, false, false, true, true] {
-        assert_eq!(report(bad), BreakerState::Active);
+        assert_eq!(report(bad), BreakerState::Closed);
     }
     // Three of six is half.
-    assert_eq!(report(true), BreakerState::Inactive);
+    assert_eq!(report(true), BreakerState::Open);
 }
 
 /// Panics whatever it is asked.
@@ -289,6 +289,6 @@ fn a_strategy_that_panics_is_reported_and_otherwise_ignored() {
     drop(now(pool.acquire()).unwrap());
     let said = ["cool down", "failure", "success"];
     assert_eq!(log.lines(), said.map(|what| format!("panicked: {what}")));
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
     assert_eq!(counts(&pool), (1, 1, 0));
 }

@@ -50,7 +50,7 @@ fn nobody_starves_while_others_loop() {
 
 /// B-022, B-039, surprise 4
 #[test]
-fn a_failed_creation_fails_its_acquire_at_once_and_gives_the_place_to_the_next() {
+fn failed_creation_fails_its_acquire_and_frees_the_place() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = failing(&log, &manual, &gate).max(1).no_backoff();
     let pool = pool.build().unwrap();
@@ -76,7 +76,7 @@ fn a_failed_creation_fails_its_acquire_at_once_and_gives_the_place_to_the_next()
 
 /// B-022, B-043
 #[test]
-fn more_tasks_than_places_all_come_through_when_nothing_can_be_created() {
+fn more_tasks_than_places_all_finish_if_nothing_can_be_created() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     gate.open();
     let pool = failing(&log, &manual, &gate).max(2).build().unwrap();
@@ -96,7 +96,7 @@ fn more_tasks_than_places_all_come_through_when_nothing_can_be_created() {
 
 /// B-043
 #[test]
-fn more_tasks_than_places_all_come_through_when_everything_breaks() {
+fn more_tasks_than_places_all_finish_when_everything_breaks() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).max(2);
     let pool = builder
@@ -119,7 +119,7 @@ fn more_tasks_than_places_all_come_through_when_everything_breaks() {
 
 /// B-023
 #[test]
-fn the_background_task_keeps_neither_the_pool_nor_the_executor_busy() {
+fn background_task_keeps_neither_pool_nor_executor_busy() {
     let (log, manual, token) = (Log::default(), Manual::new(), Arc::new(()));
     let held = Arc::clone(&token);
     let builder = numbers(&log, &manual).min(1);
@@ -140,7 +140,7 @@ fn the_background_task_keeps_neither_the_pool_nor_the_executor_busy() {
 /// B-023
 #[test]
 #[cfg(feature = "tokio")]
-fn a_tokio_program_ends_although_a_pool_with_a_health_check_lives() {
+fn tokio_program_ends_although_a_health_checked_pool_lives() {
     let pool = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -184,7 +184,7 @@ fn a_resource_its_holder_calls_broken_never_comes_back() {
 
 /// B-035: what is cancelled while it is being made is still made, once.
 #[test]
-fn an_acquire_cancelled_while_it_creates_loses_neither_place_nor_resource() {
+fn acquire_cancelled_while_creating_loses_no_place_or_resource() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_numbers(&log, &manual, &gate).max(1).build().unwrap();
     let mut acquire = hand(pool.acquire());

@@ -137,7 +137,7 @@ fn inspectors_see_numbers_that_add_up() {
 
 /// F-007, F-008
 #[test]
-fn tasks_that_cycle_the_breaker_read_their_own_moves_and_end_active() {
+fn tasks_that_cycle_the_breaker_see_their_own_moves() {
     for seed in SEEDS {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = busy_pool(&log, &manual, 0, 2);
@@ -147,17 +147,21 @@ fn tasks_that_cycle_the_breaker_read_their_own_moves_and_end_active() {
             crew.add(async {
                 yield_now().await;
                 let mut seen = vec![pool.breaker()];
-                for step in [FnPool::deactivate, FnPool::recover, FnPool::activate] {
+                for step in [
+                    FnPool::open_breaker,
+                    FnPool::half_open_breaker,
+                    FnPool::close_breaker,
+                ] {
                     step(&pool);
                     seen.push(pool.breaker());
                 }
-                use BreakerState::{Active, Inactive, Recovering};
-                assert_eq!(seen, [Active, Inactive, Recovering, Active]);
+                use BreakerState::{Closed, HalfOpen, Open};
+                assert_eq!(seen, [Closed, Open, HalfOpen, Closed]);
                 cycles.set(cycles.get() + 1);
             });
         }
         crew.run_shuffled(seed, &manual);
-        assert_eq!((cycles.get(), pool.breaker()), (3, BreakerState::Active));
+        assert_eq!((cycles.get(), pool.breaker()), (3, BreakerState::Closed));
     }
 }
 

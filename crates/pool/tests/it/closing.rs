@@ -19,7 +19,7 @@ fn close_destroys_the_idle_ones_oldest_first_before_it_returns() {
 }
 
 #[test]
-fn close_goes_by_how_long_a_resource_was_not_used_not_by_its_number() {
+fn close_orders_by_last_use_and_not_by_number() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = now(numbers(&log, &manual).min(3).open()).unwrap();
     manual.advance_millis(10);
@@ -31,7 +31,7 @@ fn close_goes_by_how_long_a_resource_was_not_used_not_by_its_number() {
 
 /// P-006, P-014, P-055b
 #[test]
-fn a_closed_pool_fails_every_acquire_at_once_and_try_acquire_is_none() {
+fn closed_pool_fails_every_acquire_and_try_acquire_is_none() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
     now(pool.close()).unwrap();
@@ -58,7 +58,7 @@ fn closing_twice_destroys_once() {
 
 /// P-015a, P-015b, and the decision that only `destroy` runs on a closed pool.
 #[test]
-fn a_lease_outlives_close_and_its_resource_is_destroyed_on_return() {
+fn lease_outlives_close_and_its_resource_is_destroyed_on_return() {
     let log = Log::default();
     let hook = log.clone();
     let pool = numbers(&log, &Manual::new())
@@ -137,7 +137,7 @@ fn close_fails_every_waiter_and_waits_for_none() {
 
 /// P-057, B-009
 #[test]
-fn a_pool_dropped_while_a_panic_unwinds_leaves_that_panic_as_it_is() {
+fn pool_dropped_during_a_panic_leaves_that_panic_unchanged() {
     for failing in [false, true] {
         let log = Log::default();
         let gone = log.clone();
@@ -161,7 +161,7 @@ fn a_pool_dropped_while_a_panic_unwinds_leaves_that_panic_as_it_is() {
 
 /// B-009: neither does a lease that comes back while a panic unwinds.
 #[test]
-fn a_lease_dropped_while_a_panic_unwinds_goes_back_and_hooks_mask_nothing() {
+fn lease_dropped_during_a_panic_returns_and_hooks_mask_nothing() {
     let log = Log::default();
     let builder = numbers(&log, &Manual::new()).max(1);
     let pool = builder

@@ -18,7 +18,7 @@ fn a_new_pool_holds_nothing_and_is_open() {
 
 /// The table of defaults, section 1 of the list.
 #[test]
-fn the_defaults_are_min_0_max_10_and_no_timeout_and_no_health_check() {
+fn defaults_are_min_0_max_10_no_timeout_and_no_health_check() {
     let pool = units().build().unwrap();
     let config = pool.config();
     assert_eq!((config.min, config.max), (0, 10));
@@ -29,7 +29,7 @@ fn the_defaults_are_min_0_max_10_and_no_timeout_and_no_health_check() {
 
 /// P-002a, P-002b, B-015
 #[test]
-fn opening_makes_min_resources_one_after_another_before_it_is_done() {
+fn opening_creates_min_resources_one_after_another() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let mut open = hand(gated_numbers(&log, &manual, &gate).min(3).max(5).open());
     for made in 0..3 {
@@ -57,7 +57,7 @@ fn try_acquire_creates_on_the_spot_while_there_is_room() {
 
 /// P-003b, P-019
 #[test]
-fn try_acquire_on_an_exhausted_pool_is_none_and_does_not_call_the_factory() {
+fn try_acquire_on_an_exhausted_pool_is_none_and_creates_nothing() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 3);
     let leases: Vec<_> = (0..3).map(|_| now(pool.acquire()).unwrap()).collect();
@@ -82,7 +82,7 @@ fn a_released_resource_is_idle_and_comes_back_itself() {
 
 /// P-007a, P-007b
 #[test]
-fn a_ready_made_resource_is_used_first_and_destroyed_once_at_close() {
+fn given_resource_is_used_first_and_destroyed_once_at_close() {
     let log = Log::default();
     let pool = now(numbers(&log, &Manual::new()).min(1).max(2).open()).unwrap();
     let lease = now(pool.acquire()).unwrap();
@@ -120,7 +120,7 @@ fn an_acquire_on_an_empty_pool_creates_without_waiting() {
 
 /// P-016a, P-016b
 #[test]
-fn the_oldest_idle_resource_is_handed_out_and_close_destroys_all() {
+fn oldest_idle_resource_is_handed_out_and_close_destroys_all() {
     struct Thing {
         number: usize,
         log: Log,

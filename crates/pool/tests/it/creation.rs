@@ -86,7 +86,7 @@ fn the_error_of_a_creation_goes_to_its_starter() {
 }
 
 #[test]
-fn the_error_of_a_creation_whose_starter_left_goes_to_the_events() {
+fn error_of_a_creation_whose_starter_left_goes_to_the_events() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_failing(&log, &manual, &gate, |_| true);
     let pool = pool.max(2).build().unwrap();
@@ -103,7 +103,7 @@ fn the_error_of_a_creation_whose_starter_left_goes_to_the_events() {
 }
 
 #[test]
-fn the_error_of_a_creation_whose_starter_was_served_otherwise_goes_to_the_events() {
+fn error_of_a_creation_no_longer_needed_goes_to_the_events() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let hook = Gate::new();
     let pool = gated_failing(&log, &manual, &gate, |number| number == 2)
@@ -152,7 +152,7 @@ fn no_more_creations_run_at_once_than_allowed() {
 }
 
 #[test]
-fn after_a_failure_acquires_wait_out_the_back_off_and_try_acquire_finds_nothing() {
+fn during_back_off_acquire_waits_and_try_acquire_finds_nothing() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     gate.open();
     let builder = gated_failing(&log, &manual, &gate, |number| number <= 2);
@@ -232,7 +232,7 @@ fn a_creation_that_outlasts_its_time_fails_and_says_so() {
     let AcquireError::CreateFailed(why) = acquire.done().unwrap_err() else {
         panic!("not a failed creation");
     };
-    assert!(why.contains("create timeout of 50ms"), "{why}");
+    assert!(why.contains("create timeout of 50 ms"), "{why}");
     assert_eq!(counts(&pool), (0, 0, 0));
 }
 

@@ -125,7 +125,7 @@ fn closed_resolves_for_everybody_who_awaits_it() {
 }
 
 #[test]
-fn the_event_stream_ends_when_the_pool_is_drained_not_when_it_is_closed() {
+fn event_stream_ends_when_the_pool_is_drained_not_when_closed() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let lease = now(pool.acquire()).unwrap();

@@ -112,7 +112,7 @@ fn h3_deadline_in_the_hook_drops_the_hook_once() {
         .build()
         .unwrap();
     drop(now(pool.acquire()).unwrap());
-    let mut acquire = hand(pool.acquire_within(millis(10)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(10))));
     acquire.waits();
     manual.advance_millis(10);
     assert!(matches!(acquire.done(), Err(AcquireError::Timeout(_))));
@@ -718,7 +718,7 @@ fn h3_resources_that_panic_when_dropped_are_dropped_once() {
     .unwrap();
     Lease::discard(now(pool.acquire()).unwrap());
     drop(now(pool.acquire()).unwrap());
-    let mut acquire = hand(pool.acquire_within(millis(10)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(10))));
     acquire.waits();
     manual.advance_millis(10);
     assert!(acquire.done().is_err());

@@ -42,7 +42,7 @@ fn the_next_acquire_starts_the_background_task_that_died() {
 }
 
 #[test]
-fn an_acquire_on_a_dead_executor_does_not_stop_the_next_from_starting_again() {
+fn acquire_on_a_dead_executor_does_not_stop_the_next_one() {
     let (log, manual) = (Log::default(), Manual::new());
     let checks = log.clone();
     let pool = numbers(&log, &manual)
@@ -67,7 +67,7 @@ fn a_waiter_with_a_deadline_is_woken_to_start_the_clock_again() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let _lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     manual.run();
     manual.die();
@@ -79,7 +79,7 @@ fn a_waiter_with_a_deadline_is_woken_to_start_the_clock_again() {
 }
 
 #[test]
-fn a_release_whose_async_half_never_runs_destroys_and_serves_the_waiter() {
+fn release_whose_async_half_never_runs_serves_the_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).max(1);
     let pool = builder
@@ -97,7 +97,7 @@ fn a_release_whose_async_half_never_runs_destroys_and_serves_the_waiter() {
 }
 
 #[test]
-fn a_release_that_is_dropped_half_way_destroys_and_serves_the_waiter() {
+fn release_dropped_half_way_destroys_and_serves_the_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let gate = Gate::new();
     let builder = numbers(&log, &manual).max(1);
@@ -116,7 +116,7 @@ fn a_release_that_is_dropped_half_way_destroys_and_serves_the_waiter() {
 }
 
 #[test]
-fn an_async_destructor_is_polled_once_without_an_executor_and_frees_its_place() {
+fn async_destructor_without_executor_is_polled_once() {
     let (log, manual) = (Log::default(), Manual::new());
     let gone = log.clone();
     let builder = numbers(&log, &manual).max(1);
@@ -158,7 +158,7 @@ fn a_creation_that_dies_fails_its_acquire_and_frees_its_place() {
 }
 
 #[test]
-fn a_health_check_that_dies_frees_its_place_and_the_next_one_runs() {
+fn health_check_that_dies_frees_its_place_and_the_next_one_runs() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = numbers(&log, &manual).min(1).max(1);
     let check = with(gate.clone(), async |gate: &Gate, _: &mut usize| {
@@ -242,7 +242,7 @@ fn only_the_resources_of_the_executor_that_died_go() {
 }
 
 #[test]
-fn a_resource_made_on_an_executor_that_is_dead_already_is_not_kept() {
+fn resource_created_on_a_dead_executor_is_not_kept() {
     let (log, manual) = (Log::default(), Manual::new());
     manual.binds_resources();
     let make = log.clone();

@@ -48,7 +48,7 @@ fn a_callback_hears_the_life_of_a_resource_in_order() {
     gate.open();
     manual.run();
     let lease = first.done().unwrap();
-    let mut late = hand(pool.acquire_within(millis(30)));
+    let mut late = hand(pool.acquire_with(at_most(millis(30))));
     late.waits();
     manual.advance_millis(30);
     assert!(late.done().is_err());
@@ -79,19 +79,19 @@ fn breaker_moves_are_told_once_each() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     note_all(&pool, &log).forever();
-    pool.deactivate();
-    pool.deactivate();
-    pool.recover();
-    pool.activate();
+    pool.open_breaker();
+    pool.open_breaker();
+    pool.half_open_breaker();
+    pool.close_breaker();
     assert_eq!(
         log.lines(),
         [
-            "breaker active inactive",
-            "breaker inactive recovering",
-            "breaker recovering active"
+            "breaker closed open",
+            "breaker open half-open",
+            "breaker half-open closed"
         ]
     );
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_listener_is_heard_from_when_it_comes_until_it_goes() {
 }
 
 #[test]
-fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
+fn listeners_run_in_registration_order_and_may_use_the_pool() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
     let (one, two, weak) = (log.clone(), log.clone(), pool.downgrade());
@@ -125,8 +125,8 @@ fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
     .forever();
     pool.on_event(move |event| two.line(format!("two {}", short(event))))
         .forever();
-    pool.deactivate();
-    let move_ = "breaker active inactive";
+    pool.open_breaker();
+    let move_ = "breaker closed open";
     assert_eq!(
         log.lines(),
         [format!("one {move_}"), format!("two {move_}")]
@@ -134,7 +134,7 @@ fn listeners_are_called_in_order_of_registration_and_may_use_the_pool() {
 }
 
 #[test]
-fn a_stream_has_the_events_since_it_was_made_and_wakes_its_reader() {
+fn event_stream_has_all_events_since_its_start_and_wakes() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());
@@ -154,7 +154,7 @@ fn a_stream_has_the_events_since_it_was_made_and_wakes_its_reader() {
 }
 
 #[test]
-fn a_stream_that_is_read_too_slowly_loses_the_oldest_and_says_how_many() {
+fn slow_event_stream_loses_the_oldest_and_says_how_many() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());
@@ -183,9 +183,9 @@ fn dropping_a_stream_ends_the_listening() {
         count.fetch_add(1, Ordering::SeqCst);
     });
     drop(events);
-    pool.deactivate();
+    pool.open_breaker();
     drop(listener);
-    pool.activate();
+    pool.close_breaker();
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
@@ -210,7 +210,7 @@ fn counters_add_up_what_has_happened() {
     let mut cancelled = hand(pool.acquire());
     cancelled.waits();
     drop(cancelled);
-    let mut late = hand(pool.acquire_within(millis(1)));
+    let mut late = hand(pool.acquire_with(at_most(millis(1))));
     late.waits();
     manual.advance_millis(1);
     assert!(late.done().is_err());

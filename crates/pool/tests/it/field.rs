@@ -8,7 +8,7 @@ use cenote_pool::{DestroyReason, FnPool, Lease, with};
 use crate::tools::*;
 
 #[test]
-fn a_waiter_is_served_at_once_against_one_that_takes_its_own_back() {
+fn waiter_is_served_before_a_holder_that_takes_its_own_back() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let greedy = now(pool.acquire()).unwrap();
@@ -152,7 +152,7 @@ fn refusing_pool(log: &Log, manual: &Manual, gate: &Gate) -> FnPool<usize, Oops>
 }
 
 #[test]
-fn a_failed_check_that_frees_the_only_place_serves_the_queue_in_order() {
+fn failed_check_of_the_only_resource_serves_the_queue_in_order() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = refusing_pool(&log, &manual, &gate);
     drop(now(pool.acquire()).unwrap());

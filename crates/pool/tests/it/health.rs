@@ -64,7 +64,7 @@ fn check_idle_does_nothing_in_a_pool_without_an_interval() {
 }
 
 #[test]
-fn a_resource_in_its_health_check_counts_and_serves_the_waiter_when_it_passes() {
+fn checked_resource_counts_and_serves_the_waiter_when_it_passes() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = numbers(&log, &manual).min(1).max(1);
     let check = with(gate.clone(), async |gate: &Gate, _: &mut usize| {
@@ -110,7 +110,7 @@ fn a_failed_health_check_gives_its_place_to_the_waiter() {
 }
 
 #[test]
-fn a_slow_health_check_delays_no_deadline_and_no_second_round_starts() {
+fn slow_health_check_delays_no_deadline_and_never_overlaps() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = numbers(&log, &manual).min(1).max(1);
     let check = with(gate.clone(), async |gate: &Gate, _: &mut usize| {
@@ -122,7 +122,7 @@ fn a_slow_health_check_delays_no_deadline_and_no_second_round_starts() {
         .open())
     .unwrap();
     manual.advance_millis(10);
-    let mut waiter = hand(pool.acquire_within(millis(25)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(25))));
     waiter.waits();
     manual.advance_millis(25);
     assert!(waiter.done().is_err());
@@ -130,7 +130,7 @@ fn a_slow_health_check_delays_no_deadline_and_no_second_round_starts() {
 }
 
 #[test]
-fn a_health_check_that_outlasts_the_cleanup_time_destroys_its_resource() {
+fn health_check_past_the_cleanup_timeout_destroys_its_resource() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = numbers(&log, &manual).min(1).max(1);
     let check = with(gate.clone(), async |gate: &Gate, _: &mut usize| {
@@ -163,7 +163,7 @@ fn the_pool_refills_to_min_after_any_loss() {
 }
 
 #[test]
-fn a_pool_that_was_only_built_fills_to_min_with_its_first_acquire() {
+fn pool_that_was_only_built_fills_to_min_at_its_first_acquire() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = numbers(&log, &manual).min(3).max(4).build().unwrap();
     manual.run();
@@ -174,7 +174,7 @@ fn a_pool_that_was_only_built_fills_to_min_with_its_first_acquire() {
 }
 
 #[test]
-fn a_refill_that_fails_is_told_and_tried_again_after_the_back_off() {
+fn failed_refill_is_reported_and_retried_after_the_back_off() {
     let (log, manual) = (Log::default(), Manual::new());
     let make = log.clone();
     let builder = numbers(&log, &manual).min(1).max(2);
@@ -299,7 +299,7 @@ impl Manager for Counting {
 }
 
 #[test]
-fn a_managers_methods_are_called_unless_a_closure_overrides_them() {
+fn manager_methods_are_called_unless_a_closure_overrides_them() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = Pool::builder(Counting(log.clone())).runtime(manual.clone());
     let pool = builder

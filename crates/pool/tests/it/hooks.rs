@@ -9,7 +9,7 @@ use crate::tools::*;
 
 /// P-008a, P-008b, P-008c
 #[test]
-fn a_refused_resource_is_replaced_in_the_same_acquire_and_a_fresh_one_is_trusted() {
+fn refused_resource_is_replaced_in_the_same_acquire() {
     let log = Log::default();
     let checks = log.clone();
     let builder = numbers(&log, &Manual::new()).min(1).max(2);
@@ -32,7 +32,7 @@ fn a_refused_resource_is_replaced_in_the_same_acquire_and_a_fresh_one_is_trusted
 
 /// P-009a, P-009b, B-030
 #[test]
-fn a_resource_refused_on_release_is_destroyed_before_release_returns() {
+fn resource_refused_on_release_is_destroyed_before_it_returns() {
     let log = Log::default();
     let (asked, gone) = (log.clone(), log.clone());
     let pool = numbers(&log, &Manual::new())
@@ -50,7 +50,7 @@ fn a_resource_refused_on_release_is_destroyed_before_release_returns() {
 
 /// P-021a, P-021b
 #[test]
-fn an_error_of_before_acquire_is_a_refusal_and_stays_in_the_pool() {
+fn before_acquire_error_is_a_refusal_and_stays_in_the_pool() {
     let log = Log::default();
     let builder = numbers(&log, &Manual::new()).min(1);
     let pool = now(builder
@@ -109,7 +109,7 @@ fn every_hook_runs_once_and_in_order() {
 /// P-051, B-038, B-040: by the decision, acquire goes on with the next resource
 /// and the events have the destructor's error.
 #[test]
-fn a_destructor_that_fails_on_a_refused_resource_does_not_stop_the_acquire() {
+fn failing_destructor_of_a_refused_resource_stops_no_acquire() {
     let log = Log::default();
     let builder = numbers(&log, &Manual::new()).min(1).max(1);
     let pool = now(builder
@@ -171,7 +171,7 @@ fn a_resource_in_a_slow_hook_is_counted_all_the_time() {
 
 /// P-048a, P-048b, B-036
 #[test]
-fn the_health_check_sees_every_idle_resource_and_ends_with_the_pool() {
+fn health_check_sees_every_idle_resource_and_ends_with_the_pool() {
     let (log, manual) = (Log::default(), Manual::new());
     let checks = log.clone();
     let builder = numbers(&log, &manual).min(2).max(4);
@@ -198,7 +198,7 @@ fn the_health_check_sees_every_idle_resource_and_ends_with_the_pool() {
 
 /// P-049a, P-049b
 #[test]
-fn an_error_of_the_health_check_destroys_its_resource_and_the_check_goes_on() {
+fn health_check_error_destroys_its_resource_and_continues() {
     let (log, manual) = (Log::default(), Manual::new());
     let checks = log.clone();
     let builder = numbers(&log, &manual).min(2).max(4);
@@ -293,7 +293,7 @@ fn h12_acquire_in_its_hook_fails_when_the_pool_closes() {
         } else {
             Duration::MAX
         };
-        let mut acquire = hand(pool.acquire_within(limit));
+        let mut acquire = hand(pool.acquire_with(at_most(limit)));
         acquire.waits();
         now(pool.close()).unwrap();
         gate.open();

@@ -16,7 +16,7 @@ fn recovering(strategy: impl Strategy) -> (Manual, FnPool<usize, Oops>) {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = numbers(&log, &manual).max(4).breaker(strategy);
     let pool = pool.build().unwrap();
-    pool.recover();
+    pool.half_open_breaker();
     (manual, pool)
 }
 
@@ -29,19 +29,19 @@ fn h8_held_probe_does_not_block_the_pool() {
     manual.advance_millis(99);
     assert!(matches!(
         now(pool.acquire()),
-        Err(AcquireError::Unavailable)
+        Err(AcquireError::Unavailable(_))
     ));
     manual.advance_millis(1);
     let probe = now(pool.acquire()).unwrap();
     // No more than the limit within a cool-down.
     assert!(matches!(
         now(pool.acquire()),
-        Err(AcquireError::Unavailable)
+        Err(AcquireError::Unavailable(_))
     ));
     drop(probe);
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
     drop(held);
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 /// An old probe's verdict still counts while the breaker recovers.
@@ -53,9 +53,9 @@ fn h8_late_verdict_of_a_held_probe_counts() {
     manual.advance_millis(100);
     let probe = now(pool.acquire()).unwrap();
     drop(held);
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
     drop(probe);
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 /// Probes that are dropped without a verdict make room for others, old or not.
@@ -68,13 +68,13 @@ fn h8_held_probes_never_add_up() {
         held.push(now(pool.acquire()).unwrap());
         assert!(matches!(
             now(pool.acquire()),
-            Err(AcquireError::Unavailable)
+            Err(AcquireError::Unavailable(_))
         ));
         manual.advance_millis(100);
     }
     held.into_iter().for_each(Lease::discard);
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 /// Never recovers, and has no cool-down.
@@ -108,7 +108,7 @@ fn h10_cool_down_of_zero_does_not_spin_the_maintenance() {
         .build()
         .unwrap();
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     manual.advance(Duration::from_secs(1));
     let asked = asked.load(Ordering::SeqCst);
     assert!((1..=11).contains(&asked), "asked {asked} times in a second");
@@ -126,9 +126,9 @@ fn h10_cool_down_of_zero_recovers_at_once() {
         .build()
         .unwrap();
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
     drop(now(pool.acquire()).unwrap());
-    assert_eq!(pool.breaker(), BreakerState::Active);
+    assert_eq!(pool.breaker(), BreakerState::Closed);
 }
 
 /// The window kept an entry for each report.

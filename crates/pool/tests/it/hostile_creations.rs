@@ -27,7 +27,7 @@ fn hanging(manual: &Manual, hanging: usize) -> (Arc<AtomicUsize>, Builder<FnMana
 
 /// Acquires within 100 ms of the manual clock.
 fn try_for_100_millis(pool: &FnPool<usize, Oops>, manual: &Manual) -> Option<usize> {
-    let mut acquire = hand(pool.acquire_within(millis(100)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(100))));
     for _ in 0..=100 {
         if let Poll::Ready(lease) = acquire.poll() {
             return lease.ok().map(|lease| *lease);
@@ -58,11 +58,11 @@ fn h1_waiter_behind_an_orphaned_creation_waits_one_second() {
     let manual = Manual::new();
     let (_, builder) = hanging(&manual, 1);
     let pool = builder.max(10).build().unwrap();
-    let mut gone = hand(pool.acquire_within(millis(5000)));
+    let mut gone = hand(pool.acquire_with(at_most(millis(5000))));
     gone.waits();
     manual.advance_millis(100);
     drop(gone);
-    let mut waiter = hand(pool.acquire_within(millis(5000)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(5000))));
     waiter.waits();
     manual.advance_millis(1050);
     assert!(waiter.is_woken());
@@ -75,7 +75,7 @@ fn h1_abandoned_acquire_with_a_hung_creation_starves_nobody() {
     let manual = Manual::new();
     let (_, builder) = hanging(&manual, 1);
     let pool = builder.max(2).concurrent_creations(1).build().unwrap();
-    let mut abandoned = hand(pool.acquire_within(millis(100)));
+    let mut abandoned = hand(pool.acquire_with(at_most(millis(100))));
     abandoned.waits();
     manual.advance_millis(1200);
     assert_eq!(try_for_100_millis(&pool, &manual), Some(2));
@@ -100,7 +100,7 @@ fn h1_hung_refill_leaves_the_creation_limit() {
     let builder = builder.min(1).max(3).concurrent_creations(1);
     let pool = builder.build().unwrap();
     // The first acquire starts the maintenance, which refills; both want to create.
-    let mut first = hand(pool.acquire_within(millis(50)));
+    let mut first = hand(pool.acquire_with(at_most(millis(50))));
     let _ = first.poll();
     manual.advance_millis(60);
     drop(first);
@@ -175,14 +175,14 @@ fn h1_creation_on_an_undriven_runtime_frees_its_place() {
         if waits_for_ever {
             hand(pool.acquire()).waits();
         } else {
-            let mut first = hand(pool.acquire_within(millis(100)));
+            let mut first = hand(pool.acquire_with(at_most(millis(100))));
             first.waits();
             manual.advance_millis(100);
             assert!(matches!(first.done(), Err(AcquireError::Timeout(_))));
         }
         manual.advance(Duration::from_secs(31));
         gate.open();
-        let mut second = hand(pool.acquire_within(Duration::from_secs(1)));
+        let mut second = hand(pool.acquire_with(at_most(Duration::from_secs(1))));
         let lease = second.waits_for(&manual).unwrap();
         assert_eq!(*lease, 1, "{}", pool.status());
         // The executor runs again, and the creation ends after all: too late for its place.
@@ -215,5 +215,5 @@ fn h1_creation_on_an_undriven_runtime_fails_its_acquire() {
     let Poll::Ready(Err(AcquireError::CreateFailed(why))) = acquire.poll() else {
         panic!("it waits for ever: {}", pool.status());
     };
-    assert!(why.contains("create timeout of 30s"), "{why}");
+    assert!(why.contains("create timeout of 30 s"), "{why}");
 }

@@ -1,7 +1,6 @@
 //! Settings that cannot work, and factories that fail.
 
 use std::convert::Infallible;
-use std::error::Error;
 
 use cenote_pool::{AcquireError, Builder, FnManager, OpenError};
 
@@ -70,7 +69,7 @@ fn every_impossible_setting_is_named() {
 }
 
 #[test]
-fn a_resize_to_nothing_or_below_min_is_an_error_and_changes_nothing() {
+fn resize_to_zero_or_below_min_is_an_error_and_changes_nothing() {
     let pool = units().min(2).max(4).build().unwrap();
     assert_eq!(pool.resize(0).unwrap_err().field, "max");
     assert_eq!(pool.resize(1).unwrap_err().field, "max");
@@ -85,15 +84,13 @@ fn try_acquire_gives_the_factorys_own_error() {
     let log = Log::default();
     let pool = failing_on(&log, 1).build().unwrap();
     let error = now(pool.try_acquire()).unwrap_err();
-    let source = error.source().unwrap();
-    assert_eq!(source.downcast_ref::<Oops>(), Some(&Oops("no")));
     assert!(matches!(error, AcquireError::Create(Oops("no"))));
     assert_eq!(counts(&pool), (0, 0, 0));
 }
 
 /// P-025, P-050, B-015
 #[test]
-fn opening_stops_at_the_first_failure_and_destroys_what_was_made() {
+fn opening_stops_at_the_first_failure_and_destroys_the_others() {
     for (min, max) in [(5, 10), (3, 5)] {
         let log = Log::default();
         let error = now(failing_on(&log, 2).min(min).max(max).open()).unwrap_err();

@@ -17,7 +17,7 @@ fn a_lease_lends_its_resource_for_reading_and_writing() {
 }
 
 #[test]
-fn an_owned_lease_outlives_the_pool_and_its_resource_goes_with_it() {
+fn owned_lease_outlives_the_pool_and_destroys_its_resource() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
     let owned = now(pool.acquire_owned()).unwrap();
@@ -73,7 +73,7 @@ fn release_waits_for_the_async_half() {
 }
 
 #[test]
-fn an_async_half_that_outlasts_the_cleanup_time_costs_the_resource_not_the_place() {
+fn async_half_past_the_cleanup_timeout_costs_only_the_resource() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = numbers(&log, &manual)
         .max(1)
@@ -110,7 +110,7 @@ fn a_destructor_that_outlasts_the_cleanup_time_frees_its_place() {
 }
 
 #[test]
-fn a_detached_resource_keeps_its_place_until_the_place_is_dropped() {
+fn detached_resource_keeps_its_place_until_the_place_is_dropped() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let (number, place) = Lease::detach(now(pool.acquire()).unwrap());
@@ -180,7 +180,7 @@ fn try_acquire_idle_leaves_a_hook_that_waits_to_the_background() {
 }
 
 #[test]
-fn a_weak_handle_keeps_nothing_open_and_becomes_a_full_one_while_it_can() {
+fn weak_handle_keeps_nothing_open_and_upgrades_while_it_can() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());

@@ -12,7 +12,7 @@ fn mortal(log: &Log, manual: &Manual, gate: &Gate, max: usize) -> FnPool<usize, 
 }
 
 #[test]
-fn where_there_is_room_the_new_one_is_made_before_the_old_one_goes() {
+fn with_free_places_the_new_one_comes_before_the_old_one_goes() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = mortal(&log, &manual, &gate, 2);
     gate.let_one_pass();
@@ -86,7 +86,7 @@ fn a_crowd_is_served_with_a_resource_for_as_long_as_that_lives() {
 }
 
 #[test]
-fn one_that_outlives_its_time_on_its_way_to_a_waiter_serves_that_one_and_goes() {
+fn resource_that_expires_on_hand_off_serves_its_waiter_once() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     gate.open();
     let pool = mortal(&log, &manual, &gate, 1);
@@ -124,7 +124,7 @@ fn failing_until(log: &Log, manual: &Manual, good: usize, order: Order) -> FnPoo
 }
 
 #[test]
-fn an_old_one_stays_in_service_until_its_replacement_can_be_made() {
+fn expired_resource_stays_until_its_replacement_can_be_created() {
     for order in [Order::Affine, Order::Fifo] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = failing_until(&log, &manual, 5, order);

@@ -16,7 +16,7 @@ fn newcomer_is_turned_away_when_enough_wait() {
     for timeout in [None, Some(millis(100))] {
         let error = match timeout {
             None => now(pool.acquire()).unwrap_err(),
-            Some(timeout) => now(pool.acquire_within(timeout)).unwrap_err(),
+            Some(timeout) => now(pool.acquire_with(at_most(timeout))).unwrap_err(),
         };
         let AcquireError::QueueFull { waiting, limit } = error else {
             panic!("not turned away: {error}");

@@ -65,7 +65,7 @@ fn by_default_a_thread_gets_what_it_used_last() {
 }
 
 #[test]
-fn by_default_a_thread_without_a_favourite_gets_what_was_not_used_for_longest() {
+fn thread_without_a_favourite_gets_the_least_recently_used() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 3);
     let mut leases = Vec::new();
@@ -86,7 +86,7 @@ fn by_default_a_thread_without_a_favourite_gets_what_was_not_used_for_longest() 
 }
 
 #[test]
-fn close_health_check_and_idle_timeout_see_all_of_an_ordered_pool() {
+fn close_checks_and_idle_timeout_see_all_of_an_ordered_pool() {
     for order in [Order::Fifo, Order::Lifo] {
         let (log, pool) = two_three_one(order);
         now(pool.close()).unwrap();

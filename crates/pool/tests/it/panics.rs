@@ -143,7 +143,7 @@ fn a_resource_that_panics_when_dropped_gives_its_place_back() {
 }
 
 #[test]
-fn a_destructor_dropped_for_being_late_may_panic_and_gives_its_place_back() {
+fn late_destructor_may_panic_on_drop_and_frees_its_place() {
     let manual = Manual::new();
     let builder = Pool::from_fn(|| async { Ok::<_, Infallible>(Bomb) });
     let clock = manual.clone();

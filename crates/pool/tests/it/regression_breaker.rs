@@ -55,8 +55,8 @@ fn a_probe_whose_hook_refuses_gives_its_probe_back() {
             .unwrap();
         let leases: Vec<_> = (0..3).map(|_| now(pool.acquire()).unwrap()).collect();
         drop(leases);
-        pool.deactivate();
-        pool.recover();
+        pool.open_breaker();
+        pool.half_open_breaker();
         // One acquire: the hook refuses all three, then it gets a new one.
         sick.store(true, Ordering::SeqCst);
         let lease = match queues {
@@ -65,21 +65,21 @@ fn a_probe_whose_hook_refuses_gives_its_probe_back() {
         };
         assert_eq!((*lease, log.gone().len()), (4, 3));
         drop(lease);
-        assert_eq!(pool.breaker(), BreakerState::Recovering);
+        assert_eq!(pool.breaker(), BreakerState::HalfOpen);
         // That was no verdict: both probes are still to be had, and close the breaker.
         sick.store(false, Ordering::SeqCst);
         let probes = [now(pool.acquire()).unwrap(), now(pool.acquire()).unwrap()];
         let third = now(pool.acquire()).map(drop);
-        assert!(matches!(third, Err(AcquireError::Unavailable)));
+        assert!(matches!(third, Err(AcquireError::Unavailable(_))));
         drop(probes);
-        assert_eq!(pool.breaker(), BreakerState::Active);
+        assert_eq!(pool.breaker(), BreakerState::Closed);
     }
 }
 
 /// An acquire that was admitted before the breaker moved used to take a probe's
 /// place when it came back from its hook, and never gave it back.
 #[test]
-fn an_acquire_in_its_hook_while_the_breaker_moves_takes_no_probe_away() {
+fn acquire_in_its_hook_while_the_breaker_moves_takes_no_probe() {
     for queues in [true, false] {
         let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
         let pool = numbers(&log, &manual)
@@ -101,14 +101,14 @@ fn an_acquire_in_its_hook_while_the_breaker_moves_takes_no_probe_away() {
         });
         acquire.waits();
         assert_eq!(gate.arrived(), 1);
-        pool.deactivate();
-        pool.recover();
+        pool.open_breaker();
+        pool.half_open_breaker();
         gate.open();
         // The hook refuses, and the acquire gets a new one.
         assert_eq!(acquire.done().unwrap().as_deref(), Some(&2));
         // No probe is out, so the next one is admitted.
         drop(now(pool.acquire()).unwrap());
-        assert_eq!(pool.breaker(), BreakerState::Active);
+        assert_eq!(pool.breaker(), BreakerState::Closed);
     }
 }
 
@@ -124,14 +124,14 @@ fn a_probe_whose_creation_fails_gets_the_error_of_the_creation() {
         .breaker(Lenient::with_probes(1))
         .build()
         .unwrap();
-    pool.deactivate();
-    pool.recover();
+    pool.open_breaker();
+    pool.half_open_breaker();
     let error = now(pool.acquire()).unwrap_err();
     assert!(
         matches!(error, AcquireError::Create(Oops("down"))),
         "{error:?}"
     );
-    assert_eq!(pool.breaker(), BreakerState::Inactive);
+    assert_eq!(pool.breaker(), BreakerState::Open);
 }
 
 /// A release hook that outlived the close used to report its end to the strategy.

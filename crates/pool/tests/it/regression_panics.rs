@@ -39,7 +39,7 @@ impl Drop for Payload {
 
 /// The panic used to end the round of wake-ups, and to come out of the close.
 #[test]
-fn a_waker_that_panics_does_not_keep_the_others_from_hearing_of_a_close() {
+fn panicking_waker_does_not_hide_a_close_from_the_others() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let _lease = now(pool.acquire()).unwrap();
@@ -62,7 +62,7 @@ fn a_waker_that_panics_costs_neither_the_release_nor_the_place() {
     let lease = now(pool.acquire()).unwrap();
     let mined = waits_with_mined_waker(pool.acquire());
     drop(lease);
-    let mut next = hand(pool.acquire_within(millis(1000)));
+    let mut next = hand(pool.acquire_with(at_most(millis(1000))));
     next.waits();
     drop(mined);
     assert!(next.is_woken());
@@ -72,7 +72,7 @@ fn a_waker_that_panics_costs_neither_the_release_nor_the_place() {
 
 /// What the close had marked for destruction used to be forgotten in the panic.
 #[test]
-fn a_waker_that_panics_in_a_close_does_not_save_a_reserved_resource() {
+fn panicking_waker_in_a_close_does_not_save_a_reserved_resource() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
@@ -90,7 +90,7 @@ fn a_waker_that_panics_in_a_close_does_not_save_a_reserved_resource() {
 
 /// The hook's panic was caught, its payload dropped, and that panic lost the place.
 #[test]
-fn a_release_hook_may_panic_with_a_payload_that_panics_when_dropped() {
+fn release_hook_may_panic_with_a_payload_that_panics_on_drop() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = numbers(&log, &manual)
         .max(1)
@@ -160,7 +160,7 @@ impl Manager for MinedHook {
 /// The second panic used to come out in the middle of the acquire, which then dropped the hook once
 /// more and lost the place.
 #[test]
-fn an_acquire_hook_may_panic_when_dropped_with_a_payload_that_panics_when_dropped() {
+fn acquire_hook_may_panic_on_drop_with_a_payload_that_panics() {
     let pool = Pool::builder(MinedHook)
         .max(1)
         .runtime(Manual::new())
@@ -261,7 +261,7 @@ fn an_error_that_panics_when_dropped_gives_its_place_back() {
 /// that panicked there made the acquire panic, and the place was lost.
 #[test]
 #[cfg(feature = "tracing")]
-fn a_log_subscriber_that_panics_fails_no_acquire_and_costs_no_place() {
+fn panicking_log_subscriber_fails_no_acquire_and_costs_no_place() {
     struct Mined(Log);
 
     impl std::io::Write for Mined {
@@ -313,8 +313,8 @@ fn an_event_callback_may_do_anything_to_its_pool() {
                 taken.lock().unwrap().extend(again);
                 pool.replace_all();
                 pool.resize(1).unwrap();
-                pool.deactivate();
-                pool.activate();
+                pool.open_breaker();
+                pool.close_breaker();
                 let _: Poll<_> = hand(pool.close()).poll();
             }
             if let Event::Closed = event {

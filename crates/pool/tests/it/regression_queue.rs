@@ -79,7 +79,7 @@ fn events_of_a_pool_that_is_closed_and_drained_end_at_once() {
 
 /// It used to say that there is nothing, as the refused one still had the place.
 #[test]
-fn try_acquire_makes_a_new_one_in_the_place_of_the_one_its_hook_refused() {
+fn try_acquire_creates_in_place_of_a_resource_its_hook_refused() {
     let (log, manual) = (Log::default(), Manual::new());
     let (gone, clock) = (log.clone(), manual.clone());
     let pool = numbers(&log, &manual)
@@ -170,7 +170,7 @@ fn shrink_that_takes_a_reservation_back_leaves_nobody_waiting() {
     let pool = number_pool(&log, &manual, 2);
     let first = now(pool.acquire_owned()).unwrap();
     let second = now(pool.acquire_owned()).unwrap();
-    let mut waiter = hand(pool.acquire_within(Duration::from_secs(100)));
+    let mut waiter = hand(pool.acquire_with(at_most(Duration::from_secs(100))));
     waiter.waits();
     // The first one is reserved for the waiter, the second one is idle.
     drop(first);
@@ -272,7 +272,7 @@ fn a_failed_creation_that_was_left_behind_is_made_up_for() {
 /// The maintenance task, which watches over lifetimes from the first resource on, made the missing ones
 /// beside the opener, who then found them counted and came back before they were there.
 #[test]
-fn a_pool_with_lifetimes_is_open_when_its_first_resources_are_there() {
+fn pool_with_lifetimes_is_open_once_its_first_resources_exist() {
     let manual = Manual::new();
     let made = Arc::new(AtomicUsize::new(0));
     let builder = Pool::from_fn({

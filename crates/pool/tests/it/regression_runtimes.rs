@@ -58,7 +58,7 @@ fn look() {
 /// A waker that took another one's place, or that of an acquire whose hook refused,
 /// used to be cloned under the pool's lock, which the waker's own code may need.
 #[test]
-fn a_waker_may_look_at_the_pool_when_it_is_cloned_used_or_dropped() {
+fn waker_may_look_at_the_pool_when_cloned_used_or_dropped() {
     must_end(|| {
         let (log, manual) = (Log::default(), Manual::new());
         let builder = numbers(&log, &manual).max(1);
@@ -162,7 +162,7 @@ mod on_tokio {
     fn blocking_times_out(pool: &FnPool<usize, Infallible>) {
         let pool = pool.clone();
         must_end(move || {
-            let late = pool.acquire_blocking_within(millis(20));
+            let late = pool.acquire_blocking_with(at_most(millis(20)));
             assert!(matches!(late, Err(AcquireError::Timeout(_))));
         });
     }
@@ -191,17 +191,17 @@ mod on_tokio {
     /// The maintenance task lives on the first runtime, which nobody drives; a waiter on the
     /// second one used to wait for ever.
     #[test]
-    fn an_acquire_times_out_while_the_keeper_stands_still_on_another_runtime() {
+    fn acquire_times_out_while_maintenance_is_blocked_elsewhere() {
         let first = current_thread();
         let pool = tokio_numbers().max(1).build().unwrap();
         let lease = first.block_on(async {
             let lease = pool.acquire_owned().await.unwrap();
-            assert!(pool.acquire_within(millis(10)).await.is_err());
+            assert!(pool.acquire_with(at_most(millis(10))).await.is_err());
             lease
         });
         let waiting = pool.clone();
         must_end(move || {
-            let late = current_thread().block_on(waiting.acquire_owned_within(millis(20)));
+            let late = current_thread().block_on(waiting.acquire_with(at_most(millis(20))));
             assert!(matches!(late, Err(AcquireError::Timeout(_))));
         });
         drop(lease);
@@ -209,7 +209,7 @@ mod on_tokio {
 
     /// A factory polled on a plain thread used to panic for want of a runtime.
     #[test]
-    fn a_blocking_acquire_creates_in_the_runtime_that_the_pool_knows() {
+    fn blocking_acquire_creates_in_the_runtime_that_the_pool_knows() {
         let tokio = one_worker();
         let pool = tokio_numbers().max(2).build().unwrap();
         let held = tokio.block_on(pool.acquire_owned()).unwrap();

@@ -44,7 +44,7 @@ fn resource_stays_reserved_while_nobody_else_waits() {
 }
 
 #[test]
-fn a_right_to_create_that_is_not_collected_goes_to_the_next_waiter() {
+fn uncollected_right_to_create_goes_to_the_next_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();

@@ -376,7 +376,7 @@ fn slow_acquire_hook_costs_its_resource_and_not_the_acquire() {
     let leases = [now(pool.acquire()).unwrap(), now(pool.acquire()).unwrap()];
     manual.advance_millis(1);
     drop(leases);
-    let mut acquire = hand(pool.acquire_within(millis(100)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(100))));
     acquire.waits();
     manual.advance_millis(19);
     acquire.waits();
@@ -386,7 +386,7 @@ fn slow_acquire_hook_costs_its_resource_and_not_the_acquire() {
     assert_eq!(log.gone(), [2]);
     assert_eq!(
         log.lines(),
-        ["it took longer than the before_acquire timeout of 20ms"]
+        ["took longer than the before_acquire timeout of 20 ms"]
     );
     manual.advance_millis(15);
     assert_eq!(*acquire.done().unwrap(), 1);
@@ -395,7 +395,7 @@ fn slow_acquire_hook_costs_its_resource_and_not_the_acquire() {
 }
 
 #[test]
-fn slow_acquire_hook_is_replaced_by_a_creation_or_ends_try_acquire() {
+fn slow_acquire_hook_leads_to_a_creation_or_ends_try_acquire() {
     for attempt in [false, true] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = numbers(&log, &manual)
@@ -433,7 +433,7 @@ fn deadline_comes_before_the_limit_of_the_acquire_hook() {
         .build()
         .unwrap();
     drop(now(pool.acquire()).unwrap());
-    let mut acquire = hand(pool.acquire_within(millis(10)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(10))));
     acquire.waits();
     manual.advance_millis(10);
     match acquire.done() {

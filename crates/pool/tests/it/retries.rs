@@ -37,7 +37,7 @@ fn acquire_with_a_deadline_creates_until_it_succeeds() {
     let manual = Manual::new();
     let (calls, builder) = failing(&manual, "server starts", 4);
     let pool = builder.build().unwrap();
-    let mut acquire = hand(pool.acquire_within(Duration::from_secs(5)));
+    let mut acquire = hand(pool.acquire_with(at_most(Duration::from_secs(5))));
     acquire.waits();
     assert_eq!(calls.load(Ordering::SeqCst), 1, "a back-off comes first");
     // 100, 200 and 400 ms of back-off, or as little as half of it.
@@ -56,7 +56,7 @@ fn permanent_error_is_not_retried() {
     let manual = Manual::new();
     let (calls, builder) = failing(&manual, "login refused", 4);
     let pool = builder.build().unwrap();
-    let error = now(pool.acquire_within(Duration::from_secs(5))).unwrap_err();
+    let error = now(pool.acquire_with(at_most(Duration::from_secs(5)))).unwrap_err();
     assert!(matches!(error, AcquireError::Create(_)), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -86,7 +86,7 @@ fn deadline_before_the_back_off_ends_gives_the_error() {
     let (calls, builder) = failing(&manual, "server starts", 4);
     let builder = builder.backoff(Duration::from_secs(2), Duration::from_secs(2));
     let pool = builder.build().unwrap();
-    let error = now(pool.acquire_within(millis(900))).unwrap_err();
+    let error = now(pool.acquire_with(at_most(millis(900)))).unwrap_err();
     assert!(matches!(error, AcquireError::Create(_)), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -99,11 +99,11 @@ fn breaker_that_opens_ends_the_retries() {
         .breaker(ConsecutiveFailures::new(2))
         .build()
         .unwrap();
-    let mut acquire = hand(pool.acquire_within(Duration::from_secs(60)));
+    let mut acquire = hand(pool.acquire_with(at_most(Duration::from_secs(60))));
     acquire.waits();
     manual.advance_millis(100);
     let error = acquire.done().unwrap_err();
-    assert!(matches!(error, AcquireError::Unavailable), "{error}");
+    assert!(matches!(error, AcquireError::Unavailable(_)), "{error}");
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
@@ -114,7 +114,7 @@ fn panic_in_is_permanent_ends_the_retries() {
     let (_, builder) = failing(&manual, "server starts", 4);
     let builder = builder.is_permanent(|_| panic!("expected"));
     let pool = builder.build().unwrap();
-    let error = now(pool.acquire_within(Duration::from_secs(5))).unwrap_err();
+    let error = now(pool.acquire_with(at_most(Duration::from_secs(5)))).unwrap_err();
     assert!(matches!(error, AcquireError::Create(_)), "{error}");
 }
 
@@ -132,7 +132,7 @@ fn without_the_option_the_first_error_ends_an_acquire() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).create(|| async { Err(Oops("down")) });
     let pool = builder.build().unwrap();
-    let error = now(pool.acquire_within(Duration::from_secs(5))).unwrap_err();
+    let error = now(pool.acquire_with(at_most(Duration::from_secs(5)))).unwrap_err();
     assert!(
         matches!(error, AcquireError::Create(Oops("down"))),
         "{error}"

@@ -13,7 +13,7 @@ use cenote_pool::{
     AcquireError, Builder, FnManager, FnPool, OwnedLease, Pool, Runtime, Task, ThreadRuntime,
 };
 
-use crate::tools::{Log, Oops, millis, must_end, units, yield_now};
+use crate::tools::{Log, Oops, at_most, millis, must_end, units, yield_now};
 
 /// smol, as a user would bring it.
 struct Smol;
@@ -77,7 +77,7 @@ async fn waiting_paths(runtime: impl Runtime) {
     let pool = slow_numbers(&log).runtime(runtime).build().unwrap();
     let lease = pool.acquire().await.unwrap();
     assert_eq!(*lease, 1);
-    let late = pool.acquire_within(millis(1)).await;
+    let late = pool.acquire_with(at_most(millis(1))).await;
     assert!(matches!(late, Err(AcquireError::Timeout(_))));
     {
         let mut first = pin!(pool.acquire());
@@ -141,7 +141,7 @@ fn a_plain_thread_gives_up_at_its_deadline() {
         .build()
         .unwrap();
     let _lease = pool.acquire_blocking().unwrap();
-    let late = pool.acquire_blocking_within(millis(1));
+    let late = pool.acquire_blocking_with(at_most(millis(1)));
     assert!(matches!(late, Err(AcquireError::Timeout(_))));
 }
 
@@ -218,7 +218,7 @@ mod on_tokio {
         let _lease = pool.acquire().await.unwrap();
         let began = tokio::time::Instant::now();
         let minute = millis(60_000);
-        let Err(AcquireError::Timeout(timeout)) = pool.acquire_within(minute).await else {
+        let Err(AcquireError::Timeout(timeout)) = pool.acquire_with(at_most(minute)).await else {
             panic!("not a timeout");
         };
         // Tokio's timers are exact to a millisecond.
@@ -293,7 +293,7 @@ mod on_tokio {
         current_thread().block_on(async {
             let error = pool.acquire_blocking().unwrap_err();
             assert!(matches!(error, AcquireError::WouldBlockExecutor));
-            assert!(error.to_string().contains("await acquire()"), "{error}");
+            assert!(error.to_string().contains("await acquire"), "{error}");
         });
         assert!(pool.acquire_blocking().is_ok());
     }
@@ -307,7 +307,7 @@ mod on_tokio {
             tokio.block_on(async {
                 let lease = pool.acquire().await.unwrap();
                 assert!(*lease >= turn);
-                let other = pool.acquire_within(millis(60_000)).await.unwrap();
+                let other = pool.acquire_with(at_most(millis(60_000))).await.unwrap();
                 cenote_pool::Lease::release(other).await;
                 cenote_pool::Lease::release(lease).await;
             });

@@ -4,8 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 #[cfg(feature = "tracing")]
-use cenote_pool::Event;
-use cenote_pool::{AcquireError, Phase, Timeout, with};
+use cenote_pool::{AcquireError, AcquireOptions, Event, Lease, Phase, Timeout, with};
 
 use crate::tools::*;
 
@@ -29,7 +28,7 @@ fn a_timeout_while_waiting_tells_who_holds_what() {
     manual.advance_millis(10);
     let _third = now(pool.acquire()).unwrap();
     let _fourth = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     manual.advance_millis(50);
     let timeout = timeout(waiter.done());
@@ -51,11 +50,9 @@ fn a_timeout_while_waiting_tells_who_holds_what() {
     assert!(first.file().ends_with("story.rs"));
     assert_eq!(first.line(), line + 1);
     let text = timeout.to_string();
-    assert!(
-        text.contains("timed out after 50ms while waiting"),
-        "{text}"
-    );
-    assert!(text.contains("4 of 4 in use"), "{text}");
+    let start =
+        "timed out after 50 ms waiting for a resource (4 of 4 in use); #1 held for 70 ms by ";
+    assert!(text.starts_with(start), "{text}");
     assert!(text.contains(&format!("story.rs:{}", line + 1)), "{text}");
 }
 
@@ -93,7 +90,7 @@ fn a_timeout_while_checking_says_so() {
         .build()
         .unwrap();
     drop(now(pool.acquire()).unwrap());
-    let mut acquire = hand(pool.acquire_within(millis(50)));
+    let mut acquire = hand(pool.acquire_with(at_most(millis(50))));
     acquire.waits();
     manual.advance_millis(50);
     assert!(acquire.is_woken());
@@ -112,14 +109,18 @@ fn a_timeout_during_the_back_off_tells_the_last_creation_error() {
     let builder = numbers(&log, &manual).create(|| async { Err(Oops("no route")) });
     let pool = builder.backoff(millis(1000), millis(1000)).build().unwrap();
     assert!(now(pool.acquire()).is_err());
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     manual.advance_millis(50);
     let timeout = timeout(waiter.done());
     assert_eq!(timeout.phase, Phase::Waiting);
     let last = timeout.last_creation_error.as_ref().unwrap();
     assert_eq!((&*last.message, last.in_a_row), ("no route", 1));
-    assert!(timeout.to_string().contains("no route (1 in a row)"));
+    assert!(
+        timeout
+            .to_string()
+            .contains("no route (1 failure in a row)")
+    );
 }
 
 #[test]
@@ -147,12 +148,13 @@ fn holders_are_listed_longest_first_while_they_hold() {
 }
 
 #[test]
-fn a_lease_that_is_taken_in_the_name_of_another_line_is_shown_as_that_lines() {
+fn lease_taken_on_behalf_of_another_line_shows_that_line() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 2);
     let user = std::panic::Location::caller();
-    let _borrowed = now(pool.acquire_as(user)).unwrap();
-    let _owned = now(pool.acquire_owned_as(user)).unwrap();
+    let options = AcquireOptions::new().call_site(user);
+    let _borrowed = now(pool.acquire_with(options)).unwrap();
+    let _owned = Lease::into_owned(now(pool.acquire_with(options)).unwrap());
     let callers: Vec<_> = pool.holders().iter().map(|holder| holder.caller).collect();
     assert_eq!(callers, [user, user]);
 }
@@ -190,7 +192,7 @@ fn logged(work: impl FnOnce()) -> Vec<String> {
 
 #[test]
 #[cfg(feature = "tracing")]
-fn a_slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
+fn slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).max(1).name("things");
     let pool = builder.build().unwrap();
@@ -206,15 +208,72 @@ fn a_slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
             drop(waiter.done().unwrap());
         }
     });
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in ["WARN", "slow acquire", "pool=things", "waited=1s"] {
-        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    let [waiting, served] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert!(waiting.contains("an acquire is still waiting"), "{waiting}");
+    for part in ["WARN", "an acquire was slow", "pool=things", "waited=1 s"] {
+        assert!(served.contains(part), "{part}: {served}");
     }
-    assert!(
-        lines[0].contains(&format!("story.rs:{line}")),
-        "{}",
-        lines[0]
-    );
+    assert!(served.contains(&format!("story.rs:{line}")), "{served}");
+}
+
+/// Also if the warning is the only trace: an outer time-out cancels the acquire.
+#[test]
+#[cfg(feature = "tracing")]
+fn acquire_is_reported_as_slow_while_it_waits() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let builder = numbers(&log, &manual).max(1).name("things");
+    let pool = builder.build().unwrap();
+    let holder = line!() + 1;
+    let _lease = now(pool.acquire()).unwrap();
+    let line = line!() + 1;
+    let mut waiters = [hand(pool.acquire()), hand(pool.acquire())];
+    let lines = logged(|| {
+        waiters[0].waits();
+        manual.advance_millis(400);
+        waiters[1].waits();
+        manual.advance_millis(599);
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+    let lines = logged(|| manual.advance_millis(1));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [
+        "WARN".to_owned(),
+        "an acquire is still waiting".to_owned(),
+        "pool=things waited=1 s".to_owned(),
+        format!("story.rs:{line}"),
+        "status=1 of 1 open: 0 idle, 1 busy, 0 opening; 2 waiting".to_owned(),
+        "holders=#1 held for 1 s by ".to_owned(),
+        format!("story.rs:{holder}"),
+    ] {
+        assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
+    }
+    let lines = logged(|| manual.advance_millis(399));
+    assert!(lines.is_empty(), "each acquire is reported once: {lines:?}");
+    let lines = logged(|| manual.advance_millis(1));
+    assert_eq!(lines.len(), 1, "the second one joined later: {lines:?}");
+    let lines = logged(|| {
+        drop(waiters);
+        manual.advance(std::time::Duration::from_secs(60));
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+#[test]
+#[cfg(feature = "tracing")]
+fn crowd_of_slow_acquires_is_summed_up() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = numbers(&log, &manual).max(1).build().unwrap();
+    let _lease = now(pool.acquire()).unwrap();
+    let mut waiters: Vec<_> = (0..50).map(|_| hand(pool.acquire())).collect();
+    let lines = logged(|| {
+        waiters.iter_mut().for_each(|waiter| waiter.waits());
+        manual.advance_millis(1000);
+    });
+    assert_eq!(lines.len(), 11, "{lines:?}");
+    assert!(lines[10].contains("more acquires are still waiting"));
+    assert!(lines[10].contains("acquires=40"), "{}", lines[10]);
 }
 
 #[test]

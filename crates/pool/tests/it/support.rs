@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use cenote_pool::{Builder, FnManager, FnPool, Pool, Runtime, Task};
+use cenote_pool::{AcquireOptions, Builder, FnManager, FnPool, Pool, Runtime, Task};
 
 /// A runtime that does nothing by itself: [`Manual::advance`] moves the clock,
 /// [`Manual::run`] polls what was spawned and woken.
@@ -364,4 +364,9 @@ pub fn with_log<T>(
 ) -> T {
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().finish());
     tracing::subscriber::with_default(log, work)
+}
+
+/// The options of an acquire that may take this long.
+pub fn at_most(limit: Duration) -> AcquireOptions {
+    AcquireOptions::new().timeout(limit)
 }

@@ -6,12 +6,12 @@ use crate::tools::*;
 
 /// P-031, P-038a, P-038b, P-055a
 #[test]
-fn an_acquire_that_waits_too_long_times_out_and_leaves_nothing_behind() {
+fn acquire_that_waits_too_long_times_out_and_leaves_nothing() {
     for wait in [50, 1] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = number_pool(&log, &manual, 1);
         let lease = now(pool.acquire()).unwrap();
-        let mut waiter = hand(pool.acquire_within(millis(wait)));
+        let mut waiter = hand(pool.acquire_with(at_most(millis(wait))));
         waiter.waits();
         manual.advance(millis(wait) - std::time::Duration::from_nanos(1));
         waiter.waits();
@@ -36,14 +36,14 @@ fn the_four_kinds_of_no_are_told_apart() {
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
     assert!(now(pool.try_acquire()).unwrap().is_none());
-    let mut late = hand(pool.acquire_within(millis(1)));
+    let mut late = hand(pool.acquire_with(at_most(millis(1))));
     late.waits();
     manual.advance_millis(1);
     assert!(matches!(late.done(), Err(AcquireError::Timeout(_))));
-    pool.deactivate();
+    pool.open_breaker();
     assert!(matches!(
         now(pool.acquire()),
-        Err(AcquireError::Unavailable)
+        Err(AcquireError::Unavailable(_))
     ));
     assert!(now(pool.try_acquire()).unwrap().is_none());
     now(pool.close()).unwrap();
@@ -71,7 +71,7 @@ fn the_pools_own_timeout_holds_unless_the_call_has_one() {
     let pool = builder.acquire_timeout(millis(20)).build().unwrap();
     let _lease = now(pool.acquire()).unwrap();
     let mut usual = hand(pool.acquire());
-    let mut own = hand(pool.acquire_within(millis(40)));
+    let mut own = hand(pool.acquire_with(at_most(millis(40))));
     usual.waits();
     own.waits();
     manual.advance_millis(20);
@@ -87,7 +87,7 @@ fn a_waiter_that_times_out_hands_its_right_to_create_on() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
-    let mut w1 = hand(pool.acquire_within(millis(50)));
+    let mut w1 = hand(pool.acquire_with(at_most(millis(50))));
     let mut w2 = hand(pool.acquire());
     w1.waits();
     w2.waits();
@@ -101,11 +101,11 @@ fn a_waiter_that_times_out_hands_its_right_to_create_on() {
 }
 
 #[test]
-fn a_resource_granted_in_time_counts_although_it_is_collected_late() {
+fn resource_granted_in_time_counts_even_if_collected_late() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     drop(lease);
     manual.advance_millis(60);
@@ -114,7 +114,7 @@ fn a_resource_granted_in_time_counts_although_it_is_collected_late() {
 
 /// Decision: one deadline covers the whole acquire.
 #[test]
-fn the_deadline_also_covers_the_hook_of_a_resource_that_was_granted_in_time() {
+fn deadline_covers_the_hook_of_a_resource_granted_in_time() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = numbers(&log, &manual)
         .max(1)
@@ -124,7 +124,7 @@ fn the_deadline_also_covers_the_hook_of_a_resource_that_was_granted_in_time() {
         .build()
         .unwrap();
     let lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(50)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(50))));
     waiter.waits();
     drop(lease);
     // Granted at 0 ms, looked at only at 60 ms: by then its time is over, and
@@ -147,7 +147,7 @@ fn a_reservation_that_was_taken_back_still_has_its_deadline() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
-    let mut w1 = hand(pool.acquire_within(millis(500)));
+    let mut w1 = hand(pool.acquire_with(at_most(millis(500))));
     let mut w2 = hand(pool.acquire());
     w1.waits();
     w2.waits();
@@ -185,7 +185,7 @@ fn the_deadline_runs_once_over_waiting_creating_and_checking() {
         .build()
         .unwrap();
     let lease = now(pool.acquire()).unwrap();
-    let mut waiter = hand(pool.acquire_within(millis(60)));
+    let mut waiter = hand(pool.acquire_with(at_most(millis(60))));
     waiter.waits();
     manual.advance_millis(30);
     drop(lease);

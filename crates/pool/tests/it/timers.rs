@@ -32,7 +32,7 @@ fn busy_pool(tokio: &Runtime) -> (FnPool<(), Oops>, Held) {
     let pool = pool_of(plain());
     let lease = tokio.block_on(async {
         let lease = pool.acquire_owned().await.unwrap();
-        let late = pool.acquire_owned_within(millis(1)).await;
+        let late = pool.acquire_with(at_most(millis(1))).await;
         assert!(matches!(late, Err(AcquireError::Timeout(_))));
         lease
     });
@@ -40,7 +40,7 @@ fn busy_pool(tokio: &Runtime) -> (FnPool<(), Oops>, Held) {
 }
 
 fn times_out(pool: &FnPool<(), Oops>) {
-    let late = smol::block_on(pool.acquire_within(millis(20)));
+    let late = smol::block_on(pool.acquire_with(at_most(millis(20))));
     assert!(matches!(late, Err(AcquireError::Timeout(_))));
 }
 
@@ -94,7 +94,7 @@ fn h5_deadline_of_a_hook_passes_while_nobody_drives_tokio() {
         let hangs = async |(): &mut ()| std::future::pending::<()>().await;
         let pool = pool_of(plain().before_acquire_async(hangs));
         tokio.block_on(async { drop(pool.acquire().await.unwrap()) });
-        let late = smol::block_on(pool.acquire_within(millis(20)));
+        let late = smol::block_on(pool.acquire_with(at_most(millis(20))));
         let Err(AcquireError::Timeout(timeout)) = late else {
             panic!("not a timeout");
         };

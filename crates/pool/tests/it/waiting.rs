@@ -145,7 +145,7 @@ fn waiters_are_served_in_the_order_of_arrival() {
 
 /// B-003
 #[test]
-fn a_waiter_that_leaves_from_the_middle_keeps_the_others_in_order() {
+fn waiter_that_leaves_the_middle_keeps_the_others_in_order() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let mut lease = Some(now(pool.acquire()).unwrap());
@@ -184,7 +184,7 @@ fn a_cancelled_waiter_hands_its_resource_on() {
 
 /// B-002: the last waiter leaves, and the resource stays usable.
 #[test]
-fn a_cancelled_waiter_without_a_successor_leaves_its_resource_idle() {
+fn cancelled_waiter_without_successor_leaves_its_resource_idle() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let lease = now(pool.acquire()).unwrap();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_sees_what_it_did_and_others_do_not_until_it_is_committed() {
+    fn transaction_sees_its_own_changes_others_only_after_commit() {
         let mut store = keyed();
         let (mut one, two) = (Transaction::new(false), Transaction::new(false));
         insert(&mut store, &mut one, 1).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deleted_is_gone_for_the_transaction_and_what_it_inserts_then_is_not() {
+    fn deleted_row_is_gone_for_the_transaction_and_new_rows_are_not() {
         let mut store = keyed();
         let mut first = Transaction::new(false);
         insert(&mut store, &mut first, 1).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_transactions_with_the_same_key_the_second_fails_and_keeps_nothing() {
+    fn second_transaction_with_the_same_key_fails_and_keeps_nothing() {
         let mut store = keyed();
         let (mut one, mut two) = (Transaction::new(false), Transaction::new(false));
         insert(&mut store, &mut one, 7).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rolling_back_to_a_savepoint_forgets_those_that_were_set_after_it() {
+    fn rolling_back_to_a_savepoint_removes_later_savepoints() {
         let mut store = keyed();
         let mut own = Transaction::new(false);
         own.set_savepoint("a");

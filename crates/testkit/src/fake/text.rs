@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_taken_apart_at_its_semicolons_but_not_inside_of_texts() {
+    fn script_splits_at_semicolons_outside_of_literals() {
         let text = read("INSERT INTO t VALUES ('a;b'); DELETE FROM t;; COMMIT;");
         assert_eq!(text.statements.len(), 3);
         assert_eq!(text.statements[2], Statement::Commit);

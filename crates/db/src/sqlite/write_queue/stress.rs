@@ -8,7 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use super::*;
-use crate::sqlite::session::Text;
+use crate::sqlite::statement::OwnedSql;
 use crate::{Error, Kind};
 
 const CALLERS: u64 = 12;
@@ -18,13 +18,13 @@ const CALLS: u64 = 3000;
 struct Counts {
     inside: AtomicUsize,
     own_turn: AtomicUsize,
-    joined: AtomicUsize,
+    batched: AtomicUsize,
     gave_up: AtomicUsize,
 }
 
 struct Stress {
     write_queue: Arc<WriteQueue>,
-    makes: [SessionKind; 2],
+    kinds: [SessionKind; 2],
     counts: Counts,
     /// What was written for others.
     written: Mutex<HashSet<String>>,
@@ -39,20 +39,23 @@ impl Wake for Unpark {
 }
 
 impl Stress {
-    fn write(&self, permit: WritePermit, make: SessionKind, call: u64) {
+    fn write(&self, permit: WritePermit, kind: SessionKind, call: u64) {
         assert_eq!(self.counts.inside.fetch_add(1, SeqCst), 0);
         (0..call % 7).for_each(|_| std::thread::yield_now());
-        let batched = permit.batched(make, 4);
+        let mut batch = permit.take_batch(kind, 4);
         std::thread::yield_now();
-        match call % 5 {
-            0 => put_back(batched),
-            1 => drop(batched),
-            _ => batched.into_iter().for_each(|batched_write| {
-                let sql = batched_write.order().sql.to_string();
-                assert!(self.written.lock().unwrap().insert(sql.clone()));
-                batched_write.answer(Err(Error::new(Kind::Database, sql)));
-            }),
+        let requests = batch.requests().map(|request| request.sql.to_string());
+        let requests: Vec<_> = requests.collect();
+        let answered = match call % 5 {
+            0 => 0,
+            1 => requests.len() / 2,
+            _ => requests.len(),
+        };
+        for sql in requests.into_iter().take(answered) {
+            assert!(self.written.lock().unwrap().insert(sql.clone()));
+            batch.answer_next(Err(Error::new(Kind::Database, sql)));
         }
+        drop(batch);
         assert_eq!(self.counts.inside.fetch_sub(1, SeqCst), 1);
         self.counts.own_turn.fetch_add(1, SeqCst);
         drop(permit);
@@ -64,23 +67,23 @@ impl Stress {
 
     /// A connection's thread: it cannot be written for.
     fn enter(&self, control: &Arc<Control>, call: u64) {
-        let turn = match control.begin(call) {
-            true => self.write_queue.enter(control),
-            false => EnterOutcome::Cancelled,
+        let entered = match control.begin(call) {
+            true => self.write_queue.enter_blocking(control),
+            false => Err(error::cancelled()),
         };
-        match turn {
-            EnterOutcome::In(permit) => self.write(permit, self.makes[0], call),
-            EnterOutcome::TimedOut | EnterOutcome::Cancelled => self.give_up(),
+        match entered {
+            Ok(permit) => self.write(permit, self.kinds[0], call),
+            Err(_) => self.give_up(),
         }
         control.end();
     }
 
     /// A task: others may write for it, and it may leave after some polls.
     fn join(&self, caller: u64, call: u64) {
-        let make = self.makes[usize::from(caller.is_multiple_of(4))];
+        let kind = self.kinds[usize::from(caller.is_multiple_of(4))];
         let sql = format!("{caller} {call}");
-        let order = Arc::new(Order {
-            sql: Text::new(&sql),
+        let request = Arc::new(OwnedRequest {
+            sql: OwnedSql::new(&sql),
             params: Vec::new(),
             script: false,
             cache: true,
@@ -90,22 +93,29 @@ impl Stress {
             0 => Duration::from_micros(50),
             _ => Duration::from_secs(3600),
         };
-        let ticket = match self.write_queue.join(make, Some(&order), patience) {
-            Joined::EnterOutcome(permit) => return self.write(permit, make, call),
-            Joined::Queued(ticket) => ticket,
+        let entered = self.write_queue.enter(Some((kind, &request)), patience);
+        let ticket = match entered {
+            EnterOutcome::Permit(permit) => return self.write(permit, kind, call),
+            EnterOutcome::Queued(ticket) => ticket,
         };
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut cx = Context::from_waker(&waker);
         let mut leaves = call.is_multiple_of(3);
         loop {
-            match ticket.poll_word(&mut cx) {
-                Poll::Ready(Word::EnterOutcome(permit)) => return self.write(permit, make, call),
-                Poll::Ready(Word::Done(done)) => {
-                    assert_eq!(done.unwrap_err().message(), sql);
-                    self.counts.joined.fetch_add(1, SeqCst);
+            match ticket.poll(&mut cx) {
+                Poll::Ready(Ok(QueueAnswer::Permit(permit))) => {
+                    return self.write(permit, kind, call);
+                }
+                Poll::Ready(Err(error)) if error.message() == sql => {
+                    self.counts.batched.fetch_add(1, SeqCst);
                     return;
                 }
-                Poll::Ready(Word::TimedOut) => break,
+                Poll::Ready(Err(error)) => {
+                    let expected = [error::write_queue_timeout(None), error::cancelled()];
+                    assert!(expected.iter().any(|e| e.message() == error.message()));
+                    break;
+                }
+                Poll::Ready(Ok(QueueAnswer::Written(_))) => panic!("every answer is an error"),
                 Poll::Pending if leaves => {
                     leaves = false;
                     if ticket.leave() {
@@ -123,10 +133,10 @@ impl Stress {
 }
 
 #[test]
-fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
+fn one_writes_at_a_time_and_each_waiter_gets_its_own_answer() {
     let stress = Stress {
         write_queue: Arc::default(),
-        makes: [SessionKind::new(), SessionKind::new()],
+        kinds: [SessionKind::new(), SessionKind::new()],
         counts: Counts::default(),
         written: Mutex::default(),
     };
@@ -153,7 +163,7 @@ fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
         let callers: Vec<_> = callers.collect();
         threads.spawn(|| {
             while !is_over.load(SeqCst) {
-                stress.write_queue.watch();
+                stress.write_queue.check_times();
                 for (control, running) in controls.iter().step_by(2) {
                     control.cancel(running.load(SeqCst));
                 }
@@ -172,7 +182,7 @@ fn whoever_gives_up_one_writes_at_a_time_and_everybody_gets_their_own_answer() {
     } = stress;
     assert_eq!(write_queue.waiting(), 0);
     assert!(write_queue.try_enter().is_some());
-    for count in [&counts.own_turn, &counts.joined, &counts.gave_up] {
+    for count in [&counts.own_turn, &counts.batched, &counts.gave_up] {
         assert!(count.load(SeqCst) > 100, "{counts:?}");
     }
 }

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::sqlite::session::Text;
+use crate::sqlite::statement::OwnedSql;
 
-const MAKE: SessionKind = SessionKind(0);
+const KIND: SessionKind = SessionKind(0);
 
 fn write_queue() -> Arc<WriteQueue> {
     Arc::new(WriteQueue::default())
@@ -15,16 +15,14 @@ fn control(call: u64) -> Arc<Control> {
     control
 }
 
-fn permit(turn: EnterOutcome) -> WritePermit {
-    match turn {
-        EnterOutcome::In(permit) => permit,
-        other => panic!("not in the write queue: {other:?}"),
-    }
+/// Enters and gets the permit, at once or on a thread that waits.
+fn permit(write_queue: &Arc<WriteQueue>) -> WritePermit {
+    write_queue.enter_blocking(&control(1)).unwrap()
 }
 
-fn order(sql: &str) -> Arc<Order> {
-    Arc::new(Order {
-        sql: Text::new(sql),
+fn request(sql: &str) -> Arc<OwnedRequest> {
+    Arc::new(OwnedRequest {
+        sql: OwnedSql::new(sql),
         params: Vec::new(),
         script: false,
         cache: true,
@@ -32,19 +30,32 @@ fn order(sql: &str) -> Arc<Order> {
     })
 }
 
-/// Joins a write queue that is taken.
-fn queued(write_queue: &Arc<WriteQueue>, sql: &str) -> Ticket {
-    match write_queue.join(MAKE, Some(&order(sql)), Duration::from_secs(3600)) {
-        Joined::Queued(ticket) => ticket,
-        Joined::EnterOutcome(_) => panic!("the write queue was free"),
+/// Queues with a request while the permit is taken.
+fn queued_for(write_queue: &Arc<WriteQueue>, sql: &str, timeout: Duration) -> Ticket {
+    match write_queue.enter(Some((KIND, &request(sql))), timeout) {
+        EnterOutcome::Queued(ticket) => ticket,
+        EnterOutcome::Permit(_) => panic!("the permit was free"),
     }
 }
 
-fn told(ticket: &Ticket) -> Option<Word> {
-    match ticket.poll_word(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(word) => Some(word),
+fn queued(write_queue: &Arc<WriteQueue>, sql: &str) -> Ticket {
+    queued_for(write_queue, sql, Duration::from_secs(3600))
+}
+
+fn answer(ticket: &Ticket) -> Option<Result<QueueAnswer>> {
+    match ticket.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
     }
+}
+
+fn offered(ticket: &Ticket) -> Option<WritePermit> {
+    answer(ticket).map(|answer| answer.unwrap().into_permit())
+}
+
+fn texts(batch: &WriteBatch) -> Vec<String> {
+    let texts = batch.requests().map(|request| request.sql.to_string());
+    texts.collect()
 }
 
 /// Waits until so many are queued.
@@ -55,29 +66,29 @@ fn until_queued(write_queue: &WriteQueue, count: usize) {
 }
 
 #[test]
-fn a_file_has_one_lane_whatever_it_is_called() {
+fn a_file_has_one_write_queue_whatever_its_name_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("one.db");
     std::fs::write(&file, "").unwrap();
     let other_name = folder.path().join(".").join("one.db");
-    let (one, is_new) = WriteQueue::of(Key::of_file(file.to_str().unwrap()).unwrap());
+    let (one, is_new) = WriteQueue::of(DatabaseId::of_file(file.to_str().unwrap()).unwrap());
     assert!(is_new);
-    let (same, is_new) = WriteQueue::of(Key::of_file(other_name.to_str().unwrap()).unwrap());
+    let (same, is_new) = WriteQueue::of(DatabaseId::of_file(other_name.to_str().unwrap()).unwrap());
     assert!(!is_new && Arc::ptr_eq(&one, &same));
-    let (other, _) = WriteQueue::of(Key::Name("another".to_owned()));
+    let (other, _) = WriteQueue::of(DatabaseId::Name("another".to_owned()));
     assert!(!Arc::ptr_eq(&one, &other));
 }
 
 #[test]
-fn turns_come_in_the_order_in_which_they_were_asked_for() {
+fn permits_come_in_the_order_of_arrival() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let served = Mutex::new(Vec::new());
     std::thread::scope(|threads| {
         for n in 0..8 {
             let (write_queue, served) = (&write_queue, &served);
             threads.spawn(move || {
-                let turn = permit(write_queue.enter(&control(1)));
+                let turn = permit(write_queue);
                 served.lock().unwrap().push(n);
                 drop(turn);
             });
@@ -90,11 +101,11 @@ fn turns_come_in_the_order_in_which_they_were_asked_for() {
 }
 
 #[test]
-fn nobody_barges_in_before_one_that_waits() {
+fn nobody_overtakes_a_waiter() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| permit(write_queue.enter(&control(1))));
+        let waiting = threads.spawn(|| permit(&write_queue));
         until_queued(&write_queue, 1);
         drop(first);
         assert!(write_queue.try_enter().is_none());
@@ -106,13 +117,14 @@ fn nobody_barges_in_before_one_that_waits() {
 #[test]
 fn a_cancelled_call_leaves_the_queue() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let cancelled = control(5);
     std::thread::scope(|threads| {
-        let waiting = threads.spawn(|| write_queue.enter(&cancelled));
+        let waiting = threads.spawn(|| write_queue.enter_blocking(&cancelled));
         until_queued(&write_queue, 1);
         cancelled.cancel(5);
-        assert!(matches!(waiting.join().unwrap(), EnterOutcome::Cancelled));
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.message(), error::cancelled().message());
     });
     assert_eq!(write_queue.waiting(), 0);
     drop(first);
@@ -122,154 +134,164 @@ fn a_cancelled_call_leaves_the_queue() {
 #[test]
 fn waiting_ends_with_the_busy_timeout() {
     let write_queue = write_queue();
-    let _first = permit(write_queue.enter(&control(1)));
+    let _first = permit(&write_queue);
     let hasty = Arc::new(Control::new(Duration::ZERO));
     hasty.begin(1);
-    assert!(matches!(write_queue.enter(&hasty), EnterOutcome::TimedOut));
+    let error = write_queue.enter_blocking(&hasty).unwrap_err();
+    assert_eq!(error.message(), error::write_queue_timeout(None).message());
     assert_eq!(write_queue.waiting(), 0);
 }
 
 #[test]
-fn those_who_joined_are_taken_along_up_to_the_first_who_did_not() {
+fn a_batch_ends_before_the_first_waiter_without_a_request() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let tickets = ["one", "two"].map(|sql| queued(&write_queue, sql));
     std::thread::scope(|threads| {
-        let thread = threads.spawn(|| permit(write_queue.enter(&control(1))));
+        let thread = threads.spawn(|| permit(&write_queue));
         until_queued(&write_queue, 3);
         let last = queued(&write_queue, "three");
-        let batched = first.batched(MAKE, 10);
-        let sql: Vec<_> = batched.iter().map(|c| c.order().sql.to_string()).collect();
-        assert_eq!(sql, ["one", "two"]);
-        for batched_write in batched {
-            batched_write.answer(Ok(Outcome::default()));
-        }
+        let mut batch = first.take_batch(KIND, 10);
+        assert_eq!(texts(&batch), ["one", "two"]);
         for ticket in &tickets {
-            assert!(matches!(told(ticket), Some(Word::Done(done)) if done.is_ok()));
+            batch.answer_next(Ok(Outcome::default()));
+            let answer = answer(ticket).unwrap().unwrap();
+            assert!(matches!(answer, QueueAnswer::Written(_)));
         }
         drop(first);
         let second = thread.join().unwrap();
-        assert!(told(&last).is_none());
+        assert!(answer(&last).is_none());
         drop(second);
-        assert!(matches!(told(&last), Some(Word::EnterOutcome(_))));
+        assert!(offered(&last).is_some());
     });
     assert!(write_queue.try_enter().is_some());
 }
 
 #[test]
-fn nobody_is_taken_along_by_a_session_of_another_make() {
+fn a_batch_takes_no_request_of_another_session_kind() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let _ticket = queued(&write_queue, "one");
-    assert_eq!(first.batched(SessionKind::new(), 9).len(), 0);
-    assert_eq!(first.batched(MAKE, 9).len(), 1);
+    let of_another = first.take_batch(SessionKind::new(), 9);
+    assert!(texts(&of_another).is_empty());
+    assert_eq!(texts(&first.take_batch(KIND, 9)), ["one"]);
 }
 
 #[test]
-fn companions_that_are_put_back_go_first_and_alone() {
+fn waiters_of_an_undone_batch_go_first_and_alone() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let tickets = ["one", "two", "three"].map(|sql| queued(&write_queue, sql));
-    put_back(first.batched(MAKE, 2));
-    assert_eq!(first.batched(MAKE, 9).len(), 0);
+    drop(first.take_batch(KIND, 2));
+    assert!(!first.can_batch(KIND));
+    assert!(texts(&first.take_batch(KIND, 9)).is_empty());
     drop(first);
     for ticket in &tickets {
-        let Some(Word::EnterOutcome(turn)) = told(ticket) else {
-            panic!("it is its turn");
-        };
-        drop(turn);
+        drop(offered(ticket).unwrap());
     }
     assert!(write_queue.try_enter().is_some());
 }
 
 #[test]
-fn a_turn_that_nobody_collects_is_the_next_ones() {
+fn a_dropped_ticket_passes_its_permit_on() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let (gone, next) = (queued(&write_queue, "one"), queued(&write_queue, "two"));
     drop(first);
     drop(gone);
-    assert!(matches!(told(&next), Some(Word::EnterOutcome(_))));
+    assert!(offered(&next).is_some());
 }
 
 #[test]
-fn one_who_leaves_is_not_taken_along() {
+fn a_ticket_that_has_left_is_not_batched() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let ticket = queued(&write_queue, "one");
     assert!(ticket.leave());
     assert!(ticket.leave());
-    assert_eq!(first.batched(MAKE, 9).len(), 0);
+    assert!(texts(&first.take_batch(KIND, 9)).is_empty());
 }
 
 #[test]
-fn one_who_is_in_hand_cannot_leave_until_it_is_put_back() {
+fn a_batched_ticket_leaves_when_its_batch_is_undone() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let ticket = queued(&write_queue, "one");
-    let batched = first.batched(MAKE, 9);
+    let batch = first.take_batch(KIND, 9);
     assert!(!ticket.leave());
-    put_back(batched);
+    assert!(answer(&ticket).is_none());
+    drop(batch);
+    assert!(answer(&ticket).unwrap().is_err());
     assert!(ticket.leave());
+    assert_eq!(write_queue.waiting(), 0);
 }
 
 #[test]
-fn a_task_whose_time_is_up_is_told_so_and_is_out_of_the_queue() {
+fn a_dropped_ticket_in_a_batch_keeps_the_permit_from_nobody() {
     let write_queue = write_queue();
-    let _first = permit(write_queue.enter(&control(1)));
-    let Joined::Queued(hasty) = write_queue.join(MAKE, Some(&order("one")), Duration::ZERO) else {
-        panic!("the write queue is taken");
-    };
+    let first = permit(&write_queue);
+    let ticket = queued(&write_queue, "one");
+    let batch = first.take_batch(KIND, 9);
+    drop(ticket);
+    drop(batch);
+    drop(first);
+    assert!(write_queue.try_enter().is_some());
+}
+
+#[test]
+fn a_waiter_whose_time_is_up_gets_an_error_and_is_removed() {
+    let write_queue = write_queue();
+    let _first = permit(&write_queue);
+    let hasty = queued_for(&write_queue, "one", Duration::ZERO);
     let patient = queued(&write_queue, "two");
-    assert!(write_queue.watch());
-    assert!(matches!(told(&hasty), Some(Word::TimedOut)));
-    assert!(told(&patient).is_none());
+    assert!(write_queue.check_times());
+    let error = answer(&hasty).unwrap().unwrap_err();
+    assert_eq!(error.message(), error::write_queue_timeout(None).message());
+    assert!(answer(&patient).is_none());
     assert_eq!(write_queue.waiting(), 1);
     assert!(patient.leave());
-    assert!(!write_queue.watch());
+    assert!(!write_queue.check_times());
 }
 
 #[test]
-fn a_turn_that_is_not_collected_is_passed_on_and_its_task_may_be_written_for() {
+fn an_uncollected_permit_is_passed_on_and_its_task_batchable() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let (idle, next) = (queued(&write_queue, "one"), queued(&write_queue, "two"));
     drop(first);
     // It is the idle one's turn, for a while.
-    assert!(write_queue.watch());
-    assert!(told(&next).is_none());
+    assert!(write_queue.check_times());
+    assert!(answer(&next).is_none());
     let turn = loop {
-        assert!(write_queue.watch());
-        if let Some(Word::EnterOutcome(turn)) = told(&next) {
+        assert!(write_queue.check_times());
+        if let Some(turn) = offered(&next) {
             break turn;
         }
         std::thread::yield_now();
     };
-    assert!(told(&idle).is_none());
-    let batched = turn.batched(MAKE, 9);
-    assert_eq!(batched.len(), 1);
-    assert_eq!(&*batched[0].order().sql, "one");
+    assert!(answer(&idle).is_none());
+    assert_eq!(texts(&turn.take_batch(KIND, 9)), ["one"]);
 }
 
 #[test]
-fn a_turn_that_nobody_else_waits_for_is_not_taken_back() {
+fn a_permit_is_not_taken_back_if_nobody_else_waits() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let idle = queued(&write_queue, "one");
     drop(first);
     let began = timing::now();
     while timing::now() - began < UNCOLLECTED * 2 {
-        assert!(!write_queue.watch());
+        assert!(!write_queue.check_times());
     }
-    assert!(matches!(told(&idle), Some(Word::EnterOutcome(_))));
+    assert!(offered(&idle).is_some());
 }
 
 #[test]
-fn one_who_leaves_gives_its_turn_up_at_once() {
+fn a_ticket_that_leaves_gives_its_permit_up_at_once() {
     let write_queue = write_queue();
-    let first = permit(write_queue.enter(&control(1)));
+    let first = permit(&write_queue);
     let (gone, next) = (queued(&write_queue, "one"), queued(&write_queue, "two"));
     drop(first);
     assert!(gone.leave());
-    assert!(matches!(told(&next), Some(Word::EnterOutcome(_))));
+    assert!(offered(&next).is_some());
 }

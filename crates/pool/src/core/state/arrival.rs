@@ -5,18 +5,20 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::core::claims::ClaimKey;
-use crate::core::waiters::{Newcomer, WaiterKey};
+use crate::core::waiters::{Began, Newcomer, WaiterKey};
+use crate::error::Unavailable;
 use crate::user_code::Contained;
 
-/// An acquire that comes by the lock.
+/// An acquire that takes the lock.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) caller: &'static Location<'static>,
+    pub(crate) began: Began,
     pub(crate) deadline: Option<Instant>,
-    /// The slot this thread used last.
+    /// The slot that this thread used last.
     pub(crate) hint: Option<usize>,
-    pub(crate) patience: Patience,
-    /// It was served before, and the acquire hook refused what it got.
+    pub(crate) mode: AcquireMode,
+    /// The acquire hook refused the resource that the acquire was served with before.
     pub(crate) refused: bool,
     /// Its number in the order of arrival, if it was in the queue before.
     pub(crate) serial: Option<u32>,
@@ -25,6 +27,8 @@ pub(crate) struct Arrival {
 impl Arrival {
     pub(super) fn newcomer(&self) -> Newcomer {
         Newcomer {
+            caller: self.caller,
+            began: self.began,
             deadline: self.deadline,
             serial: self.serial,
             waker: None,
@@ -34,19 +38,19 @@ impl Arrival {
     }
 }
 
-/// The waker of an acquire that looks. Cloning one is its executor's code, so the
-/// clone, where one is needed, is made before the lock is taken.
+/// The waker of an acquire that is polled. To clone a waker runs the executor's code, so a clone
+/// is made before the lock is taken.
 #[derive(Debug)]
-pub(crate) struct Offered<'a> {
+pub(crate) struct PolledWaker<'a> {
     pub(super) theirs: &'a Waker,
     owned: Option<Contained<Waker>>,
 }
 
-impl<'a> Offered<'a> {
-    /// With a clone of its own, if it will be left.
+impl<'a> PolledWaker<'a> {
+    /// Wraps a waker, with a clone to store if `cloned`.
     pub(crate) fn new(theirs: &'a Waker, cloned: bool) -> Self {
         let owned = cloned.then(|| Contained::new(theirs.clone()));
-        Offered { theirs, owned }
+        PolledWaker { theirs, owned }
     }
 
     pub(super) fn take(&mut self) -> Option<Waker> {
@@ -54,25 +58,24 @@ impl<'a> Offered<'a> {
     }
 }
 
-/// How far an acquire goes for a resource.
+/// Where an acquire may get its resource from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
-    /// Only what is idle.
+pub(crate) enum AcquireMode {
+    /// An idle resource only.
     Idle,
-    /// What is idle, or a creation of its own.
+    /// An idle resource, or a creation of its own.
     Create,
-    /// Queues.
+    /// Also the queue.
     Queue,
 }
 
-/// What an acquire finds when it looks. Except for the first three, its entry is
-/// gone with that.
+/// What an acquire finds under the lock. After all but the first three it has no entry any more.
 #[derive(Debug)]
-pub(crate) enum Looked<F> {
+pub(crate) enum Progress<F> {
     Waiting(WaiterKey),
-    /// It waits, and should look again with a waker of its own to leave.
+    /// It waits, and has to poll again with a clone of its waker.
     WakerNeeded(WaiterKey),
-    /// A place to create in: the caller starts a creation and looks again.
+    /// A slot to create in: the caller starts a creation and polls again.
     Create(WaiterKey, ClaimKey),
     /// A leased slot, and its number in the order of arrival if it had queued.
     Taken {
@@ -80,17 +83,17 @@ pub(crate) enum Looked<F> {
         fresh: bool,
         serial: Option<u32>,
     },
-    /// As many wait as may: the number and the limit.
+    /// The queue is full: the number of waiters and the limit.
     QueueFull {
         waiting: usize,
         limit: usize,
     },
-    /// There is nothing, and it would not wait.
+    /// Nothing is available, and the acquire does not queue.
     Exhausted,
     Failed(Box<F>),
     Closed,
-    Unavailable,
-    /// Out of time, and whether a creation of its own was under way.
+    Unavailable(Unavailable),
+    /// The deadline passed; `creating` if a creation of its own was under way.
     TimedOut {
         creating: bool,
     },

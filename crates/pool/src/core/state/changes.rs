@@ -1,18 +1,19 @@
-//! What changes the whole pool: closing, resizing, retiring, the breaker.
+//! Changes to the whole pool: closing, resizing, retiring resources, moving the breaker.
 
-use super::{Locked, MaintenanceCall, Meta};
+use super::{Locked, MaintenanceCall, Meta, Progress};
 use crate::breaker::BreakerState;
-use crate::core::slot::Phase;
+use crate::core::slot::SlotState;
 use crate::core::waiters::Outcome;
 use crate::observe::events::{DestroyReason, Event};
 
 impl<T, F> Locked<'_, T, F> {
-    /// Closes: fails every waiter and takes out everything idle, oldest first.
+    /// Closes the pool: fails every waiter and destroys the idle resources, oldest first. Returns
+    /// `false` if the pool was closed already.
     pub(crate) fn close(&mut self) -> bool {
         if self.state.closed {
             return false;
         }
-        // The idle ones first: what `fail_all` frees goes out after them.
+        // The idle ones first; what the failed waiters had is younger.
         for index in self.idle_oldest_first() {
             if self.take_this(index) {
                 self.destroy(index, DestroyReason::Closed);
@@ -20,72 +21,72 @@ impl<T, F> Locked<'_, T, F> {
         }
         self.state.closed = true;
         self.note(|| Event::Closed);
-        self.fail_all(|| Outcome::Closed);
-        // Flags the leased ones; those that came back meanwhile go out too.
+        self.fail_all_waiters(|| Outcome::Closed);
+        // Flags the leased ones, and destroys those that came back meanwhile.
         for (index, slot) in self.slots.iter() {
-            if slot.set_must_lock() == Phase::Idle && slot.take_locked() {
+            if slot.set_must_lock() == SlotState::Idle && slot.take_locked() {
                 self.destroy(index, DestroyReason::Closed);
             }
         }
         self.wake_close_waiters();
         self.note_if_drained();
         if self.state.maintenance.is_some() {
-            self.after.maintenance = MaintenanceCall::Ring;
+            self.deferred.maintenance = MaintenanceCall::Ring;
         }
         self.check();
         true
     }
 
-    /// Another maximum.
+    /// Changes the maximum.
     pub(crate) fn resize(&mut self, max: usize) {
         self.state.max = max;
-        if self.state.total - self.state.destroying > max {
+        if self.state.is_above_max() {
             for index in self.idle_oldest_first() {
-                if self.state.total - self.state.destroying <= max {
+                if !self.state.is_above_max() {
                     break;
                 }
                 if self.take_this(index) {
                     self.destroy(index, DestroyReason::Shrunk);
                 }
             }
-            // Reservations that nobody has collected, the last to arrive first.
-            while self.state.total - self.state.destroying > max
-                && let Some((index, _)) = self.unreserve_youngest(None)
+            // Uncollected reservations, those of the youngest waiters first.
+            while self.state.is_above_max()
+                && let Some((index, _)) = self.revoke_youngest(None)
             {
-                self.slots.at(index).set(Phase::Leased, true);
+                self.slots.at(index).set(SlotState::Leased, true);
                 self.destroy(index, DestroyReason::Shrunk);
             }
-            // Places that nobody has begun to create in.
+            // Offers that nobody has used.
             for key in self.state.waiters.keys() {
-                if self.state.total - self.state.destroying > max
-                    && let Some(place) = self.state.waiters.take_place(key)
+                if self.state.is_above_max()
+                    && let Some(slot) = self.state.waiters.take_offer(key)
                 {
-                    self.unclaim(place);
+                    self.unclaim(slot);
                 }
             }
-            // The rest goes when it comes back.
+            // The others when they come back.
             for (index, slot) in self.slots.iter() {
-                if slot.set_must_lock() == Phase::Idle
-                    && self.state.total - self.state.destroying > max
+                if slot.set_must_lock() == SlotState::Idle
+                    && self.state.is_above_max()
                     && self.take_this(index)
                 {
                     self.destroy(index, DestroyReason::Shrunk);
                 }
             }
         }
-        self.state.rewatch(self.slots);
-        self.settle();
+        self.state.update_watch_flags(self.slots);
+        self.offer_free_slots();
         self.check();
     }
 
-    /// Marks the resources for which `reason_for` has a reason: the idle ones go now,
-    /// the others when they come back.
+    /// Retires the resources for which `reason_for` returns a reason: the idle ones now, the
+    /// others when they come back.
     pub(crate) fn retire_where(&mut self, reason_for: impl Fn(&Meta) -> Option<DestroyReason>) {
         for (index, slot) in self.slots.iter() {
             let Some(meta) = self.state.metas.get_mut(index) else {
                 continue;
             };
-            if matches!(slot.word().phase(), Phase::Vacant | Phase::Creating) {
+            if matches!(slot.word().state(), SlotState::Vacant | SlotState::Creating) {
                 continue;
             }
             let Some(reason) = reason_for(meta) else {
@@ -110,14 +111,19 @@ impl<T, F> Locked<'_, T, F> {
         if let Some(due) = self.state.breaker.next_due() {
             self.call_maintenance(due);
         }
-        self.state.rewatch(self.slots);
-        if to == BreakerState::Inactive {
-            self.fail_all(|| Outcome::Unavailable);
+        self.state.update_watch_flags(self.slots);
+        if to == BreakerState::Open {
+            self.fail_all_waiters(|| Outcome::Unavailable);
         }
         self.check();
     }
 
-    /// A probe ended well, badly, or without a verdict.
+    /// Says why the breaker refuses an acquire.
+    pub(super) fn unavailable(&self) -> Progress<F> {
+        Progress::Unavailable(self.state.breaker.unavailable(|| self.clock.now()))
+    }
+
+    /// Ends a probe of the breaker: well, badly, or without a verdict.
     pub(crate) fn end_probe(&mut self, probe: Option<u64>, good: Option<bool>) {
         let next = probe.and_then(|probe| self.state.breaker.probe_ended(probe, good));
         if let Some(to) = next {

@@ -1,4 +1,4 @@
-//! A turn: the lock is held, the state may change.
+//! [`Locked`]: the state while its lock is held, and [`Deferred`]: what follows after the unlock.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -9,18 +9,19 @@ use crate::core::slot::Slots;
 use crate::core::waiters::Outcome;
 use crate::observe::events::{DestroyReason, Event};
 use crate::runtime::Runtime;
+use crate::upkeep::slow_acquires::SlowAcquire;
 use crate::user_code::Contained;
 
-/// The state, for as long as somebody holds its lock.
+/// The state, for as long as its lock is held.
 pub(crate) struct Locked<'a, T, F> {
     pub(crate) state: &'a mut State<F>,
     pub(crate) slots: &'a Slots<T>,
     pub(crate) clock: Clock<'a>,
-    pub(crate) after: &'a mut Deferred<F>,
+    pub(crate) deferred: &'a mut Deferred<F>,
 }
 
-/// The time, the same for the whole of a turn, and read only if it is asked for:
-/// most turns need none.
+/// The runtime's clock. It is read when somebody first asks, and stands still from then on: most
+/// critical sections need no time.
 pub(crate) struct Clock<'a> {
     runtime: &'a dyn Runtime,
     now: Cell<Option<Instant>>,
@@ -45,31 +46,32 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// What is to be done once the lock is released. Small, because every turn has
-/// one and nearly every turn needs no more than the first three.
+/// What is done once the lock is released. It is small, because every critical section has one and
+/// few need more than the first three fields.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Deferred<F> {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
-    /// To be dropped: a waker may own a task, whose drop is anybody's code.
+    /// To be dropped: a waker may own a task, whose drop runs user code.
     spent: Option<Contained<Waker>>,
     pub(crate) maintenance: MaintenanceCall,
     pub(crate) rare: Option<Box<Rare<F>>>,
 }
 
-/// What an [`Deferred`] rarely has.
+/// What a [`Deferred`] rarely has.
 #[derive(Debug)]
 pub(crate) struct Rare<F> {
     pub(crate) wakers: Vec<Waker>,
     spent: Vec<Contained<Waker>>,
-    /// To be dropped: errors are their maker's code.
+    /// To be dropped: the drop of an error is user code.
     pub(crate) uncollected: Vec<Outcome<F>>,
-    /// Slots that are leased to the pool now, to be destroyed.
+    /// Slots leased to the pool whose resources are to be destroyed.
     pub(crate) retiring: Vec<(usize, DestroyReason)>,
-    /// Slots that are leased to the pool now, whose resource is to be judged.
+    /// Slots leased to the pool whose resources are to be judged by `retain`.
     pub(crate) unjudged: Vec<usize>,
     pub(crate) events: Vec<Event>,
+    pub(crate) slow_acquires: Vec<SlowAcquire>,
 }
 
 impl<F> Default for Deferred<F> {
@@ -84,7 +86,7 @@ impl<F> Default for Deferred<F> {
 }
 
 impl<F> Deferred<F> {
-    /// Notes that somebody is to be woken.
+    /// Adds a waker to wake.
     #[inline]
     pub(crate) fn wake(&mut self, waker: Option<Waker>) {
         match waker {
@@ -94,7 +96,7 @@ impl<F> Deferred<F> {
         }
     }
 
-    /// Notes that a waker is to be dropped.
+    /// Adds a waker to drop.
     pub(crate) fn discard(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.spent.is_some() => self.rare().spent.push(Contained::new(waker)),
@@ -112,31 +114,33 @@ impl<F> Deferred<F> {
                 retiring: Vec::new(),
                 unjudged: Vec::new(),
                 events: Vec::new(),
+                slow_acquires: Vec::new(),
             })
         })
     }
 }
 
-/// What the maintenance task has to do next.
+/// What has to happen to the maintenance task.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum MaintenanceCall {
     #[default]
     Nothing,
-    /// Something is due earlier than it sleeps.
+    /// Wake it: something is due before its sleep ends.
     Ring,
-    /// There is none.
+    /// Start it.
     Start,
 }
 
 impl<T, F> Locked<'_, T, F> {
+    /// Adds an event, if anybody listens.
     #[inline]
     pub(crate) fn note(&mut self, event: impl FnOnce() -> Event) {
         if self.state.observed {
-            self.after.rare().events.push(event());
+            self.deferred.rare().events.push(event());
         }
     }
 
-    /// Tells, once, that a closed pool is empty.
+    /// Reports, once, that a closed pool is empty.
     pub(super) fn note_if_drained(&mut self) {
         if self.state.closed && self.state.total == 0 && !self.state.drained {
             self.state.drained = true;
@@ -149,36 +153,36 @@ impl<T, F> Locked<'_, T, F> {
         let close_waiters = std::mem::take(&mut self.state.close_waiters);
         if !close_waiters.is_empty() {
             let wakers = close_waiters.into_iter().map(|(_, waker)| waker);
-            self.after.rare().wakers.extend(wakers);
+            self.deferred.rare().wakers.extend(wakers);
         }
     }
 
-    /// Makes sure that the maintenance task comes by at this time.
+    /// Has the maintenance task run at this time or earlier.
     pub(crate) fn call_maintenance(&mut self, at: Instant) {
         match &mut self.state.maintenance {
             None => {
                 self.state.maintenance = Some(Some(at));
-                self.after.maintenance = MaintenanceCall::Start;
+                self.deferred.maintenance = MaintenanceCall::Start;
             }
             Some(next) if next.is_none_or(|next| at < next) => {
                 *next = Some(at);
-                if self.after.maintenance == MaintenanceCall::Nothing {
-                    self.after.maintenance = MaintenanceCall::Ring;
+                if self.deferred.maintenance == MaintenanceCall::Nothing {
+                    self.deferred.maintenance = MaintenanceCall::Ring;
                 }
             }
             Some(_) => {}
         }
     }
 
-    /// Starts the maintenance task if there should be one and is none.
+    /// Starts the maintenance task if it is needed and missing.
     pub(crate) fn restart_maintenance(&mut self) {
         if std::mem::take(&mut self.state.maintenance_lost) {
             self.call_maintenance(self.clock.now());
-            self.state.rewatch(self.slots);
+            self.state.update_watch_flags(self.slots);
         }
     }
 
-    /// Makes sure that the maintenance task comes by if there are too few resources.
+    /// Has the maintenance task create resources, if there are fewer than the minimum.
     pub(crate) fn refill_later(&mut self) {
         if !self.state.closed && !self.state.warming && self.state.total < self.state.min {
             self.call_maintenance(

@@ -1,112 +1,105 @@
 //! The pool's state machine: everything that is decided under the lock.
 //!
-//! The holder of the lock has a [`Locked`], through which the state changes. It is
-//! synchronous and knows only one `now`; it runs no user code, wakes nobody and
-//! drops no resource: what is to be done after unlocking is noted in an
-//! [`Deferred`]. What a turn can do stands in three files: `queue` (those who
-//! wait), `places` (resources come and go), `changes` (close, resize, breaker).
-//! The two of a full pool with a queue have a short path each, in `contended.rs`.
+//! Whoever holds the lock has a [`Locked`], through which the state changes. A change is synchronous.
+//! It calls no hook, wakes nobody and drops no resource; it reads the runtime's clock at most once.
+//! Everything else that follows from it is collected in [`Deferred`] and done after the unlock.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `join` | who joins the queue, and where |
+//! | `serve` | who is served next |
+//! | `revoke` | who loses a reservation, and when |
+//! | `waiting` | what becomes of a waiter that is polled, leaves or runs out of time |
+//! | `resources` | which idle resource is taken; creations and destructions |
+//! | `changes` | closing, resizing, retiring, the breaker |
 //!
 //! # Invariants
 //!
-//! Checked by [`Locked::check`] at the end of every change, in debug builds.
+//! [`Locked::check`] asserts them after every change, in debug builds.
 //!
-//! I1. One slot is one place: `total` is the number of slots that are not
-//!     vacant, `creating` the number of those in creation, and a slot is claimed
-//!     only while `total < max`.
-//! I2. While somebody is in the queue, no slot is idle and every leased one is
-//!     flagged: no resource can pass the queue by, and none can come back unseen.
-//!     A waiter that lost what it was given, because it was not polled in time, is
-//!     not in the queue until it is polled: where only such ones wait, slots may
-//!     be idle.
-//! I3. While somebody in the queue has no creation under way, nor an orphaned one
-//!     for it that is less than a second old, there is no room, or the limit on
-//!     creations or the back-off forbids using it.
-//! I4. While the pool is *watched* (see [`State::watched`]), every idle and
-//!     leased slot is flagged: every acquire and release comes by the lock.
+//! I1. `total` is the number of slots that are not vacant, `claims` has one entry for each slot in
+//!     creation, and a slot is claimed only while `total < max`.
+//! I2. While somebody is in the queue, no slot is idle and every leased one is flagged, so that no
+//!     resource overtakes the queue and none comes back unseen. A waiter whose reservation was
+//!     revoked is not in the queue until it is polled; where only such waiters exist, slots may be
+//!     idle.
+//! I3. If a waiter in the queue has no creation under way for it (an orphaned one counts for 1 s),
+//!     then the pool is full, the creation limit is reached, or a back-off is running.
+//! I4. While the pool is *watched* (see [`State::watched`]), every idle and leased slot is flagged:
+//!     every acquire and release takes the lock.
 //! I5. A closed pool has no waiter and no idle resource.
 
 mod arrival;
 mod changes;
+mod join;
 mod locked;
-mod patience;
-mod places;
-mod queue;
+mod resources;
+mod revoke;
+mod serve;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod waiting;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::arrival::{Arrival, Looked, Offered, Patience};
+pub(crate) use self::arrival::{AcquireMode, Arrival, PolledWaker, Progress};
 pub(crate) use self::locked::{Clock, Deferred, Locked, MaintenanceCall};
-use self::patience::WakeToPoll;
+use self::revoke::WakeToPoll;
 use crate::breaker::{Breaker, BreakerState};
 use crate::config::{Config, Order};
 use crate::core::backoff::Backoff;
 use crate::core::claims::Claims;
-use crate::core::slot::{Phase, Slot, Slots};
+use crate::core::slot::{Slot, SlotState, Slots};
 use crate::core::waiters::{WaiterKey, Waiters};
 use crate::observe::events::DestroyReason;
+use crate::observe::log;
 use crate::observe::status::{Counters, CreationError, ResourceId, Status};
 use crate::upkeep::replace::Replacing;
 
-/// What is known of the resource in a slot. Meaningless while it is vacant.
+/// What the pool knows about the resource in a slot. Meaningless while the slot is vacant.
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     pub(crate) id: ResourceId,
     pub(crate) expires: Option<Instant>,
-    /// It had expired when the maintenance task looked last: so the hand-off need not read the clock.
+    /// It had expired at the last sweep, so that a hand-off need not read the clock.
     pub(crate) is_expired: bool,
-    /// Must go at the next opportunity.
+    /// It is destroyed as soon as nobody holds it.
     pub(crate) retiring: Option<DestroyReason>,
-    /// When it came back last, among all returns; its place in the ring.
+    /// The number of its last return, which is its position in the ring.
     pub(crate) returned: u64,
-    /// Its lifetime is over, and the one to follow it is being made.
+    /// Its lifetime is over, and its replacement is being created.
     pub(crate) replaced: bool,
     /// The pool's generation when its creation began.
     pub(crate) generation: u64,
-    /// The last predicate of `retain` that it has passed, or that was there before it.
+    /// The number of the last predicate of `retain` that it need not be asked about.
     pub(crate) judged: u64,
-    /// The executor its I/O depends on.
+    /// The executor that its I/O depends on.
     pub(crate) domain: Option<u64>,
-    /// Its number, if the present lease is a probe of the breaker.
+    /// The number of the breaker's probe, if the current lease is one.
     pub(crate) probe: Option<u64>,
-    /// The precise time of the present lease, where use is measured.
+    /// When the current lease began, if the pool keeps histograms.
     pub(crate) leased: Option<Instant>,
-    /// The slot's mark when the maintenance task looked last, and since when it is that.
+    /// The slot's mark at the last look of maintenance, and since when it has been that.
     pub(crate) seen: (u64, Instant),
-    /// The mark of the lease that was warned about.
+    /// The mark of the lease that a leak warning was given for.
     pub(crate) warned: Option<u64>,
-    /// The waiter it was reserved for last, until that is known to have got it.
+    /// The waiter that it was reserved for last, until its entry is dropped.
     pub(crate) reserved_for: Option<WaiterKey>,
 }
 
 impl Meta {
-    /// [`State::forget_collected`], for one who has the meta in hand.
-    #[inline(always)]
-    pub(crate) fn forget_collected<T, F>(
-        &mut self,
-        slot: &Slot<T>,
-        waiters: &mut Waiters<F>,
-        wake_to_poll: &mut WakeToPoll,
-    ) {
-        if let Some(key) = self.reserved_for.take()
-            && let Some(granted) = waiters.forget(key)
-        {
-            // The slot was stamped when it was collected.
-            wake_to_poll.note(slot.since().saturating_sub(granted));
-        }
-    }
-
-    /// Whether there is more to be thought of than who gets it next.
+    /// Whether more has to be decided than who gets the resource next.
     #[inline]
-    pub(crate) fn is_special(&self) -> bool {
+    fn needs_decision(&self) -> bool {
         self.retiring.is_some() || self.is_expired || self.probe.is_some()
     }
 }
 
-/// Who comes and goes is first, beside the lock; what every turn reads follows.
+/// The fields that change with every hand-off come first, beside the lock; those that every critical
+/// section reads follow.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State<F> {
@@ -114,59 +107,63 @@ pub(crate) struct State<F> {
     pub(crate) metas: Vec<Meta>,
     pub(crate) max: usize,
     total: usize,
-    /// Of the total: on their way out.
+    /// Of the total: being destroyed.
     destroying: usize,
-    /// How many may wait without a creation.
+    /// How many waiters without a creation of their own there may be.
     pub(crate) max_waiting: usize,
     order: Order,
     pub(crate) closed: bool,
-    /// [`State::is_ordinary`], as it was after the last turn.
-    pub(crate) ordinary: bool,
-    /// Someone listens to events.
+    /// [`State::allows_short_paths`], as of the last unlock.
+    pub(crate) short_paths: bool,
+    /// Somebody listens to events.
     pub(crate) observed: bool,
-    /// Histograms are kept.
+    /// The pool keeps histograms.
     timed: bool,
-    /// There should be a maintenance task and is none: the next acquire starts it.
+    /// The maintenance task is missing, and the next acquire starts it.
     pub(crate) maintenance_lost: bool,
-    /// Until when the maintenance task sleeps; `None` if there is no maintenance task.
+    /// Until when the maintenance task sleeps; `None` if there is no such task.
     pub(crate) maintenance: Option<Option<Instant>>,
-    /// When the oldest reservation runs out of patience.
-    patience_over: Option<Instant>,
-    /// There may be reservations that ran out of it while nobody was in the queue.
-    overdue: bool,
+    /// When maintenance next looks for reservations to revoke.
+    revoke_at: Option<Instant>,
+    /// Some reservations may have become overdue while nobody was in the queue.
+    has_overdue: bool,
+    /// When maintenance next looks for slow acquires; see `slow_acquires.rs`.
+    pub(crate) slow_look_at: Option<Instant>,
     pub(crate) wake_to_poll: WakeToPoll,
     pub(crate) breaker: Breaker,
     pub(crate) counters: Counters,
     pub(crate) min: usize,
-    /// The pool is being opened: its first resources are made one by one, by the opener.
+    /// `open` is creating the first resources, one by one.
     pub(crate) warming: bool,
     creation_limit: usize,
     create_timeout: Option<Duration>,
+    /// After how long an acquire counts as slow; `None` if nobody is warned.
+    pub(crate) slow_after: Option<Duration>,
     pub(crate) claims: Claims,
     /// Vacant slots, lowest first.
     vacant: BinaryHeap<Reverse<usize>>,
-    /// Idle slots in the order they came back; only where the order is exact.
+    /// Idle slots in the order of their return, for `Order::Fifo` and `Lifo`.
     ring: VecDeque<usize>,
     pub(crate) backoff: Backoff,
-    /// Closed, and the last place was given up.
+    /// The pool is closed and its last slot is vacant.
     pub(crate) drained: bool,
     pub(crate) last_creation_error: Option<CreationError>,
     next_id: u64,
-    /// How often everything was to be replaced. Resources of an earlier one are outdated.
+    /// How often `replace_all` was called. Resources of an earlier generation are outdated.
     pub(crate) generation: u64,
     /// There may be outdated resources.
     pub(crate) outdated: bool,
     pub(crate) replacing: Replacing,
-    /// How many predicates `retain` was given.
+    /// How often `retain` was called.
     pub(crate) retains: u64,
-    /// There may be resources that have not passed all of them.
+    /// There may be resources that have not passed every predicate.
     pub(crate) judging: bool,
     /// Numbers the returns, for the ring.
     returns: u64,
-    /// Those who wait for the pool to be closed or drained.
+    /// The wakers of tasks that wait for the pool to be closed or drained.
     pub(crate) close_waiters: Vec<(u64, Waker)>,
     pub(crate) next_close_waiter: u64,
-    /// Executors that a runtime_watch watches.
+    /// The executors that a runtime watch exists for.
     pub(crate) domains: Vec<u64>,
     pub(crate) next_healthcheck: Option<Instant>,
     pub(crate) healthcheck_runs: bool,
@@ -181,6 +178,7 @@ impl<F> State<F> {
             warming: false,
             order: config.order,
             create_timeout: config.create_timeout,
+            slow_after: config.slow_acquire_warning.filter(|_| log::WARNS),
             creation_limit: config.concurrent_creations.unwrap_or(usize::MAX),
             total: 0,
             claims: Claims::default(),
@@ -190,8 +188,9 @@ impl<F> State<F> {
             ring: VecDeque::new(),
             metas: Vec::new(),
             waiters: Waiters::new(),
-            patience_over: None,
-            overdue: false,
+            revoke_at: None,
+            has_overdue: false,
+            slow_look_at: None,
             wake_to_poll: WakeToPoll::default(),
             breaker: Breaker::new(),
             backoff: Backoff::new(config.backoff),
@@ -206,7 +205,7 @@ impl<F> State<F> {
             retains: 0,
             judging: false,
             returns: 0,
-            ordinary: false,
+            short_paths: false,
             observed: false,
             timed: config.histograms,
             maintenance_lost: config.needs_maintenance(),
@@ -220,12 +219,12 @@ impl<F> State<F> {
         }
     }
 
-    /// Whether there is a free place.
+    /// Returns whether there is a free slot.
     pub(crate) fn has_room(&self) -> bool {
         self.total < self.max
     }
 
-    /// Whether a creation may begin now.
+    /// Returns whether a creation may begin now.
     pub(crate) fn may_create(&mut self, now: Instant) -> bool {
         self.claims.age(now);
         self.has_room()
@@ -234,24 +233,30 @@ impl<F> State<F> {
             && !self.closed
     }
 
-    /// Whether one may begin that nobody waits for.
+    /// Returns whether a creation may begin now that nobody waits for.
     pub(crate) fn may_refill(&mut self, now: Instant) -> bool {
         !self.warming && self.may_create(now) && self.backoff.background_until(now).is_none()
     }
 
-    /// The first in the queue for which nothing is being created.
+    /// Returns the oldest waiter in the queue for which nothing is being created.
     pub(super) fn first_without_creation(&self) -> Option<WaiterKey> {
         self.waiters.first_without_creation(self.claims.orphans())
     }
 
-    /// Drops the entry of the waiter that has collected this slot, if there is one.
-    /// For a slot in hand: the waiter that it was reserved for has collected it.
+    /// Drops the entry of the waiter that has collected this slot, if it is still there. Only for a
+    /// slot in hand, whose last reservation was collected.
+    #[inline(always)]
     pub(crate) fn forget_collected<T>(&mut self, slot: &Slot<T>) {
-        let meta = &mut self.metas[slot.index()];
-        meta.forget_collected(slot, &mut self.waiters, &mut self.wake_to_poll);
+        if let Some(key) = self.metas[slot.index()].reserved_for.take()
+            && let Some(granted) = self.waiters.forget(key)
+        {
+            // The slot was stamped when it was collected.
+            let took = slot.since().saturating_sub(granted);
+            self.wake_to_poll.record(took);
+        }
     }
 
-    /// Why a resource that is with the pool may not be handed out.
+    /// Returns why a resource in hand may not be handed out.
     pub(super) fn unfit(&self, index: usize, clock: &Clock<'_>) -> Option<DestroyReason> {
         let meta = &self.metas[index];
         if self.closed {
@@ -260,10 +265,10 @@ impl<F> State<F> {
         if meta.retiring.is_some() {
             return meta.retiring;
         }
-        if self.total - self.destroying > self.max {
+        if self.is_above_max() {
             return Some(DestroyReason::Shrunk);
         }
-        // Where there is room, the maintenance task makes its replacement first.
+        // Where there is room, maintenance creates its replacement first.
         let expired = meta.expires.is_some_and(|expires| expires <= clock.now());
         if expired && !meta.replaced && !self.has_room() {
             return Some(DestroyReason::Lifetime);
@@ -271,20 +276,20 @@ impl<F> State<F> {
         None
     }
 
-    /// Whether a slot has a resource that is to be replaced.
+    /// Returns whether a slot has a resource that is to be replaced.
     pub(crate) fn is_outdated<T>(&self, index: usize, slots: &Slots<T>) -> bool {
-        let phase = slots.at(index).word().phase();
-        !matches!(phase, Phase::Vacant | Phase::Creating)
+        let state = slots.at(index).word().state();
+        !matches!(state, SlotState::Vacant | SlotState::Creating)
             && self.metas[index].generation != self.generation
     }
 
-    /// The next resource's number.
+    /// Returns a number for the next resource.
     pub(crate) fn next_id(&mut self) -> ResourceId {
         self.next_id += 1;
         ResourceId(self.next_id)
     }
 
-    /// Whether every acquire and release has to come by the lock (I4).
+    /// Returns whether every acquire and release has to take the lock (I4).
     pub(crate) fn watched(&self) -> bool {
         self.order != Order::Affine
             || self.observed
@@ -295,12 +300,9 @@ impl<F> State<F> {
             || self.breaker.needs_lock()
     }
 
-    /// Whether a lease that begins now has to come by the lock when it ends.
+    /// Returns whether a lease that begins now has to take the lock when it ends.
     pub(crate) fn must_flag_leases(&self) -> bool {
-        self.watched()
-            || self.closed
-            || self.waiters.waiting() > 0
-            || self.total - self.destroying > self.max
+        self.watched() || self.closed || self.waiters.waiting() > 0 || self.is_above_max()
     }
 
     pub(super) fn forget_idle(&mut self, index: usize) {
@@ -309,14 +311,19 @@ impl<F> State<F> {
         }
     }
 
-    /// Whether there are more resources than the pool keeps up.
+    /// Returns whether there are more resources than the maximum, after a shrink.
+    pub(super) fn is_above_max(&self) -> bool {
+        self.total - self.destroying > self.max
+    }
+
+    /// Returns whether there are more resources than the minimum.
     pub(crate) fn above_min(&self) -> bool {
         self.total - self.destroying > self.min
     }
 
-    /// Re-establishes I4 after something it depends on has changed. Leased slots
-    /// keep a flag that is no longer needed: their next return clears it.
-    pub(crate) fn rewatch<T>(&self, slots: &Slots<T>) {
+    /// Re-establishes I4 after something that it depends on has changed. Stale flags of leased
+    /// slots are cleared lazily, by the next locked release.
+    pub(crate) fn update_watch_flags<T>(&self, slots: &Slots<T>) {
         let watched = self.watched();
         for (_, slot) in slots.iter() {
             if watched {
@@ -327,8 +334,8 @@ impl<F> State<F> {
         }
     }
 
-    /// When something is due that acquires wait for: a deadline, a reservation that nobody
-    /// collects, a creation that hangs, the end of the back-off.
+    /// Returns when something is due that acquires wait for: a deadline, a revocation, the end of a
+    /// creation that hangs, the end of the back-off.
     pub(crate) fn waiters_due(&mut self, now: Instant) -> Option<Instant> {
         self.claims.age(now);
         let may = self.has_room() && self.claims.counted() < self.creation_limit;
@@ -339,7 +346,8 @@ impl<F> State<F> {
         let in_queue = self.waiters.waiting() > 0;
         let dues = [
             self.waiters.next_deadline(),
-            self.patience_over,
+            self.revoke_at,
+            self.slow_look_at,
             self.claims.due().filter(|_| in_queue),
             self.claims.next_end(),
             for_offers.flatten(),
@@ -348,7 +356,7 @@ impl<F> State<F> {
         dues.into_iter().flatten().min()
     }
 
-    /// When the maintenance task has to come by next.
+    /// Returns when the maintenance task has to run next.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<Instant> {
         let waiters_due = self.waiters_due(now);
         let may = self.has_room() && self.claims.counted() < self.creation_limit;
@@ -369,33 +377,36 @@ impl<F> State<F> {
         .min()
     }
 
-    /// Whether a newcomer behind others can but wait, and what comes back can but
-    /// go to the head of the queue: nobody wants to know of it, no place is free,
-    /// nothing is to go, and there is a maintenance task that minds reservations.
-    pub(crate) fn is_ordinary(&self) -> bool {
-        self.breaker.state() == BreakerState::Active
+    /// Returns whether the short paths ([`State::join`], [`State::hand_off`]) do what the full ones
+    /// would do: a newcomer behind others can only wait, and a resource that comes back can only go to
+    /// the oldest waiter. Nobody watches, the pool is full, no creation is under way, and maintenance
+    /// is going to look at reservations and slow acquires.
+    pub(crate) fn allows_short_paths(&self) -> bool {
+        self.breaker.state() == BreakerState::Closed
             && !self.closed
             && !self.watched()
             && self.total >= self.max
-            && self.total - self.destroying <= self.max
+            && !self.is_above_max()
+            && self.claims.count() == 0
             && self.maintenance.is_some()
-            && self.patience_over.is_some()
+            && self.revoke_at.is_some()
+            && (self.slow_after.is_none() || self.slow_look_at.is_some())
     }
 
-    /// Whether the maintenance task looks at the time by itself before this.
+    /// Returns whether maintenance is going to run by itself before this deadline.
     #[inline]
-    pub(crate) fn maintenance_comes_before(&self, deadline: Instant) -> bool {
+    fn maintenance_comes_before(&self, deadline: Instant) -> bool {
         matches!(self.maintenance, Some(Some(next)) if next <= deadline)
     }
 
-    /// How many places are in use.
+    /// Returns the number of slots that are not vacant.
     pub(crate) fn total(&self) -> usize {
         self.total
     }
 
-    /// The numbers, each slot counted once. Vacant slots and slots in creation
-    /// change under the lock only, so those are exact; idle and leased ones are
-    /// read until two readings agree, three times at most.
+    /// Returns the numbers of the pool; each slot is counted once. Vacant slots and slots in creation
+    /// change under the lock only, so their numbers are exact. Idle and leased ones are read until two
+    /// readings agree, three times at most.
     pub(crate) fn status<T>(&self, slots: &Slots<T>) -> Status {
         let read = || slots.iter().map(|(_, slot)| slot.word());
         let mut words: Vec<_> = read().collect();
@@ -406,10 +417,10 @@ impl<F> State<F> {
             }
             words = again;
         }
-        let count = |phase| words.iter().filter(|word| word.phase() == phase).count();
-        let (creating, reserved) = (count(Phase::Creating), count(Phase::Reserved));
-        let idle = count(Phase::Idle) + reserved;
-        let active = count(Phase::Leased);
+        let count = |state| words.iter().filter(|word| word.state() == state).count();
+        let (creating, reserved) = (count(SlotState::Creating), count(SlotState::Reserved));
+        let idle = count(SlotState::Idle) + reserved;
+        let active = count(SlotState::Leased);
         Status {
             total: idle + active + creating,
             idle,
@@ -424,8 +435,8 @@ impl<F> State<F> {
         }
     }
 
-    /// Asserts the invariants, in debug builds. Not under loom, where every look
-    /// at a slot multiplies the schedules.
+    /// Asserts the invariants, in debug builds. Not under loom, where every read of a slot
+    /// multiplies the schedules.
     pub(crate) fn check<T>(&self, slots: &Slots<T>) {
         if !cfg!(debug_assertions) || cfg!(loom) {
             return;
@@ -433,19 +444,19 @@ impl<F> State<F> {
         let (mut total, mut creating) = (0, 0);
         for (index, slot) in slots.iter() {
             let word = slot.word();
-            match word.phase() {
-                Phase::Vacant => continue,
-                Phase::Creating => creating += 1,
-                Phase::Reserved => debug_assert!(
+            match word.state() {
+                SlotState::Vacant => continue,
+                SlotState::Creating => creating += 1,
+                SlotState::Reserved => debug_assert!(
                     self.metas[index].reserved_for.is_some(),
                     "slot {index} is reserved for nobody"
                 ),
-                Phase::Idle => {
+                SlotState::Idle => {
                     debug_assert!(self.waiters.waiting() == 0, "I2: slot {index} is idle");
                     debug_assert!(!self.closed, "I5: slot {index} is idle");
                     debug_assert!(!self.watched() || word.must_lock(), "I4: slot {index}");
                 }
-                Phase::Leased => debug_assert!(
+                SlotState::Leased => debug_assert!(
                     word.must_lock() || !(self.watched() || self.waiters.waiting() > 0),
                     "I2, I4: slot {index} is leased without a flag"
                 ),
@@ -455,10 +466,15 @@ impl<F> State<F> {
         debug_assert_eq!(total, self.total, "I1");
         debug_assert_eq!(creating, self.claims.count(), "I1");
         debug_assert!(!self.closed || self.waiters.waiting() == 0, "I5");
+        // What the short paths rely on: a waiter with a creation has a claim.
+        debug_assert!(
+            self.waiters.with_creation() <= self.claims.count(),
+            "claims"
+        );
     }
 }
 
-/// Slot indices fit: a pool has at most `MOST_SLOTS` of them.
+/// Returns a slot's index as stored in waiters and grants. It fits: a pool has at most `MOST_SLOTS`.
 #[inline]
 pub(crate) fn narrow(index: usize) -> u32 {
     u32::try_from(index).expect("a pool has fewer than 2^32 slots")

@@ -1,0 +1,86 @@
+//! Opens the user's database, and explains why that fails.
+
+use std::error::Error as _;
+
+use cenote::driver::Dsn;
+use cenote::{Builder, Db, DbConfig, Error};
+use cenote_bank::Database;
+
+use crate::failure::Failure;
+
+/// The drivers that a build of the command can have: the names in a DSN, the feature, and whether
+/// this build has it.
+const DRIVERS: [(&[&str], &str, bool); 3] = [
+    (
+        &["pgsql", "postgres", "postgresql"],
+        "postgres",
+        cfg!(feature = "postgres"),
+    ),
+    (&["mysql", "mariadb"], "mysql", cfg!(feature = "mysql")),
+    (&["odbc"], "odbc", cfg!(feature = "odbc")),
+];
+
+/// Fails if this build has no driver for a database, with the command that has one.
+pub(crate) fn check_driver(database: &Database) -> Result<(), Failure> {
+    let Database::Theirs { dsn, .. } = database else {
+        return Ok(());
+    };
+    // A wrong DSN is reported when it is opened.
+    let Ok(dsn) = Dsn::parse(dsn.expose()) else {
+        return Ok(());
+    };
+    let driver = dsn.driver();
+    match DRIVERS.iter().find(|(names, ..)| names.contains(&driver)) {
+        Some((_, feature, false)) => Err(Failure::database(format!(
+            "this build has no driver for {driver}: run cargo run --release -p cenote-cli --features {feature} -- \
+             with the same arguments"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a command writes to the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    /// A file of SQLite is neither created nor changed: opened to write, it would become a WAL database.
+    Read,
+}
+
+/// Opens a database of the user's with at most two connections. Returns its name without a password, too.
+pub(crate) async fn open(database: &Database, access: Access) -> Result<(Db, String), Error> {
+    let Database::Theirs {
+        dsn,
+        user,
+        password,
+    } = database
+    else {
+        unreachable!("only the bank has a temporary database");
+    };
+    let parsed = Dsn::parse(dsn.expose())?;
+    let mut config = DbConfig::new(dsn.clone());
+    config.user.clone_from(user);
+    config.password.clone_from(password);
+    config.max = 2;
+    let is_sqlite = ["sqlite", "sqlite3"].contains(&parsed.driver());
+    if access == Access::Read && is_sqlite && !dsn.expose().contains("mode=") {
+        config.options.set("mode", "ro");
+    }
+    let db = Builder::from_config(config).open().await?;
+    Ok((db, parsed.to_string()))
+}
+
+/// Returns an error with its causes, in one line. A cause that an error repeats is left out.
+pub(crate) fn explained(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,20 @@
+//! The handle, over SQLite and over the fake driver: its rules, its dropped calls and its past bugs.
+
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod cancel;
+mod conformance;
+#[path = "../coverage_support/mod.rs"]
+mod coverage_support;
+mod errors;
+mod executor;
+#[path = "../log_support/mod.rs"]
+mod log;
+mod regressions;
+mod replace_all;
+mod results;
+mod scalar;
+mod smoke;
+mod transaction_options;
+mod watching;

@@ -1,0 +1,193 @@
+//! Through PgBouncer in transaction mode: every transaction may be on another connection to the
+//! server, and nothing of a session can be relied on.
+
+use std::time::Duration;
+
+use cenote::{Builder, Connection, Db, Error, Kind};
+use tokio::task::JoinSet;
+
+use crate::servers::{assert_whole, dsn, quiet, refused, soon, told, unique};
+
+fn pgbouncer() -> String {
+    told("CENOTE_TEST_POSTGRES_PGBOUNCER")
+}
+
+/// As one has to: without a cache of statements.
+fn builder() -> Builder {
+    Db::builder(&pgbouncer()).statement_cache(0)
+}
+
+/// A table that is nobody else's, and goes with the server.
+async fn table(db: &Db) -> String {
+    let table = unique("through_pgbouncer");
+    let sql = format!("CREATE TABLE {table} (id int8 PRIMARY KEY, n int8)");
+    db.exec(&sql, ()).await.unwrap();
+    table
+}
+
+/// C-014
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_cache_many_tasks_share_few_server_connections() {
+    // PgBouncer has four connections to the server: most of these wait for one there.
+    let db = builder().max(16).open().await.unwrap();
+    let table = table(&db).await;
+    let mut tasks = JoinSet::new();
+    for id in 0..64_i64 {
+        let (db, table) = (db.clone(), table.clone());
+        tasks.spawn(cenote::scope(async move {
+            let insert = format!("INSERT INTO {table} VALUES (?, ?)");
+            let select = format!("SELECT n FROM {table} WHERE id = ?");
+            db.exec(&insert, (id, id * 2)).await?;
+            for _ in 0..5 {
+                let n: i64 = db.query_as_one(&select, (id,)).await?;
+                assert_eq!(n, id * 2);
+            }
+            db.transaction(async || {
+                let update = format!("UPDATE {table} SET n = n + 1 WHERE id = ?");
+                db.exec(&update, (id,)).await?;
+                let n: i64 = db.query_as_one(&select, (id,)).await?;
+                assert_eq!(n, id * 2 + 1);
+                Ok(())
+            })
+            .await
+        }));
+    }
+    soon("all tasks end", async {
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    })
+    .await;
+    let sql = format!("SELECT sum(n)::int8 FROM {table}");
+    let sum: i64 = db.query_as_one(&sql, ()).await.unwrap();
+    assert_eq!(sum, 64 * 63 + 64);
+    assert_whole(&db).await;
+}
+
+#[tokio::test]
+async fn statements_streams_and_batches_work_without_a_cache() {
+    let db = builder().max(2).open().await.unwrap();
+    let table = table(&db).await;
+    let insert = format!("INSERT INTO {table} VALUES (?, ?)");
+    let rows = (1..=500_i64).map(|id| (id, id));
+    let inserted = db.exec_many(&insert, rows).await.unwrap();
+    assert_eq!(inserted.rows_affected, 500);
+
+    let select = format!("SELECT n FROM {table} WHERE id > ? ORDER BY id");
+    let mut stream = db.stream(&select, (0_i64,)).await.unwrap();
+    let mut seen = 0;
+    while let Some(row) = soon("a row comes", stream.try_next()).await.unwrap() {
+        seen += 1;
+        assert_eq!(row.get::<i64>(0).unwrap(), seen);
+    }
+    assert_eq!(seen, 500);
+    drop(stream);
+
+    let inner = db.clone();
+    cenote::scope(async {
+        let tx = inner.begin().await?;
+        let statement = inner.prepare(&select).await?;
+        for from in [0_i64, 490] {
+            let rows = statement.query((from,)).await?;
+            assert_eq!(rows.len(), usize::try_from(500 - from).unwrap());
+        }
+        // The rest of a stream is left where it is; the transaction goes on.
+        let mut stream = tx.stream(&select, (0_i64,)).await?;
+        assert!(stream.try_next().await?.is_some());
+        drop(stream);
+        tx.exec(&format!("DELETE FROM {table} WHERE id > ?"), (10_i64,))
+            .await?;
+        drop(statement);
+        tx.commit().await
+    })
+    .await
+    .unwrap();
+    let sql = format!("SELECT count(*) FROM {table}");
+    let left: i64 = db.query_as_one(&sql, ()).await.unwrap();
+    assert_eq!(left, 10);
+    assert_whole(&db).await;
+}
+
+/// A transaction of another's sends this one to a connection of the server that does not have the
+/// statement, sooner or later: in a transaction that cannot be put right behind the caller's back.
+async fn crossed(one: &mut Connection, two: &mut Connection, sql: &str) -> Result<(), Error> {
+    let busy = two.begin().await?;
+    busy.exec("SELECT 1", ()).await?;
+    let tx = one.begin().await?;
+    tx.exec("SELECT 2", ()).await?;
+    tx.query_as_one::<i64>(sql, (1_i64,)).await?;
+    tx.rollback().await?;
+    busy.rollback().await
+}
+
+/// C-014
+#[tokio::test]
+async fn with_a_cache_the_error_says_what_to_set() {
+    let db = Db::builder(&pgbouncer()).max(2).open().await.unwrap();
+    let sql = format!("SELECT ?::int8 + 1 AS {}", unique("column"));
+    let mut one = db.connection().await.unwrap();
+    let mut two = db.connection().await.unwrap();
+    // It is kept on one of the server's connections.
+    let n: i64 = one.query_as_one(&sql, (1_i64,)).await.unwrap();
+    assert_eq!(n, 2);
+    let error = soon("the error comes", async {
+        loop {
+            if let Err(error) = crossed(&mut one, &mut two, &sql).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    let state = error.sql_state().unwrap_or_default();
+    assert!(["26000", "42P05"].contains(&state), "{error:?}");
+    assert!(error.to_string().contains("statement_cache"), "{error}");
+    assert!(error.to_string().contains("PgBouncer"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_through_it() {
+    let admin = Db::open(&dsn()).await.unwrap();
+    let db = builder()
+        .max(1)
+        .cleanup_timeout(Duration::from_secs(5))
+        .open()
+        .await
+        .unwrap();
+    let mark = unique("dropped");
+    let sql = format!("SELECT pg_sleep(600) AS {mark}");
+    let count = "SELECT count(*) FROM pg_stat_activity \
+                 WHERE state = 'active' AND pid <> pg_backend_pid() AND query LIKE '%' || ? || '%'";
+    let caller = db.clone();
+    let task = cenote::spawn(async move {
+        caller.query(&sql, ()).await?;
+        Ok::<(), Error>(())
+    });
+    crate::servers::until("it runs", async || {
+        let running: i64 = admin.query_as_one(count, (&*mark,)).await.unwrap();
+        running == 1
+    })
+    .await;
+    task.abort();
+    quiet(&db).await;
+    crate::servers::until("it runs no more", async || {
+        let running: i64 = admin.query_as_one(count, (&*mark,)).await.unwrap();
+        running == 0
+    })
+    .await;
+    assert_whole(&db).await;
+}
+
+#[tokio::test]
+async fn what_pgbouncer_does_not_let_through_is_told_when_connecting() {
+    let error = refused(&format!("{};search_path=public", pgbouncer())).await;
+    assert_eq!(error.kind(), Kind::Connect);
+    assert_eq!(error.sql_state(), Some("08P01"), "{error:?}");
+    assert!(error.message().contains("search_path"), "{error}");
+    // It has no other SQLSTATE for whatever is wrong.
+    let error = refused(&pgbouncer().replace("cenote-secret", "wrong")).await;
+    assert_eq!(
+        (error.kind(), error.sql_state()),
+        (Kind::Connect, Some("08P01"))
+    );
+    assert!(!error.to_string().contains("wrong"), "{error}");
+}
