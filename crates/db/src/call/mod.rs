@@ -293,6 +293,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the handle if no bound connection can concern the call.
+    #[inline]
     fn unbound(&self) -> Option<&Handle> {
         match &self.target {
             Target::Ambient(handle) | Target::Outside(handle) => {

@@ -179,8 +179,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        Ok(outcome.into_rows())
+        Ok(self.run(sql, params, true).await?.into_rows())
     }
 }
 

@@ -414,6 +414,7 @@ impl Outcome {
     }
 
     /// Returns the rows. Empty if there are none.
+    #[inline]
     pub fn into_rows(self) -> Vec<Row> {
         self.rows
             .map_or_else(Vec::new, |rows| rows.into_rows().collect())

@@ -193,9 +193,8 @@ thread_local! {
 /// # Errors
 ///
 /// As [`scan`], and [`Kind::Database`] for a text that contains a NUL.
-#[inline]
 pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
-    tagged_plan(dialect, text, None)
+    remembered_plan(dialect, text, None, || slot_of(text))
 }
 
 /// Scans a text that is sent with a tag, or returns its remembered scan.
@@ -203,18 +202,28 @@ pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
 /// # Errors
 ///
 /// As [`plan`].
+#[inline(never)]
 pub(crate) fn tagged_plan(
     dialect: &'static Dialect,
     text: &str,
     tag: Option<&'static str>,
 ) -> Result<Arc<Plan>> {
+    let slot = || (slot_of(text) + tag.map_or(0, slot_of)) % REMEMBERED;
+    remembered_plan(dialect, text, tag, slot)
+}
+
+/// Always inline, so that [`plan`] contains nothing for tags but one comparison.
+#[inline(always)]
+fn remembered_plan(
+    dialect: &'static Dialect,
+    text: &str,
+    tag: Option<&'static str>,
+    slot: impl FnOnce() -> usize,
+) -> Result<Arc<Plan>> {
     if text.len() > LONGEST {
         return Ok(Arc::new(Plan::new(dialect, text, tag)?));
     }
-    let slot = match tag {
-        None => slot_of(text),
-        Some(tag) => (slot_of(text) + slot_of(tag)) % REMEMBERED,
-    };
+    let slot = slot();
     let remembered = PLANS.try_with(|plans| {
         let plans = plans.borrow();
         let plan = plans.get(slot)?.as_ref()?;
