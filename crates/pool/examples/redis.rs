@@ -4,7 +4,7 @@
 //! cargo run -p cenote-pool --example redis -- redis://127.0.0.1:6379
 //! ```
 //!
-//! Without an argument it takes `REDIS_URL`, or else that address.
+//! Without an argument it uses `REDIS_URL`, or that address.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ const TASKS: usize = 100;
 const CONNECTIONS: usize = 20;
 const ROUNDS: usize = 50;
 
-/// Everything the pool has to know about Redis.
+/// How the pool creates and checks connections.
 struct Redis {
     client: Client,
 }
@@ -34,18 +34,18 @@ impl Manager for Redis {
         })
     }
 
-    /// Runs in the background, on idle connections: here is the time for a round trip.
+    /// Runs in the background on idle connections, so that a round trip delays nobody.
     async fn healthcheck(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         let answer: String = redis::cmd("PING").query_async(connection).await?;
         Ok(answer == "PONG")
     }
 
-    /// Runs in every acquire, so it only looks at what is known already.
+    /// Runs in every acquire, so that it must not need a round trip.
     async fn before_acquire(&self, connection: &mut Connection, _: Info<'_>) -> RedisResult<bool> {
         Ok(!connection.broken)
     }
 
-    /// A connection that broke in somebody's hands is not handed to the next.
+    /// Keeps a broken connection from the next holder.
     fn before_release(&self, connection: &mut Connection, _: Info<'_>) -> Verdict {
         if connection.broken {
             Verdict::Discard
@@ -55,12 +55,11 @@ impl Manager for Redis {
     }
 }
 
-/// A connection that remembers whether it broke.
+/// A connection that records whether it broke.
 ///
-/// The driver's own connection can be shared, but commands that block (`BLPOP`) or
-/// leave something behind (`WATCH`, `SELECT`) concern everybody on it: hence one
-/// for each holder. A command whose future is dropped does it no harm: the late
-/// answer is thrown away, and not taken for that of the next command.
+/// The driver's own connection can be shared, but commands that block (`BLPOP`) or change its state
+/// (`WATCH`, `SELECT`) affect all who share it. So each holder gets one of its own. A dropped command does
+/// no harm: the driver discards the late answer.
 struct Connection {
     inner: MultiplexedConnection,
     broken: bool,
@@ -75,7 +74,7 @@ impl Connection {
     }
 }
 
-/// Gives it all the commands of the driver.
+/// Makes all commands of the driver available.
 impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
@@ -102,7 +101,7 @@ impl ConnectionLike for Connection {
     }
 }
 
-/// What each task does: a connection for each round, and back with it.
+/// Acquires a connection for each round.
 async fn work(pool: Pool<Redis>, key: String) -> Result<(), Box<dyn Error + Send + Sync>> {
     for _ in 0..ROUNDS {
         let mut connection = pool.acquire().await?;
@@ -115,7 +114,7 @@ async fn run(url: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
     let manager = Redis {
         client: Client::open(url)?,
     };
-    // `open` makes the first connection, so a wrong address is known here.
+    // `open` creates the first connection, so a wrong address fails here.
     let pool = Pool::builder(manager)
         .min(1)
         .max(CONNECTIONS)
@@ -155,7 +154,7 @@ async fn main() -> ExitCode {
     match run(&url).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line: what failed, and why. Not the address: it may hold a password.
+            // One line with all causes, but without the address, which may contain a password.
             let mut line = format!("redis: {error}");
             let mut cause = error.source();
             while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! The builder: settings, hooks and the two ways to get a pool out of it.
+//! The builder of a pool: settings and hooks.
 
 use std::fmt;
 use std::future::Future;
@@ -16,10 +16,10 @@ use crate::runtime::fork;
 use crate::runtime::{Runtime, default_runtime};
 use crate::user_code::drop_contained;
 
-/// Builds a [`Pool`]. Made by [`Pool::builder`] and [`Pool::from_fn`].
+/// Builds a [`Pool`]; see [`Pool::builder`] and [`Pool::from_fn`].
 ///
-/// Every setting has a default that works; every impossible combination is an
-/// error of [`build`](Builder::build) that names the option and its value.
+/// Every setting has a default. [`build`](Builder::build) returns an error for invalid settings, which names
+/// the setting and its value.
 #[must_use = "a builder does nothing until `build` or `open`"]
 pub struct Builder<M: Manager> {
     manager: M,
@@ -40,12 +40,12 @@ impl<M: Manager> Builder<M> {
         }
     }
 
-    /// Makes the pool. Nothing is created yet, and nothing is started: the first
-    /// acquire does both. Needs no runtime.
+    /// Builds the pool. It needs no runtime, creates no resource and starts no task: the first acquire
+    /// does.
     ///
     /// # Errors
     ///
-    /// The settings are impossible; the error names the option and its value.
+    /// A setting is invalid; the error names the setting and its value.
     pub fn build(self) -> Result<Pool<M>, ConfigError> {
         self.config.validate()?;
         let runtime = self.runtime.unwrap_or_else(default_runtime);
@@ -58,197 +58,193 @@ impl<M: Manager> Builder<M> {
         Ok(Pool::from_core(core))
     }
 
-    /// Makes the pool and its first [`min`](Builder::min) resources, one after another.
+    /// Builds the pool and creates [`min`](Builder::min) resources, one after another.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes the pool and destroys what was made.
+    /// Dropping the future closes the pool and destroys its resources.
     ///
     /// # Errors
     ///
-    /// The settings are impossible, or a creation failed. The first failure
-    /// stops it, and what was made is destroyed.
+    /// A setting is invalid, or a creation failed. The first failure closes the pool and destroys its
+    /// resources.
     pub async fn open(self) -> Result<Pool<M>, OpenError<M::Error>> {
         let pool = self.build().map_err(OpenError::Config)?;
         // A cancel here drops the only handle, which closes the pool.
         match pool.warm_up().await {
             Ok(()) => Ok(pool),
             Err(error) => {
-                // The events tell of its destructors' errors; the cause counts here.
+                // The events report the errors of destructors; this returns the cause.
                 drop_contained(pool.close().await);
                 Err(OpenError::Warmup(error))
             }
         }
     }
 
-    /// A name for messages and metrics. Default: none.
+    /// Sets a name for messages and metrics. Default: none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = Some(name.into());
         self
     }
 
-    /// The fewest resources the pool keeps up, made by [`open`](Builder::open)
-    /// and refilled in the background. Default: 0. At most `max`.
-    /// [`Pool::set_min`] changes it.
+    /// Sets the minimum number of resources, in use or idle. [`open`](Builder::open) creates them, and the
+    /// pool refills to this number in the background. Default: 0. At most `max`. [`Pool::set_min`] changes
+    /// it.
     pub fn min(mut self, min: usize) -> Self {
         self.config.min = min;
         self
     }
 
-    /// The most resources there may be, in whatever state. Default: 10. At least 1.
+    /// Sets the maximum number of resources. Default: 10. At least 1. [`Pool::resize`] changes it.
     pub fn max(mut self, max: usize) -> Self {
         self.config.max = max;
         self
     }
 
-    /// Which idle resource is handed out next. Default: [`Order::Affine`].
+    /// Sets which idle resource is handed out next. Default: [`Order::Affine`].
     pub fn order(mut self, order: Order) -> Self {
         self.config.order = order;
         self
     }
 
-    /// How long an acquire may take, waiting, creation and hook together, unless
-    /// the call says otherwise. Default: for ever.
+    /// Sets how long an acquire may take, with waiting, creation and hook.
+    /// [`AcquireOptions`](crate::AcquireOptions) override it. Default: no limit.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.config.acquire_timeout = Some(timeout);
         self
     }
 
-    /// How long one creation may take; then it is dropped and its place is free.
-    /// Default: 30 s.
+    /// Sets how long a creation may take. After that it is dropped and its slot becomes free. Default:
+    /// 30 s.
     ///
-    /// A creation whose acquire has gone serves the queue, and nobody else creates in its
-    /// stead; but only for a second, in case it hangs. Its place it keeps until this time
-    /// is over.
+    /// A creation whose acquire was dropped serves the queue, so no other waiter creates in its stead. After
+    /// a second it no longer counts, because it may hang; it keeps its slot until this timeout.
     pub fn create_timeout(mut self, timeout: Duration) -> Self {
         self.config.create_timeout = Some(timeout);
         self
     }
 
-    /// Creations may take for ever. One that hangs keeps its place until its executor ends.
+    /// Sets no limit for creations. A creation that hangs keeps its slot until its executor ends.
     pub fn no_create_timeout(mut self) -> Self {
         self.config.create_timeout = None;
         self
     }
 
-    /// How long the acquire hook may look at one resource. After that the resource is
-    /// destroyed, and the acquire goes on with another one, within its own timeout.
-    /// Default: as long as the acquire may take.
+    /// Sets how long the acquire hook may take for one resource. After that the resource is destroyed, and
+    /// the acquire continues with another one, within its own timeout. Default: no limit of its own.
     pub fn before_acquire_timeout(mut self, timeout: Duration) -> Self {
         self.config.before_acquire_timeout = Some(timeout);
         self
     }
 
-    /// How long a destructor, a health check or the async half of a release may
-    /// take before it is dropped and the resource with it. Default: 5 s.
+    /// Sets how long a destructor, a health check or the async half of a release may take. After that it is
+    /// dropped, and the resource with it. Default: 5 s.
     pub fn cleanup_timeout(mut self, timeout: Duration) -> Self {
         self.config.cleanup_timeout = timeout;
         self
     }
 
-    /// How often idle resources are checked. Default: never.
+    /// Sets how often idle resources are checked. Default: never.
     pub fn healthcheck_interval(mut self, interval: Duration) -> Self {
         self.config.healthcheck_interval = Some(interval);
         self
     }
 
-    /// How long a resource may be idle before it is destroyed, as long as `min`
-    /// are left; up to a quarter longer. Default: for ever.
+    /// Sets how long a resource may be idle. After that, and at most a quarter later, it is destroyed if
+    /// more than `min` resources exist. Default: no limit.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.config.idle_timeout = Some(timeout);
         self
     }
 
-    /// How long a resource may live, give or take the jitter; up to a quarter
-    /// longer. A leased one is left alone until it comes back. Where there is
-    /// room, its replacement is made before it goes; if that fails, it stays,
-    /// and is tried again. Default: for ever.
+    /// Sets the lifetime of a resource, plus or minus the jitter. After that, and at most a quarter later,
+    /// it is destroyed, a leased one when it is released. If a slot is free, the pool creates its
+    /// replacement first; while that fails, the old resource stays. Default: no limit.
     pub fn max_lifetime(mut self, lifetime: Duration) -> Self {
         self.config.max_lifetime = Some(lifetime);
         self
     }
 
-    /// By what share lifetimes differ, up or down, so that resources made
-    /// together do not expire together. Default: 0.1. At least 0.0, below 1.0.
+    /// Sets by what share lifetimes vary, up or down, so that resources created together do not expire
+    /// together. Default: 0.1. At least 0.0, below 1.0.
     pub fn lifetime_jitter(mut self, share: f64) -> Self {
         self.config.lifetime_jitter = share;
         self
     }
 
-    /// How many acquires may wait in the queue; one that comes then ends with
-    /// [`AcquireError::QueueFull`](crate::AcquireError::QueueFull). Those with a creation under
-    /// way, or with a resource reserved for them, do not count; nor do those that lost their
-    /// reservation because nobody polled them, which may exceed the limit when they are polled again.
-    /// With 0 nobody waits for others. [`Pool::set_max_waiting`] changes it. Default: no limit.
+    /// Limits how many acquires may wait in the queue. Further ones fail with
+    /// [`AcquireError::QueueFull`](crate::AcquireError::QueueFull). Waiters with a creation or a reservation
+    /// of their own do not count. A waiter whose reservation was revoked may exceed the limit when it is
+    /// polled again. With 0 no acquire waits for others. [`Pool::set_max_waiting`] changes it. Default: no
+    /// limit.
     pub fn max_waiting(mut self, limit: usize) -> Self {
         self.config.max_waiting = Some(limit);
         self
     }
 
-    /// How many creations may run at once. Default: as many as there is room for.
+    /// Limits how many creations may run at once. Default: no limit besides `max`.
     pub fn concurrent_creations(mut self, limit: usize) -> Self {
         self.config.concurrent_creations = Some(limit);
         self
     }
 
-    /// Makes an acquire with a deadline try again when the creation that it began fails, after
-    /// the [back-off](Builder::backoff), instead of ending with the error. It ends with the
-    /// error if its deadline comes first, if it has none, or if the error is permanent
-    /// ([`Manager::is_permanent`]). An acquire that never queues, and a probe of the breaker,
-    /// end with the first error. Default: off.
+    /// Makes an acquire with a timeout try again after the [back-off](Builder::backoff) when its creation
+    /// fails. It fails with the error if it has no timeout, if the timeout comes first, or if the error is
+    /// permanent ([`Manager::is_permanent`]). `try_acquire` and probes of the breaker fail with the first
+    /// error. Default: off.
     pub fn retry_creations(mut self) -> Self {
         self.config.retry_creations = true;
         self
     }
 
-    /// The pause after a failed creation, and the longest it doubles up to, less
-    /// up to half of it at random. During it acquires queue, and `try_acquire`
-    /// finds nothing. Default: 100 ms to 5 s.
+    /// Sets the pause after a failed creation and its maximum. The pause doubles with every failure and is
+    /// shortened at random by up to a half. During the pause acquires queue, and `try_acquire` finds
+    /// nothing. Default: 100 ms to 5 s.
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.config.backoff = Some((first, longest));
         self
     }
 
-    /// No pause after failed creations: every acquire tries at once.
+    /// Sets no pause after failed creations: every acquire tries at once.
     pub fn no_backoff(mut self) -> Self {
         self.config.backoff = None;
         self
     }
 
-    /// Warns through `tracing` of acquires that took this long. Default: 1 s.
+    /// Warns through `tracing` about acquires that take this long: once while they wait, with the longest
+    /// leases, and once when they have got their lease. Default: 1 s.
     pub fn slow_acquire_warning(mut self, slow: Duration) -> Self {
         self.config.slow_acquire_warning = Some(slow);
         self
     }
 
-    /// Does not warn of slow acquires.
+    /// Switches the warnings about slow acquires off.
     pub fn no_slow_acquire_warning(mut self) -> Self {
         self.config.slow_acquire_warning = None;
         self
     }
 
-    /// Warns through `tracing` and the events, once, of a lease that has been out
-    /// for this long, with its source line. Default: off.
+    /// Warns once, through `tracing` and the events, about a lease that lasts this long, with its source
+    /// line. Default: off.
     pub fn leak_warning(mut self, after: Duration) -> Self {
         self.config.leak_warning = Some(after);
         self
     }
 
-    /// Keeps [`Pool::timings`]. Every acquire and release reads a precise clock
-    /// and comes by the pool's lock then. Default: off.
+    /// Keeps histograms for [`Pool::timings`]. Every acquire and release then reads a precise clock and takes
+    /// the pool's lock. Default: off.
     pub fn histograms(mut self) -> Self {
         self.config.histograms = true;
         self
     }
 
-    /// The executor to live on. Default: Tokio, or the built-in thread where the
-    /// `tokio` feature is off.
+    /// Sets the executor of the pool. Default: Tokio, or the built-in thread if the `tokio` feature is off.
     pub fn runtime(mut self, runtime: impl Runtime) -> Self {
         self.runtime = Some(Arc::new(runtime));
         self
     }
 
-    /// The strategy of the circuit breaker. Default: none; it moves by hand only.
+    /// Sets the strategy of the circuit breaker. Default: none; the breaker moves by hand only.
     pub fn breaker(mut self, strategy: impl Strategy) -> Self {
         self.strategy = Some(Arc::new(strategy));
         self
@@ -273,8 +269,7 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::destroy`] with a plain closure, which answers
-    /// nothing or a `Result`.
+    /// Overrides [`Manager::destroy`] with a closure that returns nothing or a `Result`.
     pub fn destroy<A: DestroyAnswer<M::Error>>(
         mut self,
         destroy: impl Fn(M::Resource) -> A + Send + Sync + 'static,
@@ -287,7 +282,7 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::destroy`] with one that gives a future.
+    /// Overrides [`Manager::destroy`] with a closure that returns a future.
     pub fn destroy_async<F, Fut, A>(mut self, destroy: F) -> Self
     where
         F: Fn(M::Resource) -> Fut + Send + Sync + 'static,
@@ -302,7 +297,7 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::healthcheck`] with a plain closure.
+    /// Overrides [`Manager::healthcheck`] with a closure.
     pub fn healthcheck<A: Answer>(
         mut self,
         check: impl Fn(&mut M::Resource) -> A + Send + Sync + 'static,
@@ -320,7 +315,7 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::before_acquire`] with a plain closure.
+    /// Overrides [`Manager::before_acquire`] with a closure.
     pub fn before_acquire<A: Answer>(
         mut self,
         check: impl Fn(&mut M::Resource) -> A + Send + Sync + 'static,
@@ -339,9 +334,9 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::before_release`] with a plain closure. It may answer
-    /// [`Verdict::Later`](crate::Verdict::Later), and [`Manager::recycle`] runs. It also decides
-    /// about a resource whose holder panicked, which is destroyed where there is no such hook.
+    /// Overrides [`Manager::before_release`] with a closure. After
+    /// [`Verdict::Later`](crate::Verdict::Later) [`Manager::recycle`] runs. The closure also decides about a
+    /// resource whose holder panicked; without a hook the pool destroys it.
     pub fn before_release<A: ReleaseAnswer>(
         mut self,
         check: impl Fn(&mut M::Resource) -> A + Send + Sync + 'static,
@@ -350,9 +345,8 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an
-    /// async closure. It is polled first where a lease is dropped, and then on the runtime. It also
-    /// decides about a resource whose holder panicked.
+    /// Overrides [`Manager::before_release`] and [`Manager::recycle`] with an async closure. The drop of a
+    /// lease polls it first, then the runtime. It also decides about a resource whose holder panicked.
     pub fn before_release_async<A: Answer + 'static>(
         mut self,
         check: impl for<'a> InformedHook<'a, M::Resource, A>,

@@ -1,4 +1,4 @@
-//! A pool's settings, and what makes them impossible.
+//! The settings of a pool, and their rules.
 
 use std::time::Duration;
 
@@ -9,18 +9,17 @@ use crate::error::ConfigError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// The one this thread used last, if it is free; otherwise the one whose last
-    /// lease began longest ago. The fastest, and the default.
+    /// The resource that this thread used last, if it is idle; otherwise the least recently leased one.
+    /// This is the fastest order and the default.
     #[default]
     Affine,
-    /// The one that came back first: the load spreads evenly.
+    /// The resource that was released first. The load spreads evenly.
     Fifo,
-    /// The one that came back last: those not needed grow old, and an idle
-    /// timeout lets the pool shrink.
+    /// The resource that was released last. With an idle timeout the pool shrinks to what is needed.
     Lifo,
 }
 
-/// A pool's settings. Made by the [`Builder`](crate::Builder), which documents them.
+/// The settings of a pool. The [`Builder`](crate::Builder) sets and documents them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -91,7 +90,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Says what is impossible about these settings.
+    /// Checks the settings.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         check_max(self.max)?;
         check_min(self.min, self.max)?;
@@ -134,14 +133,14 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the maintenance task has periodic work, even when nobody waits.
+    /// Returns whether maintenance has periodic work, even if nobody waits.
     pub(crate) fn needs_maintenance(&self) -> bool {
         self.min > 0 || self.healthcheck_interval.is_some() || self.sweep_interval().is_some()
     }
 
-    /// How often the maintenance task looks at all resources: eight times within the
-    /// shortest of the limits it watches. It may notice a change one look late,
-    /// and its age another one, so none is overrun by more than a quarter.
+    /// Returns how often maintenance sweeps over all resources: eight times within the shortest limit. It
+    /// may notice a change one sweep late, and its age another one, so no limit is exceeded by more than a
+    /// quarter.
     pub(crate) fn sweep_interval(&self) -> Option<Duration> {
         [self.idle_timeout, self.max_lifetime, self.leak_warning]
             .into_iter()
@@ -151,7 +150,7 @@ impl Config {
     }
 }
 
-/// The rule for a minimum, at build and when it changes.
+/// Checks a minimum.
 pub(crate) fn check_min(min: usize, max: usize) -> Result<(), ConfigError> {
     if min > max {
         let rule = format!("it cannot be more than max, which is {max}");
@@ -160,7 +159,7 @@ pub(crate) fn check_min(min: usize, max: usize) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The rule for a maximum, at build and at resize.
+/// Checks a maximum.
 pub(crate) fn check_max(max: usize) -> Result<(), ConfigError> {
     if max == 0 {
         return Err(wrong("max", max, "it must be at least 1"));

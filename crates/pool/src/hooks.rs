@@ -1,4 +1,4 @@
-//! Closures in place of a manager's methods.
+//! Closures that override a manager's methods.
 
 use std::error::Error;
 use std::fmt;
@@ -13,24 +13,24 @@ use crate::user_code::drop_contained;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a hook said no; `None` if it just did.
+/// Why a hook refused a resource; `None` if it gave no reason.
 pub(crate) type Refusal = Option<Arc<str>>;
 
-/// What a checking hook may answer: nothing, a `bool`, or a `Result` of either.
+/// What a checking hook may return: nothing, a `bool`, or a `Result` of either.
 ///
-/// `false` and errors mean: destroy this resource. An error is also reported.
+/// On `false` and on an error the pool destroys the resource. It also reports the error.
 pub trait Answer: sealed::Sealed {
     #[doc(hidden)]
     fn into_answer(self) -> Result<Verdict, Option<Arc<str>>>;
 }
 
-/// What a release hook may answer: what an [`Answer`] may be, or a [`Verdict`].
+/// What a release hook may return: any [`Answer`], or a [`Verdict`].
 pub trait ReleaseAnswer: sealed::Sealed {
     #[doc(hidden)]
     fn into_verdict(self) -> Result<Verdict, Option<Arc<str>>>;
 }
 
-/// What a destructor may answer: nothing, or a `Result`.
+/// What a destructor may return: nothing, or a `Result`.
 pub trait DestroyAnswer<E>: sealed::Sealed {
     #[doc(hidden)]
     fn into_result(self) -> Result<(), E>;
@@ -94,9 +94,8 @@ impl<E> DestroyAnswer<E> for Result<(), E> {
 
 /// An async closure over a resource: `async |resource: &mut R| …`.
 ///
-/// An async closure that lends its captures to its future is no `Fn` in Rust;
-/// give such state to [`with`] instead. Implemented for closures and by `with`;
-/// there is no need to implement it yourself.
+/// In Rust an async closure that lends its captures to its future is not a `Fn`; pass such state to
+/// [`with`] instead. Closures and the result of `with` implement this trait.
 pub trait AsyncHook<'a, R: 'a, A>: Send + Sync + 'static {
     #[doc(hidden)]
     fn call(&'a self, resource: &'a mut R) -> Pin<Box<dyn Future<Output = A> + Send + 'a>>;
@@ -113,7 +112,7 @@ where
     }
 }
 
-/// An async hook that needs state: `with(state, async |state: &S, resource: &mut R| …)`.
+/// Returns an async hook with state: `with(state, async |state: &S, resource: &mut R| …)`.
 ///
 /// # Examples
 ///
@@ -136,7 +135,7 @@ pub fn with<S, F>(state: S, hook: F) -> With<S, F> {
     With { state, hook }
 }
 
-/// A hook and its state, made by [`with`].
+/// A hook with state, made by [`with`].
 #[derive(Debug)]
 pub struct With<S, F> {
     state: S,
@@ -155,9 +154,8 @@ where
     }
 }
 
-/// What the builder takes as an async hook: an async closure over a resource, or one made by [`with`]
-/// or [`informed`]. Unlike [`AsyncHook`], it may also receive an
-/// [`Info`](crate::Info). There is no need to implement it yourself.
+/// What the builder accepts as an async hook: an async closure over a resource, or the result of [`with`]
+/// or [`informed`]. Unlike an [`AsyncHook`], it may also receive an [`Info`](crate::Info).
 pub trait InformedHook<'a, R: 'a, A>: Send + Sync + 'static {
     #[doc(hidden)]
     fn call_with(
@@ -198,7 +196,7 @@ where
     }
 }
 
-/// An async hook that also receives the age and the uses of a resource:
+/// Returns an async hook that also receives the age and the uses of a resource:
 /// `informed(async |resource: &mut R, info: Info<'_>| …)`.
 ///
 /// # Examples
@@ -270,7 +268,7 @@ pub(crate) type Destroy<R, E> = Box<dyn Fn(R) -> BoxFuture<'static, Result<(), E
 
 impl<M: Manager> Drop for Hooks<M> {
     fn drop(&mut self) {
-        // One by one: a second panic in the drop of the whole struct would abort.
+        // One by one: a second panic in the drop of the struct would abort the process.
         drop_contained(self.create.take());
         drop_contained(self.is_permanent.take());
         drop_contained(self.destroy.take());
@@ -295,7 +293,7 @@ impl<M: Manager> Default for Hooks<M> {
 
 impl<M: Manager> fmt::Debug for Hooks<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Closures have no names; say which hooks they stand in for.
+        // Closures have no names; show which hooks they override.
         let Hooks {
             create,
             is_permanent,
@@ -315,8 +313,8 @@ impl<M: Manager> fmt::Debug for Hooks<M> {
     }
 }
 
-/// The manager behind [`Pool::from_fn`](crate::Pool::from_fn): a factory, and
-/// for everything else whatever closures the builder was given.
+/// The manager of a pool made by [`Pool::from_fn`](crate::Pool::from_fn): it creates resources with a
+/// closure. All other hooks are closures on the builder.
 pub struct FnManager<R, E> {
     create: Create<R, E>,
 }

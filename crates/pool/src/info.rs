@@ -1,4 +1,4 @@
-//! What a pool knows of one of its resources, for hooks and predicates.
+//! What a pool knows about one of its resources, for hooks and predicates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,62 +11,62 @@ use crate::observe::status::ResourceId;
 use crate::runtime::Runtime;
 use crate::sync::AtomicU64;
 
-/// What a pool knows of one of its resources: its age, and how often it was used.
+/// The age and the uses of a resource.
 ///
-/// Hooks of a [`Manager`](crate::Manager) get it, closures wrapped in [`informed`](crate::informed),
-/// and the predicate of [`Pool::retain`](crate::Pool::retain). Nothing is computed until it is asked for.
+/// The hooks of a [`Manager`](crate::Manager), closures wrapped in [`informed`](crate::informed) and the
+/// predicate of [`Pool::retain`](crate::Pool::retain) receive it. Nothing is computed until it is asked for.
 #[derive(Clone, Copy)]
 pub struct Info<'a> {
-    born: &'a Born,
+    origin: &'a Origin,
     usage: &'a Usage,
 }
 
-/// How often and when a slot was leased. Only its owner writes; anybody reads.
+/// How often and when a slot was leased. Only its owner writes it; anybody may read it.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// Leases so far, of all resources that were ever here.
+    /// The number of leases, of all resources that were ever in the slot.
     pub(crate) leases: AtomicU64,
-    /// Coarse time of the last lease, in nanoseconds.
+    /// When the last lease began, by the coarse clock, in nanoseconds.
     pub(crate) since: AtomicU64,
 }
 
 impl<'a> Info<'a> {
     #[inline]
-    pub(crate) fn new<T>(born: &'a Born, slot: &'a Slot<T>) -> Self {
+    pub(crate) fn new<T>(origin: &'a Origin, slot: &'a Slot<T>) -> Self {
         let usage = slot.usage();
-        Info { born, usage }
+        Info { origin, usage }
     }
 
     /// Returns the number of the resource.
     pub fn id(self) -> ResourceId {
-        self.born.id
+        self.origin.id
     }
 
-    /// Returns when the resource was made, by the pool's runtime.
+    /// Returns when the resource was created, by the clock of the pool's runtime.
     pub fn created(self) -> Instant {
-        self.born.created
+        self.origin.created
     }
 
-    /// Returns how long ago the resource was made.
+    /// Returns how long ago the resource was created.
     pub fn age(self) -> Duration {
-        let now = self.born.runtime.now();
-        now.saturating_duration_since(self.born.created)
+        let now = self.origin.runtime.now();
+        now.saturating_duration_since(self.origin.created)
     }
 
-    /// Returns how many leases of the resource there were. A release hook finds the present one
-    /// counted; an acquire hook does not.
+    /// Returns the number of leases of the resource. In a release hook that includes the lease that
+    /// ends; in an acquire hook it does not include the one that begins.
     pub fn uses(self) -> u64 {
         // Relaxed: the caller owns the slot, and only its owner writes.
-        self.usage.leases.load(Ordering::Relaxed) - self.born.leases_before
+        self.usage.leases.load(Ordering::Relaxed) - self.origin.leases_before
     }
 
-    /// Returns how long ago the last lease of the resource began, or its creation if there was none;
-    /// a few milliseconds exact. In a release hook that is how long the present lease took. For an idle
-    /// resource it is the longest that it may have been idle: a return reads no clock.
+    /// Returns how long ago the last lease of the resource began, or its creation if there was none,
+    /// exact to a few milliseconds. In a release hook that is the length of the lease. An idle resource
+    /// has been idle for at most this long: a release reads no clock.
     pub fn unused_for(self) -> Duration {
         // Relaxed: as above.
         let since = self.usage.since.load(Ordering::Relaxed);
-        Duration::from_nanos(self.born.runtime.coarse_now().saturating_sub(since))
+        Duration::from_nanos(self.origin.runtime.coarse_now().saturating_sub(since))
     }
 }
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Info<'_> {
 
 /// What never changes about a resource in a slot.
 #[derive(Clone)]
-pub(crate) struct Born {
+pub(crate) struct Origin {
     pub(crate) id: ResourceId,
     created: Instant,
     /// Leases of the slot before this resource.
@@ -90,10 +90,10 @@ pub(crate) struct Born {
     runtime: Arc<dyn Runtime>,
 }
 
-impl Born {
-    /// For a resource that was just made and goes into this slot.
+impl Origin {
+    /// Describes a new resource that goes into this slot.
     pub(crate) fn new<T>(meta: &Meta, slot: &Slot<T>, runtime: &Arc<dyn Runtime>) -> Self {
-        Born {
+        Origin {
             id: meta.id,
             created: meta.seen.1,
             leases_before: slot.uses(),

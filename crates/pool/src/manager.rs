@@ -1,20 +1,18 @@
-//! The contract between a pool and the thing it pools.
+//! The contract between a pool and its resources.
 
 use std::error::Error;
 use std::future::{Future, ready};
 
 use crate::info::Info;
 
-/// Makes, checks, cleans and destroys one kind of resource.
+/// Creates, checks, cleans and destroys one kind of resource.
 ///
-/// This is the static way into a pool: no dynamic dispatch and no boxing on the
-/// checkout path. Only [`create`](Manager::create) must be written. For
-/// application code there is also [`Pool::from_fn`](crate::Pool::from_fn), which
-/// takes closures; any hook of a manager can be overridden by one on the
-/// [`Builder`](crate::Builder).
+/// With a manager the checkout path needs no dynamic dispatch and no boxing. Only
+/// [`create`](Manager::create) is required. [`Pool::from_fn`](crate::Pool::from_fn) takes closures instead,
+/// and a closure on the [`Builder`](crate::Builder) overrides the same hook of a manager.
 ///
-/// No hook is called under a lock. While one runs its resource counts as active.
-/// A hook that panics counts as one that failed; its resource is destroyed.
+/// The pool calls no hook under a lock. While a hook runs, its resource counts as active. A hook that
+/// panics has failed; its resource is destroyed.
 ///
 /// # Examples
 ///
@@ -49,24 +47,23 @@ use crate::info::Info;
 /// # Ok(()) }
 /// ```
 pub trait Manager: Send + Sync + 'static {
-    /// What is pooled.
+    /// The type of the resources.
     type Resource: Send + 'static;
 
-    /// What can go wrong with it. [`std::io::Error::other`] wraps anything.
+    /// The error of the hooks. [`std::io::Error::other`] wraps any error.
     type Error: Error + Send + Sync + 'static;
 
-    /// Makes a resource, when one is needed and there is room.
+    /// Creates a resource, when one is needed and a slot is free.
     ///
-    /// Its place is reserved first. The first poll runs in the acquire that
-    /// caused it, the rest as a task of the pool, so it goes on when that
-    /// acquire is cancelled, and its result serves whoever is first in the queue.
-    /// An error goes to the acquire that caused it, if that one still waits.
+    /// The first poll runs in the acquire that caused the creation, the others in a task of the pool. So the
+    /// creation continues if that acquire is cancelled, and the resource goes to the oldest waiter. An error
+    /// goes to the acquire that caused the creation, if it still waits.
     fn create(&self) -> impl Future<Output = Result<Self::Resource, Self::Error>> + Send;
 
-    /// Whether it is of no use to create again after this error of [`create`](Manager::create):
-    /// a refused login, say, which repeated would lock the account. Asked only where
-    /// [`Builder::retry_creations`](crate::Builder::retry_creations) is on; a panic counts as
-    /// yes. Default: no.
+    /// Returns whether another attempt is useless after this error of [`create`](Manager::create), for
+    /// example after a refused login, which would lock the account if it were repeated. The pool asks only
+    /// if [`Builder::retry_creations`](crate::Builder::retry_creations) is on; a panic counts as yes.
+    /// Default: no.
     fn is_permanent(&self, error: &Self::Error) -> bool {
         let _ = error;
         false
@@ -74,10 +71,9 @@ pub trait Manager: Send + Sync + 'static {
 
     /// Destroys a resource that leaves the pool. Default: drops it.
     ///
-    /// Its place is free when this is done, or when the cleanup time is over.
-    /// Where nothing can await it (a lease dropped with no runtime left) it is
-    /// polled once and then dropped. An error goes to the caller of
-    /// [`close`](crate::Pool::close), and everywhere else to the events and the log.
+    /// The slot becomes free when this ends or the cleanup timeout passes. If no runtime is left to run it,
+    /// it is polled once and then dropped. An error goes to the caller of [`close`](crate::Pool::close),
+    /// otherwise to the events and the log.
     fn destroy(
         &self,
         resource: Self::Resource,
@@ -86,7 +82,7 @@ pub trait Manager: Send + Sync + 'static {
         ready(Ok(()))
     }
 
-    /// Looks at an idle resource, every health-check interval. Default: all is well.
+    /// Checks an idle resource, at every health-check interval. Default: accepts it.
     ///
     /// `Ok(false)` or an error destroys the resource; the pool refills to `min`.
     fn healthcheck(
@@ -98,13 +94,12 @@ pub trait Manager: Send + Sync + 'static {
         ready(Ok(true))
     }
 
-    /// Looks at an idle resource that is about to be handed out. Default: all is well.
+    /// Checks an idle resource that is about to be handed out. Default: accepts it.
     ///
-    /// Fresh resources are trusted and not shown here. `Ok(false)` or an error
-    /// destroys the resource, and the acquire goes on with the next. Runs in the
-    /// acquire, within its deadline and the
-    /// [time limit](crate::Builder::before_acquire_timeout); if that is dropped half-way,
-    /// the resource is destroyed. If the pool is closed meanwhile, the acquire fails.
+    /// New resources are not checked. `Ok(false)` or an error destroys the resource, and the acquire
+    /// continues with the next one. The hook runs in the acquire, within its timeout and
+    /// [its own](crate::Builder::before_acquire_timeout). If the acquire is dropped meanwhile, the resource
+    /// is destroyed. If the pool is closed meanwhile, the acquire fails.
     fn before_acquire(
         &self,
         resource: &mut Self::Resource,
@@ -114,12 +109,12 @@ pub trait Manager: Send + Sync + 'static {
         ready(Ok(true))
     }
 
-    /// Decides what happens to a resource that comes back. Default: keeps it, except that a
-    /// resource whose holder panicked is destroyed: nobody knows what state that left it in.
+    /// Decides what happens to a resource that is released. Default: keeps it, but destroys a resource
+    /// whose holder panicked, because its state is unknown.
     ///
-    /// Called by the drop of a lease, so it must neither block nor wait;
-    /// what takes longer goes into [`recycle`](Manager::recycle). A hook that can tell whether the
-    /// resource is sound decides about panics, too: during one [`std::thread::panicking`] says so.
+    /// The drop of a lease calls this, so it must not block. Put what takes longer into
+    /// [`recycle`](Manager::recycle). Your own hook also decides about the resource of a holder that
+    /// panics: [`std::thread::panicking`] returns `true` then.
     #[inline]
     fn before_release(&self, resource: &mut Self::Resource, info: Info<'_>) -> Verdict {
         let _ = (resource, info);
@@ -131,9 +126,9 @@ pub trait Manager: Send + Sync + 'static {
 
     /// The async half of a release, run only after [`Verdict::Later`].
     ///
-    /// Runs inside [`Lease::release`](crate::Lease::release). When a lease is dropped, the first
-    /// poll happens there, and the rest as a task of the pool. Within the cleanup time:
-    /// `Ok(false)`, an error or running late destroys the resource.
+    /// It runs inside [`Lease::release`](crate::Lease::release). When a lease is dropped, the first poll runs
+    /// in the drop, the others in a task of the pool. `Ok(false)`, an error or the cleanup timeout destroys
+    /// the resource.
     fn recycle(
         &self,
         resource: &mut Self::Resource,
@@ -144,16 +139,15 @@ pub trait Manager: Send + Sync + 'static {
     }
 }
 
-/// What to do with a resource that comes back.
+/// What to do with a resource that is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is fine: the next one may have it.
+    /// Keep it.
     Keep,
-    /// It is broken: destroy it, and report a failure to the breaker.
+    /// Destroy it because it is broken, and report a failure to the breaker.
     Discard,
-    /// It is not wanted any more, because of its age or its use, or in an unknown state: destroy
-    /// it. That is no failure.
+    /// Destroy it because of its age, its uses or an unknown state. This is not a failure.
     Retire,
-    /// Run [`Manager::recycle`] first, which decides.
+    /// Run [`Manager::recycle`], which decides.
     Later,
 }

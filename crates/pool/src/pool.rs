@@ -1,4 +1,4 @@
-//! The handle: everything a user does with a pool.
+//! The handle of a pool.
 
 use std::fmt;
 use std::future::Future;
@@ -24,10 +24,10 @@ use crate::observe::histogram::Timings;
 use crate::observe::status::{Counters, CreationError, Holder, Status};
 use crate::runtime::block_on;
 
-/// A pool of resources, shared by cloning.
+/// A pool of resources. Clone it to share it.
 ///
-/// Clones are handles to the same pool; when the last one is dropped the pool
-/// closes. Leases keep it working, not open.
+/// Clones are handles of the same pool; when the last one is dropped, the pool closes. Leases keep the pool
+/// working, but not open.
 ///
 /// # Examples
 ///
@@ -57,7 +57,7 @@ pub struct Pool<M: Manager> {
     pub(crate) core: Arc<Core<M>>,
 }
 
-/// A pool made of closures by [`Pool::from_fn`], to write in a struct field.
+/// A pool made of closures by [`Pool::from_fn`]. Use it to name the type in a struct field.
 pub type FnPool<R, E> = Pool<FnManager<R, E>>;
 
 impl<R, E> Pool<FnManager<R, E>>
@@ -65,7 +65,7 @@ where
     R: Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
-    /// Starts a pool whose resources this closure makes. All other hooks are
+    /// Returns a builder for a pool that creates its resources with this closure. All other hooks are
     /// closures on the [`Builder`].
     pub fn from_fn<F, Fut>(create: F) -> Builder<FnManager<R, E>>
     where
@@ -77,29 +77,28 @@ where
 }
 
 impl<M: Manager> Pool<M> {
-    /// Starts a pool over a [`Manager`].
+    /// Returns a builder for a pool with this [`Manager`].
     pub fn builder(manager: M) -> Builder<M> {
         Builder::new(manager)
     }
 
-    /// Takes over the count of one handle, which every core is born with.
+    /// Returns the first handle, which a new core counts already.
     pub(crate) fn from_core(core: Arc<Core<M>>) -> Self {
         Pool { core }
     }
 
-    /// Acquires a resource: an idle one, a new one if there is room, or the one
-    /// that comes back first; in the order of arrival.
+    /// Acquires a resource: an idle one, a new one if a slot is free, or the next one that is released.
+    /// Waiters are served in the order of arrival.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up its place in the queue; what it was given
-    /// already goes to the next. A creation that it started goes on and serves
-    /// the queue. A resource that is in the acquire hook is destroyed.
+    /// Dropping the future leaves the queue; a reservation goes to the next waiter. A creation that it
+    /// started continues and serves the queue. A resource in the acquire hook is destroyed.
     ///
     /// # Errors
     ///
-    /// [`AcquireError`]: closed, breaker open, out of time, or the creation it
-    /// caused has failed.
+    /// The pool is closed, the breaker is open, the queue is full, the timeout has passed, or the creation
+    /// that it started has failed; see [`AcquireError`].
     #[track_caller]
     #[inline]
     pub fn acquire(
@@ -130,8 +129,8 @@ impl<M: Manager> Pool<M> {
         self.core.acquire(caller, timeout)
     }
 
-    /// Acquires like [`acquire`](Pool::acquire) a lease that borrows nothing, so
-    /// that it can be stored or sent away.
+    /// Acquires like [`acquire`](Pool::acquire). The lease borrows nothing, so that it can be stored or sent
+    /// to another task.
     ///
     /// # Cancel safety
     ///
@@ -149,9 +148,9 @@ impl<M: Manager> Pool<M> {
             .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
-    /// Acquires without queueing: an idle resource, or a new one if there is
-    /// room, or in place of an idle one that the acquire hook refused. `None` if the pool is exhausted, closed, backing off after a failed
-    /// creation, or its breaker open.
+    /// Acquires without queueing: an idle resource, or a new one if a slot is free or becomes free because
+    /// the acquire hook refused its resource. Returns `None` if the pool is exhausted, closed or backing off
+    /// after a failed creation, or if its breaker is open.
     ///
     /// # Cancel safety
     ///
@@ -159,7 +158,7 @@ impl<M: Manager> Pool<M> {
     ///
     /// # Errors
     ///
-    /// The creation it caused has failed, or its acquire timeout passed meanwhile.
+    /// The creation that it started has failed, or the acquire timeout has passed.
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -169,15 +168,14 @@ impl<M: Manager> Pool<M> {
             .acquire(Location::caller(), self.core.config.acquire_timeout)
     }
 
-    /// Takes an idle resource, if there is one, without waiting for anything. An
-    /// acquire hook that does not answer at once goes on in the background, and
-    /// this gives `None`.
+    /// Returns an idle resource, if there is one, without waiting. If the acquire hook is pending, it
+    /// continues in the background, and this returns `None`.
     #[track_caller]
     pub fn try_acquire_idle(&self) -> Option<Lease<'_, M>> {
         let caller = Location::caller();
         let core = Arc::clone(&self.core);
-        // Boxed, so that a hook that waits can go on elsewhere; it owns its
-        // lease, so that it gives the resource back when it is done.
+        // Boxed, so that a pending hook can continue elsewhere. The lease is owned, so that it releases
+        // the resource there.
         let mut acquire: Pin<Box<dyn Future<Output = Option<OwnedLease<M>>> + Send>> =
             Box::pin(async move {
                 let IfIdle(lease) = core.acquire(caller, None).await.ok()?;
@@ -195,14 +193,13 @@ impl<M: Manager> Pool<M> {
         }
     }
 
-    /// Acquires like [`acquire`](Pool::acquire), and blocks the thread meanwhile.
+    /// Acquires like [`acquire`](Pool::acquire), and blocks the thread.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Pool::acquire); and
-    /// [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) in an executor's task, where
-    /// blocking would stop other tasks. Under a guard of Tokio's `Handle::enter`, in `spawn_blocking` and
-    /// in `block_in_place` it blocks.
+    /// As [`acquire`](Pool::acquire), and [`WouldBlockExecutor`](AcquireError::WouldBlockExecutor) in an
+    /// executor's task, where blocking would stop other tasks. It works under a guard of Tokio's
+    /// `Handle::enter`, in `spawn_blocking` and in `block_in_place`.
     #[track_caller]
     pub fn acquire_blocking(&self) -> Result<Lease<'_, M>, AcquireError<M::Error>> {
         self.lease_blocking(Location::caller(), self.core.config.acquire_timeout)
@@ -239,19 +236,19 @@ impl<M: Manager> Pool<M> {
         )
     }
 
-    /// Makes the first `min` resources, one after another; stops at a failure.
+    /// Creates the first `min` resources, one after another, until one fails.
     pub(crate) async fn warm_up(&self) -> Result<(), AcquireError<M::Error>> {
         let core = &self.core;
         loop {
             let place = core.locked(|locked| {
                 let lacking = locked.state.total() < locked.state.min;
-                // Until then the maintenance task makes none beside us.
+                // Meanwhile maintenance creates none.
                 locked.state.warming = lacking;
                 lacking.then(|| locked.begin_own_creation())
             });
             let Some(claim) = place else { break };
             let creation = Creation::new(core, claim, None);
-            // A cancel here gives the place back.
+            // A cancel here frees the slot.
             if let Err(failure) = creation.run().await {
                 return Err(failure.into_error());
             }
@@ -260,53 +257,52 @@ impl<M: Manager> Pool<M> {
         Ok(())
     }
 
-    /// What the pool holds now.
+    /// Returns the current numbers of the pool.
     pub fn status(&self) -> Status {
         self.core.state().status(&self.core.slots)
     }
 
-    /// What the pool has done so far.
+    /// Returns the counters of the pool.
     pub fn counters(&self) -> Counters {
         let mut counters = self.core.state().counters;
         counters.acquired = self.core.slots.iter().map(|(_, slot)| slot.uses()).sum();
         counters
     }
 
-    /// How long things took; `None` unless the builder asked for
+    /// Returns how long acquires, creations, checks and leases took; `None` without
     /// [`histograms`](Builder::histograms).
     pub fn timings(&self) -> Option<Timings> {
         self.core.histograms.as_ref().map(|live| live.snapshot())
     }
 
-    /// Who holds what, and since when, longest first.
+    /// Returns the current leases, longest first.
     pub fn holders(&self) -> Vec<Holder> {
         self.core.holders(usize::MAX)
     }
 
-    /// The last failed creation, if none has succeeded since.
+    /// Returns the last failed creation, if none has succeeded since.
     pub fn last_creation_error(&self) -> Option<CreationError> {
         self.core.state().last_creation_error.clone()
     }
 
-    /// The settings it was built with. The present minimum and maximum are in
-    /// [`status`](Pool::status).
+    /// Returns the settings that the pool was built with. [`status`](Pool::status) has the current minimum
+    /// and maximum.
     pub fn config(&self) -> &Config {
         &self.core.config
     }
 
-    /// The manager it was built with.
+    /// Returns the manager of the pool.
     pub fn manager(&self) -> &M {
         &self.core.manager
     }
 
-    /// Names this pool among all pools of the process.
+    /// Returns the identity of the pool among all pools of the process.
     pub fn id(&self) -> PoolId {
         self.core.id
     }
 
-    /// Checks the idle resources now, in the background, instead of at the end of the
-    /// [health check interval](crate::Builder::healthcheck_interval). In a pool without one nothing
-    /// happens.
+    /// Starts a health check of the idle resources now, in the background, instead of at the end of the
+    /// [interval](crate::Builder::healthcheck_interval). Does nothing in a pool without an interval.
     pub fn check_idle(&self) {
         if self.core.config.healthcheck_interval.is_some() && !self.core.is_inherited() {
             self.core.locked(|locked| {
@@ -317,8 +313,8 @@ impl<M: Manager> Pool<M> {
         }
     }
 
-    /// Changes the maximum. Growing serves those who wait at once; shrinking
-    /// destroys idle resources first, and the rest as it comes back.
+    /// Changes the maximum. A larger one serves waiters at once. A smaller one destroys idle resources
+    /// first, the others when they are released.
     ///
     /// # Errors
     ///
@@ -336,12 +332,12 @@ impl<M: Manager> Pool<M> {
         })
     }
 
-    /// Changes the minimum. The pool makes what is missing in the background. What is more than a
-    /// smaller minimum stays until its idle timeout.
+    /// Changes the minimum. The pool creates missing resources in the background. Surplus resources stay
+    /// until their idle timeout.
     ///
     /// # Errors
     ///
-    /// `min` is more than the present maximum.
+    /// `min` is more than the current maximum.
     pub fn set_min(&self, min: usize) -> Result<(), ConfigError> {
         self.core.locked(|locked| {
             check_min(min, locked.state.max)?;
@@ -351,29 +347,29 @@ impl<M: Manager> Pool<M> {
         })
     }
 
-    /// Changes how many acquires may wait ([`max_waiting`](Builder::max_waiting)); `None` for
-    /// no limit. Those who wait already go on waiting.
+    /// Changes the limit of the queue ([`max_waiting`](Builder::max_waiting)); `None` is no limit. Acquires
+    /// that wait already continue to wait.
     pub fn set_max_waiting(&self, limit: Option<usize>) {
         self.core.state().max_waiting = limit.unwrap_or(usize::MAX);
     }
 
-    /// The breaker's state.
+    /// Returns the state of the circuit breaker.
     pub fn breaker(&self) -> BreakerState {
         self.core.state().breaker.state()
     }
 
-    /// Closes the breaker by hand: business as usual.
+    /// Closes the circuit breaker by hand: acquires are served.
     pub fn close_breaker(&self) {
         self.move_breaker(BreakerState::Closed);
     }
 
-    /// Opens the breaker by hand: everybody who waits fails with
-    /// [`AcquireError::Unavailable`] at once, and no strategy closes it again.
+    /// Opens the circuit breaker by hand: all waiters fail with [`AcquireError::Unavailable`] at once, and
+    /// no strategy closes the breaker again.
     pub fn open_breaker(&self) {
         self.move_breaker(BreakerState::Open);
     }
 
-    /// Lets probes through by hand, or everybody if there is no strategy.
+    /// Half-opens the circuit breaker by hand: it admits probes, or all acquires if there is no strategy.
     pub fn half_open_breaker(&self) {
         self.move_breaker(BreakerState::HalfOpen);
     }
@@ -382,23 +378,22 @@ impl<M: Manager> Pool<M> {
         self.core.locked(|locked| locked.move_breaker(to, true));
     }
 
-    /// Sets the breaker's strategy, or takes it away. The state stays as it is.
+    /// Sets or removes the strategy of the circuit breaker. The breaker's state does not change.
     pub fn set_strategy(&self, strategy: Option<Arc<dyn Strategy>>) {
         self.core.set_strategy(strategy);
     }
 
-    /// Calls back for every event, on the thread where it happens, outside every
-    /// lock, until the subscription is dropped. While anybody listens, every
-    /// acquire and release comes by the pool's lock.
+    /// Calls `callback` for every event, on the thread where the event happens, outside every lock, until the
+    /// subscription is dropped. While anybody listens, every acquire and release takes the pool's lock.
     pub fn on_event(&self, callback: impl Fn(&Event) + Send + Sync + 'static) -> Subscription {
         self.subscribe(Arc::new(callback))
     }
 
-    /// The events from now on, as a stream.
+    /// Returns the events from now on as a stream.
     pub fn events(&self) -> Events {
         let events = Events::new(|callback| self.subscribe(callback));
         if self.core.state().drained {
-            // There is nothing more to come.
+            // No more events follow.
             events.end();
         }
         events
@@ -414,7 +409,7 @@ impl<M: Manager> Pool<M> {
         }
     }
 
-    /// A handle that does not keep the pool open.
+    /// Returns a handle that does not keep the pool open.
     pub fn downgrade(&self) -> WeakPool<M> {
         WeakPool {
             core: Arc::downgrade(&self.core),
@@ -434,7 +429,7 @@ impl<M: Manager> Clone for Pool<M> {
 
 impl<M: Manager> Drop for Pool<M> {
     fn drop(&mut self) {
-        // AcqRel: the one that closes sees all that was done through the others.
+        // AcqRel: the drop that closes the pool sees all that was done through other handles.
         if self.core.handles.0.fetch_sub(1, Ordering::AcqRel) == 1 {
             drop(self.core.close());
         }
@@ -450,17 +445,17 @@ impl<M: Manager> fmt::Debug for Pool<M> {
     }
 }
 
-/// A handle that neither keeps a pool open nor alive.
+/// A handle that keeps a pool neither open nor alive.
 pub struct WeakPool<M: Manager> {
     core: Weak<Core<M>>,
 }
 
 impl<M: Manager> WeakPool<M> {
-    /// The pool, if any handle to it is left.
+    /// Returns the pool, if it still has a handle.
     pub fn upgrade(&self) -> Option<Pool<M>> {
         let core = self.core.upgrade()?;
-        // Acquire pairs with the release of the last drop; never up from zero,
-        // where the pool is closed for good.
+        // Acquire pairs with the release of the last drop. The count never grows from zero, where the
+        // pool is closed for good.
         core.handles
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |handles| {

@@ -16,7 +16,7 @@ pub(crate) use loom::thread_local;
 #[cfg(not(loom))]
 pub(crate) use std::thread_local;
 
-/// loom's cell tracks accesses through closures; this gives std's the same face.
+/// std's cell with the interface of loom's, which tracks accesses through closures.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -44,8 +44,8 @@ pub(crate) use std::sync::MutexGuard;
 #[cfg(loom)]
 pub(crate) use loom::sync::MutexGuard;
 
-/// A mutex that has no poison: no user code ever runs under it, so a panic
-/// under it is a bug of ours, and its data is as valid as after any unlock.
+/// A mutex without poisoning. No hook runs under it, so a panic under it is a bug of the pool, and its
+/// data is as valid as after any unlock.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     #[cfg(not(loom))]

@@ -1,9 +1,11 @@
-//! The only file that calls hooks. Every call is made outside the lock, and a panic in it becomes an
-//! ordinary failure.
+//! Containment of user code: a panic in it becomes an ordinary failure, and never leaves a drop, a lock
+//! or a guard half-way.
 //!
-//! Everything else that belongs to the user goes through here, too: its values are dropped by
-//! [`Contained`] or [`drop_contained`], and the runtime is called by [`Core::spawn`] and its
-//! neighbours. So a panic of theirs never leaves a drop, a lock or a guard half-way.
+//! Most hooks are called here. The acquire hook is called in `acquire/check.rs`, predicates in
+//! `upkeep/retain.rs`, strategies in `breaker/report.rs` and listeners in `observe/events.rs`; all of them use
+//! the helpers of this file or catch panics themselves. No hook is called under the pool's lock. Values of
+//! the user are dropped by [`Contained`] or [`drop_contained`]; [`Core::spawn`] and its neighbours call the
+//! runtime.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -22,12 +24,12 @@ use crate::manager::{Manager, Verdict};
 use crate::observe::text::human;
 use crate::runtime::{Task, within};
 
-/// Makes and runs a user's future; a panic in any of that becomes its message.
+/// Makes and runs a future of the user. A panic becomes its message.
 async fn caught<F: Future>(make: impl FnOnce() -> F) -> Result<F::Output, Arc<str>> {
     Caught::new(make)?.await
 }
 
-/// A value of the user. A panic in its drop ends here.
+/// A value of the user, whose drop may panic: the panic is contained.
 #[derive(Debug)]
 pub(crate) struct Contained<T>(ManuallyDrop<T>);
 
@@ -73,13 +75,13 @@ pub(crate) fn drop_contained<T>(value: T) {
     drop(Contained::new(value));
 }
 
-/// A future of the user. A panic in its poll is its output; a panic in its drop ends here.
+/// A future of the user. A panic in its poll becomes its output; a panic in its drop is contained.
 pub(crate) struct Caught<F> {
     future: Contained<F>,
 }
 
 impl<F> Caught<F> {
-    /// Makes the future; a panic in that becomes its message.
+    /// Makes the future. A panic becomes its message.
     #[inline]
     pub(crate) fn new(make: impl FnOnce() -> F) -> Result<Self, Arc<str>> {
         match catch_unwind(AssertUnwindSafe(make)) {
@@ -99,7 +101,7 @@ impl<F: Future> Future for Caught<F> {
         // SAFETY: the field is pinned with the struct: it is never moved out, and
         // `Contained` drops it in place.
         let future = unsafe { self.map_unchecked_mut(|this| &mut *this.future) };
-        // What a panic leaves behind is destroyed by whoever called us.
+        // The caller destroys the resource that a panic leaves behind.
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic_message(panic))),
@@ -115,20 +117,19 @@ pub(crate) fn contained(call: impl FnOnce()) {
     }
 }
 
-/// Drops a value that may panic while it is dropped.
+/// Drops a value of the user, and returns the message of a panic.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Arc<str>> {
     catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(panic_message)
 }
 
 impl<M: Manager> Core<M> {
-    /// Leaves a task to the runtime. If `spawn` panics, the task is dropped, and gives back what it
-    /// holds.
+    /// Spawns a task on the runtime. If `spawn` panics, the task is dropped and gives back what it holds.
     pub(crate) fn spawn(&self, task: Task) {
         contained(|| self.runtime.spawn(task));
     }
 
-    /// Calls `f` at most once inside the runtime; `false` if the runtime did not call it. A panic of
-    /// `f` itself is a bug of the pool and goes on to the caller.
+    /// Calls `f` at most once inside the runtime. Returns `false` if the runtime did not call it. A panic
+    /// of `f` itself is a bug of the pool and reaches the caller.
     pub(crate) fn enter(&self, f: impl FnOnce()) -> bool {
         let (mut f, mut ended) = (Some(f), None);
         contained(|| {
@@ -145,14 +146,14 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// The executor that a resource made now depends on; none if the runtime cannot tell.
+    /// Returns the executor that a resource created now depends on; `None` if the runtime panics.
     pub(crate) fn domain(&self) -> Option<u64> {
         let mut domain = None;
         contained(|| domain = self.runtime.domain());
         domain
     }
 
-    /// Whether the runtime needs a thread that drives it; yes, if the runtime cannot tell.
+    /// Returns whether the runtime needs a thread that drives it; `true` if the runtime panics.
     pub(crate) fn needs_driving(&self) -> bool {
         let mut needs = true;
         contained(|| needs = self.runtime.needs_driving());
@@ -174,7 +175,7 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Whether an acquire may create again after this failure.
+    /// Returns whether an acquire may create again after this failure.
     pub(crate) fn may_retry(&self, failure: &CreateFailure<M::Error>) -> bool {
         let CreateFailure::Error(error) = failure else {
             return self.config.retry_creations;
@@ -190,7 +191,7 @@ impl<M: Manager> Core<M> {
             })
     }
 
-    /// The failure of a creation that took too long.
+    /// Returns the failure of a creation that exceeds the create timeout.
     pub(crate) fn creation_is_late(&self) -> CreateFailure<M::Error> {
         let limit = self.config.create_timeout.unwrap_or_default();
         CreateFailure::Broken(
@@ -217,7 +218,7 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Keeps how long an acquire hook took, where that is kept.
+    /// Records how long an acquire hook took, if the pool keeps histograms.
     #[inline]
     pub(crate) fn note_check(&self, began: Option<Instant>) {
         if let (Some(histograms), Some(began)) = (&self.histograms, began) {
@@ -245,7 +246,7 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// The synchronous half of a release.
+    /// Calls the synchronous half of the release hook.
     #[inline]
     pub(crate) fn call_before_release(
         &self,
@@ -262,7 +263,7 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// The async half of a release.
+    /// Runs the async half of the release hook.
     pub(crate) async fn call_recycle(
         &self,
         resource: &mut M::Resource,
@@ -282,7 +283,7 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// Calls a plain hook; a panic in it becomes a refusal.
+/// Calls a synchronous hook. A panic becomes a refusal.
 #[inline]
 pub(crate) fn caught_check(
     check: impl FnOnce() -> Result<Verdict, Refusal>,
@@ -297,7 +298,7 @@ fn flat(answer: Result<Result<Verdict, Refusal>, Arc<str>>) -> Result<Verdict, R
     answer.unwrap_or_else(|panic| Err(Some(panic)))
 }
 
-/// What a manager's hook answered.
+/// Converts the answer of a manager's hook.
 #[inline]
 pub(crate) fn into_answer<E: std::error::Error + 'static>(
     answer: Result<Result<bool, E>, Arc<str>>,

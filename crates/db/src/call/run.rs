@@ -8,7 +8,7 @@ use super::{Call, Given, Hold, Text, may_pin, route};
 use crate::driver::{Batch, BoxFuture, Outcome, Param};
 use crate::pooled::handle::Handle;
 use crate::sql::{Class, Statements, TransactionVerb};
-use crate::types::params::Params;
+use crate::types::params::{List, Params};
 use crate::types::row::Row;
 use crate::{DeserializeOwned, Error, Kind, Result, from_row};
 
@@ -131,8 +131,17 @@ impl<'a> Call<'a> {
         let placeholders = plan.placeholders();
         let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| params.bind(&placeholders))
+            .map(|params| {
+                let values = params.len();
+                let bound = params.bind(&placeholders);
+                bound.map_err(|wrong| plan.with_operator_hint(wrong, values))
+            })
             .collect::<Result<_>>()?;
+        if sets.iter().flatten().any(|param| List::of(param).is_some()) {
+            let message = "exec_many runs one statement, and a list would make it another one for each set: \
+                           use exec for each";
+            return Err(Error::new(Kind::Parameters, message));
+        }
         let mut batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,

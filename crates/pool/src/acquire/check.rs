@@ -85,7 +85,7 @@ impl<'p, M: Manager> Unchecked<'p, M> {
         // the guard.
         let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a taken slot has a resource");
-        let info = Info::new(&filled.born, slot);
+        let info = Info::new(&filled.origin, slot);
         (&mut filled.resource, info)
     }
 

@@ -1,5 +1,5 @@
-//! A creation is a job of the pool: it goes on when the acquire that caused it
-//! is gone, and what it makes serves whoever is first in the queue.
+//! A creation is a task of the pool: it continues when the acquire that caused it is dropped, and its
+//! resource goes to the oldest waiter.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::core::claims::ClaimKey;
 use crate::core::state::Meta;
 use crate::core::waiters::WaiterKey;
 use crate::core::{Core, CreateFailure, Filled, LockedPool};
-use crate::info::Born;
+use crate::info::Origin;
 use crate::lease::destroy::{Destroying, run_in_background};
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event};
@@ -20,23 +20,22 @@ use crate::observe::status::CreationError;
 use crate::upkeep::maintenance;
 use crate::user_code::drop_contained;
 
-/// A claimed place in which a resource is being made. Dropping it gives the
-/// place back and fails the creation. A creation that takes longer than the create
-/// timeout loses its place even if its executor does not run it
-/// ([`end_overdue`]): then what it makes is destroyed.
+/// A claimed slot in which a resource is being created. Dropping it frees the slot and fails the
+/// creation. A creation that exceeds the create timeout loses its slot even if its executor does not
+/// run it ([`end_overdue`]); its resource is destroyed then.
 pub(crate) struct Creation<M: Manager> {
     core: Arc<Core<M>>,
     claim: ClaimKey,
-    /// The acquire that gets the error.
+    /// The acquire that receives the error.
     starter: Option<WaiterKey>,
     began: Instant,
-    /// The pool's generation when it began.
+    /// The pool's generation when the creation began.
     generation: u64,
     done: bool,
 }
 
 impl<M: Manager> Creation<M> {
-    /// Takes responsibility for a place that the caller has claimed.
+    /// Takes responsibility for a slot that the caller has claimed.
     pub(crate) fn new(core: &Arc<Core<M>>, claim: ClaimKey, starter: Option<WaiterKey>) -> Self {
         Creation {
             core: Arc::clone(core),
@@ -48,20 +47,19 @@ impl<M: Manager> Creation<M> {
         }
     }
 
-    /// Starts the job: the first poll happens here, the rest on the runtime.
-    /// A factory that does not wait is done when this returns.
+    /// Starts the creation: the first poll happens here, the others on the runtime. A `create` that does
+    /// not wait is done when this returns.
     pub(crate) fn start(self) {
         let core = Arc::clone(&self.core);
         run_in_background(&core, async move {
-            // An error that nobody waits for has been told.
+            // An error that nobody waits for has been reported.
             drop_contained(self.run().await);
         });
     }
 
-    /// Runs the factory and puts its result where it belongs. `Err` has the
-    /// failure if no acquire waits for it.
+    /// Runs `create` and stores the resource. Returns the failure if no acquire waits for it.
     pub(crate) async fn run(mut self) -> Result<(), CreateFailure<M::Error>> {
-        // A cancel here drops the factory's future; `self` gives the place back.
+        // A cancel here drops the future of `create`; `self` frees the slot.
         let result = self.core.call_create().await;
         self.done = true;
         match result {
@@ -76,11 +74,11 @@ impl<M: Manager> Creation<M> {
         }
     }
 
-    /// Puts a new resource into its slot. Gives a failure back as `failed` does,
-    /// if the resource is of no use.
+    /// Puts a new resource into its slot. Returns a failure, as `failed` does, if the resource is of no
+    /// use.
     fn succeeded(&self, resource: M::Resource) -> Option<CreateFailure<M::Error>> {
         let core = &self.core;
-        let made = match Made::new(core, resource, self.began, self.generation) {
+        let made = match NewResource::new(core, resource, self.began, self.generation) {
             Ok(made) => made,
             Err(failure) => return self.failed(failure),
         };
@@ -97,7 +95,7 @@ impl<M: Manager> Creation<M> {
             let (resource, mut meta) = made.into_parts(locked);
             let filled = Filled {
                 resource,
-                born: Born::new(&meta, slot, &core.runtime),
+                origin: Origin::new(&meta, slot, &core.runtime),
                 core: Some(Arc::clone(core)),
             };
             // SAFETY: a creation owns its slot.
@@ -109,9 +107,9 @@ impl<M: Manager> Creation<M> {
                 locked.replace_later();
             }
         });
-        // Too late: the place has gone to another, and the failure was reported then.
+        // Too late: the slot has gone to another, and the failure was reported then.
         let late = made?;
-        Destroying::without_place(core, late.resource, None).destroy_in_background();
+        Destroying::without_slot(core, late.resource, None).destroy_in_background();
         Some(core.creation_is_late())
     }
 
@@ -120,7 +118,7 @@ impl<M: Manager> Creation<M> {
     }
 }
 
-/// Ends a creation without a resource. Gives the failure back if no acquire waits for it.
+/// Ends a creation without a resource. Returns the failure if no acquire waits for it.
 fn failed<M: Manager>(
     core: &Arc<Core<M>>,
     claim: ClaimKey,
@@ -145,8 +143,8 @@ fn failed<M: Manager>(
             let waiter = locked.state.waiters.get_mut(key)?;
             waiter.probe.take().map(NonZeroU64::get)
         });
-        // First the error to whom it is due: the probe's end may open the
-        // breaker, which fails everybody who still waits.
+        // The starter receives its error first: the end of the probe may open the breaker, which
+        // fails all waiters.
         if let Some(due) = failure.take() {
             let may_retry = may_retry && probe.is_none();
             failure = locked.create_failed(claim.slot(), starter, due, may_retry);
@@ -168,8 +166,8 @@ fn failed<M: Manager>(
     failure.map(|failure| *failure)
 }
 
-/// Ends the creations that have taken too long. Their own timers do the same, where
-/// their executor runs them.
+/// Ends the creations that exceed the create timeout. Their own timers do the same, if their executor
+/// runs them.
 pub(crate) fn end_overdue<M: Manager>(core: &Arc<Core<M>>) {
     let now = core.now();
     loop {
@@ -191,13 +189,13 @@ impl<M: Manager> Drop for Creation<M> {
         if self.done {
             return;
         }
-        let why = "the runtime dropped the creation before it was done";
+        let why = "the runtime dropped the creation";
         drop_contained(self.failed(CreateFailure::Broken(why.into())));
     }
 }
 
-/// A resource that was just made.
-pub(crate) struct Made<M: Manager> {
+/// A resource that was just created.
+pub(crate) struct NewResource<M: Manager> {
     pub(crate) resource: M::Resource,
     domain: Option<u64>,
     made: Instant,
@@ -206,10 +204,10 @@ pub(crate) struct Made<M: Manager> {
     generation: u64,
 }
 
-impl<M: Manager> Made<M> {
+impl<M: Manager> NewResource<M> {
     /// # Errors
     ///
-    /// The resource is of no use: its runtime is gone.
+    /// The resource is of no use, because its runtime is shutting down.
     pub(crate) fn new(
         core: &Arc<Core<M>>,
         resource: M::Resource,
@@ -220,8 +218,8 @@ impl<M: Manager> Made<M> {
         if let Some(domain) = domain
             && !maintenance::watch_domain(core, domain)
         {
-            Destroying::without_place(core, resource, None).destroy_in_background();
-            let why = "the runtime it was made on is shutting down";
+            Destroying::without_slot(core, resource, None).destroy_in_background();
+            let why = "its runtime is shutting down";
             return Err(CreateFailure::Broken(why.into()));
         }
         let made = core.now();
@@ -229,7 +227,7 @@ impl<M: Manager> Made<M> {
         if let Some(histograms) = &core.histograms {
             histograms.create.record(took);
         }
-        Ok(Made {
+        Ok(NewResource {
             resource,
             domain,
             made,
@@ -239,12 +237,12 @@ impl<M: Manager> Made<M> {
         })
     }
 
-    /// The resource, and what is known of it from now on.
+    /// Returns the resource, and what the pool knows about it from now on.
     pub(crate) fn into_parts(self, locked: &mut LockedPool<'_, M>) -> (M::Resource, Meta) {
         let id = locked.state.next_id();
         let took = self.took;
         locked.note(|| Event::Created { resource: id, took });
-        // Gone since the resource was made.
+        // The runtime may have shut down since the resource was created.
         let is_gone = |domain| !locked.state.domains.contains(&domain);
         let gone = self.domain.is_some_and(is_gone);
         let meta = Meta {
@@ -267,12 +265,12 @@ impl<M: Manager> Made<M> {
     }
 }
 
-/// When a resource made now has lived long enough, spread by the jitter so that
-/// resources made together do not expire together.
+/// Returns when a resource that is created now expires, spread by the jitter so that resources created
+/// together do not expire together.
 fn lifetime<M: Manager>(core: &Core<M>, now: Instant) -> Option<Instant> {
     let lifetime = core.config.max_lifetime?;
     let jitter = core.config.lifetime_jitter * (random() * 2.0 - 1.0);
-    // Longer than a duration can be is for ever.
+    // What no duration can express is for ever.
     let lifetime = Duration::try_from_secs_f64(lifetime.as_secs_f64() * (1.0 + jitter)).ok()?;
     now.checked_add(lifetime)
 }

@@ -1,5 +1,5 @@
-//! Finding an idle resource without the lock: the slot that this thread used last, or the one that was
-//! not used for longest.
+//! An idle resource without the lock: the slot that this thread used last, or else the least recently
+//! leased one.
 
 use std::cell::Cell;
 use std::ptr;
@@ -11,9 +11,8 @@ use crate::manager::Manager;
 use crate::sync::thread_local;
 
 impl<M: Manager> Core<M> {
-    /// Takes an idle resource without the lock: the one this thread used last,
-    /// else the one that was not used for longest. Finds nothing while somebody
-    /// waits, the breaker is not closed, the pool is, or anybody watches.
+    /// Leases an idle resource without the lock. Finds nothing while somebody waits, the breaker is not
+    /// closed, the pool is closed, or the pool is watched.
     #[inline]
     pub(crate) fn take_unlocked(&self) -> Option<&Slot<Filled<M>>> {
         match last_slot(self) {
@@ -24,7 +23,7 @@ impl<M: Manager> Core<M> {
 
     #[cold]
     fn take_oldest(&self) -> Option<&Slot<Filled<M>>> {
-        // Nothing is idle then, and looking would only disturb the holders.
+        // Nothing is idle then, and reading the words would slow their owners.
         if self.signals() & signal::QUEUED != 0 {
             return None;
         }
@@ -37,7 +36,7 @@ impl<M: Manager> Core<M> {
                     word.state() == SlotState::Idle && !word.must_lock()
                 })
                 .min_by_key(|(_, slot)| slot.since())?;
-            // Lost only to somebody who took it: look again.
+            // Lost only to a thread that took the slot: look again.
             if slot.take() {
                 used(self, slot);
                 return Some(slot);
@@ -46,7 +45,7 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// A thread remembers this many pools; more than that share entries.
+/// The number of pools that a thread remembers; more pools share entries.
 const POOLS: usize = 4;
 
 /// A pool, and the address of one of its slots.
@@ -61,17 +60,16 @@ thread_local! {
     static LAST: [Last; POOLS] = [const { Cell::new((PoolId(0), ptr::null())) }; POOLS];
 }
 
-/// The slot this thread used last. Only a guess: it may be anybody's now.
+/// Returns the slot that this thread used last. It is a hint: another thread may have leased it.
 #[inline]
 pub(crate) fn last_slot<M: Manager>(core: &Core<M>) -> Option<&Slot<Filled<M>>> {
-    // A thread that is ending has no memory any more, and needs none.
+    // A thread that is ending has no thread-locals any more.
     let (pool, slot) = LAST.try_with(|last| entry(last, core.id).get()).ok()?;
     if pool != core.id {
         return None;
     }
-    // SAFETY: `used` stored the address of a slot of the pool with this id. Ids
-    // are never used twice, so that pool is `core`, which is borrowed here; its
-    // slots never move and live as long as it does.
+    // SAFETY: `used` stored the address of a slot of the pool with this id. Ids are never used twice, so
+    // that pool is `core`, which is borrowed here. Its slots never move and live as long as it does.
     unsafe { slot.cast::<Slot<Filled<M>>>().as_ref() }
 }
 

@@ -1,23 +1,23 @@
-//! The pause between failed creations, and a little randomness.
+//! The back-off between failed creations, and a little randomness.
 
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};
 
-/// Doubles its pause with every failure, up to a limit, and forgets on success.
+/// A pause that doubles with every failure, up to a limit, and ends with a success.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     range: Option<(Duration, Duration)>,
     in_a_row: u32,
     until: Option<Instant>,
-    /// As `until`, for creations that nobody waits for: those always pause, or
-    /// a pool that cannot reach its minimum would never rest.
+    /// As `until`, for creations that nobody waits for. Those always pause; otherwise a pool that
+    /// cannot reach its minimum would never rest.
     background: Option<Instant>,
     last_failure: Option<Instant>,
 }
 
-/// The pause of background creations where there is no other.
+/// The pause of background creations in a pool without a back-off.
 const DEFAULT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Backoff {
@@ -31,24 +31,24 @@ impl Backoff {
         }
     }
 
-    /// Whether a creation may be tried.
+    /// Returns whether a creation may begin.
     pub(crate) fn over(&self, now: Instant) -> bool {
         self.until(now).is_none()
     }
 
-    /// Until when none may be tried.
+    /// Returns until when no creation may begin.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|&until| until > now)
     }
 
-    /// Until when none may be tried that nobody waits for.
+    /// Returns until when no creation may begin that nobody waits for.
     pub(crate) fn background_until(&self, now: Instant) -> Option<Instant> {
         self.background.filter(|&until| until > now)
     }
 
-    /// A creation that began at `began` failed. Failures of creations that ran
-    /// side by side count once: they say the same thing. One that began within the
-    /// pause had its place before it, and came to run a little later.
+    /// Counts the failure of a creation that began at `began`. Returns the number of failures in a
+    /// row. Failures of creations that ran side by side count once, because they have the same cause. A
+    /// creation that began within the pause had its slot before the pause.
     pub(crate) fn failed(&mut self, began: Instant, now: Instant, random: f64) -> u32 {
         let known = self.until.max(self.last_failure);
         if known.is_some_and(|known| began < known) && self.in_a_row > 0 {
@@ -59,7 +59,7 @@ impl Backoff {
         let (first, longest) = self.range.unwrap_or(DEFAULT);
         let doublings = (self.in_a_row - 1).min(20);
         let pause = first.saturating_mul(1 << doublings).min(longest);
-        // Between half and the whole, so that many pools do not retry as one.
+        // Between half and the whole, so that many pools do not retry at the same time.
         let share = Duration::try_from_secs_f64(pause.as_secs_f64() * (0.5 + random / 2.0));
         self.background = now.checked_add(share.unwrap_or(pause));
         self.until = self.range.and(self.background);
@@ -73,7 +73,7 @@ impl Backoff {
     }
 }
 
-/// A random number from 0 to 1, good enough to spread things in time.
+/// Returns a random number from 0 to 1, good enough to spread events in time.
 pub(crate) fn random() -> f64 {
     thread_local! {
         static SEED: Cell<u64> = Cell::new(RandomState::new().build_hasher().finish() | 1);
@@ -131,11 +131,11 @@ mod tests {
         let now = start();
         assert_eq!(backoff.failed(now, now, 1.0), 1);
         let until = backoff.until(now).expect("it pauses");
-        // It had its place before the pause began, and fails after it is over.
+        // It had its slot before the pause began, and fails after the pause.
         let late = now + Duration::from_millis(1);
         assert_eq!(backoff.failed(late, until, 1.0), 1);
         assert_eq!(backoff.until(now), Some(until), "the pause is no longer");
-        // This one was let off by the end of the pause.
+        // This one began after the pause.
         assert_eq!(backoff.failed(until, until, 1.0), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What waiters were given, for them to read without the lock.
+//! Grants: what waiters were given, in words that they read without the lock.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::sync::AtomicU64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Grant {
     pub(crate) slot: u32,
-    /// Which reservation of that slot.
+    /// Identifies the reservation of that slot.
     pub(crate) ticket: u32,
 }
 
@@ -48,25 +48,24 @@ impl Grants {
         }
     }
 
-    /// Makes sure that there are so many words, one for each entry of the table of waiters. They are
-    /// never given back, because waiters read them without the lock.
+    /// Adds words until there is one for each entry of the table of waiters. Words are never freed,
+    /// because waiters read them without the lock.
     pub(crate) fn grow_to(&self, entries: usize) {
         while self.words.len() < entries {
             self.words.grow_by(|_| AtomicU64::new(0));
         }
     }
 
-    /// Takes the word of what is reserved for this waiter, if anything is: it either
-    /// collects that now, or takes the lock. Only for the acquire that waits under
-    /// this key: another entry may have its number afterwards.
+    /// Takes the grant of a waiter, if it has one. The waiter then collects the slot, or takes the lock.
+    /// Only for the acquire that waits under this key: later the index belongs to another entry.
     #[inline]
     pub(crate) fn take(&self, key: WaiterKey) -> Option<Grant> {
         let word = self.words.get(key.index() as usize)?;
         // Acquire pairs with the release in `write`: the slot's word is at least as
         // new as this, so an old ticket is not taken for the present one.
         let grant = Grant::from_word(word.load(Ordering::Acquire))?;
-        // Relaxed: nobody else reads it. One that is written in between is lost, and
-        // found under the lock, because the slot has another ticket then.
+        // Relaxed: nobody else reads it. A grant that is written in between is lost here and found
+        // under the lock, because the slot has another ticket then.
         word.store(0, Ordering::Relaxed);
         Some(grant)
     }

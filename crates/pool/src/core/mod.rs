@@ -24,7 +24,7 @@ use crate::core::state::{Clock, Deferred, Locked, MaintenanceCall, State};
 use crate::core::waiters::WaiterKey;
 use crate::error::{AcquireError, chain};
 use crate::hooks::Hooks;
-use crate::info::{Born, Info};
+use crate::info::{Info, Origin};
 use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event, Hook, Listeners, Source};
@@ -44,7 +44,7 @@ use crate::user_code::{Contained, contained, drop_contained};
 /// lease and back, so that leases count no references.
 pub(crate) struct Filled<M: Manager> {
     pub(crate) resource: M::Resource,
-    pub(crate) born: Born,
+    pub(crate) origin: Origin,
     pub(crate) core: Option<Arc<Core<M>>>,
 }
 
@@ -105,8 +105,8 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) alarm: Alarm,
 }
 
-/// Wakes a waker, which is its executor's code, and contains its panic: the other wakers and
-/// whatever else was deferred must still have their turn.
+/// Wakes a waker, which is its executor's code, and contains its panic, so that the other wakers and
+/// everything else that was deferred follow.
 #[inline]
 pub(crate) fn wake(waker: Waker) {
     contained(|| waker.wake());
@@ -439,7 +439,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Held<M, C> {
         // SAFETY: this guard owns the slot, and is borrowed mutably.
         let filled = unsafe { slot.value_mut() };
         let filled = filled.expect("a held slot has a resource");
-        let info = Info::new(&filled.born, slot);
+        let info = Info::new(&filled.origin, slot);
         (core, &mut filled.resource, info)
     }
 

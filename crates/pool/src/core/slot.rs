@@ -1,7 +1,6 @@
-//! A slot is a place: one word that says what is in it, and the cell itself.
+//! A slot holds one resource: a word with its state, and the cell.
 //!
-//! The word is the only thing threads race on. Three of its transitions are made
-//! without the pool's lock:
+//! Threads race on the word only. Three of its transitions need no lock:
 //!
 //! ```text
 //! take:     IDLE     ──CAS──> LEASED            (generation + 1)
@@ -10,28 +9,25 @@
 //! ```
 //!
 //! All others happen under the lock. Everything rare (somebody waits, the pool
-//! shrinks, a lifetime is over, the breaker moved, someone listens) is one flag
-//! in the word, [`MUST_LOCK`]: it makes all three fail, so that the caller that wanted to
-//! make one comes by the lock and looks at the full state there.
-//! Because the flag and the state share one word, there is no window between
-//! "look" and "park": either the flag lands first and the holder's `give`
-//! fails, or the `give` lands first and whoever sets flags sees an idle slot.
+//! shrinks, a lifetime is over, the breaker moved, somebody listens) is one flag
+//! in the word, [`MUST_LOCK`]. It makes all three transitions fail, so that the caller takes the
+//! lock and looks at the full state. The flag and the state share one word, so a waiter cannot miss a
+//! release: either the flag is set first and the holder's `give` fails, or the `give` happens first
+//! and the thread that sets flags finds an idle slot.
 //!
-//! A reservation is taken back the same way: under the lock, by a
-//! compare-and-swap that races with `collect`, so exactly one of the two has the
-//! slot. Every reservation has a generation of its own, its *ticket*: one that was
-//! taken back is never mistaken for a later one.
+//! A reservation is revoked under the lock, by a compare-and-swap that races with `collect`, so
+//! exactly one of the two gets the slot. Every reservation has a generation of its own, its *ticket*,
+//! so that a revoked one is never mistaken for a later one.
 //!
 //! # Invariants
 //!
-//! S1. The cell of a slot belongs to whoever moved the word to `LEASED`,
-//!     `CREATING` or `RESERVED`, until that one moves it on. Nobody else
-//!     touches it. In `IDLE` only a successful `take` gives access.
-//! S2. The cell holds a value exactly in `IDLE`, `RESERVED` and `LEASED`
-//!     (there, until its owner takes it out to destroy it).
-//! S3. The generation grows by one with every lease and every reservation and
-//!     never goes back, so an equal word at two moments means that nothing
-//!     happened in between.
+//! S1. The owner of a slot is the one that moved its word to `LEASED`, `CREATING` or `RESERVED`,
+//!     until it moves the word again. Only the owner touches the cell. In `IDLE` only a successful
+//!     `take` gives access.
+//! S2. The cell holds a value exactly in `IDLE`, `RESERVED` and `LEASED` (in `LEASED` until the owner
+//!     takes the value out to destroy it).
+//! S3. The generation grows by one with every lease and every reservation, so an equal word at two
+//!     moments means that nothing happened in between.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -41,18 +37,18 @@ use crate::core::table::{self, Table};
 use crate::info::Usage;
 use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
 
-/// What a slot's word says about its place. Read [`Word::state`].
+/// The state of a slot; see [`Word::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
-    /// Nothing here, and it does not count.
+    /// Empty; it does not count.
     Vacant,
-    /// A resource is being made, or somebody has the right to make one.
+    /// A resource is being created, or a waiter may create one.
     Creating,
-    /// Ready for anybody.
+    /// Nobody holds the resource.
     Idle,
-    /// With a holder, in a hook, or being destroyed.
+    /// The resource has a holder, is in a hook, or is being destroyed.
     Leased,
-    /// Set aside for one waiter that has been woken.
+    /// The resource is for one waiter, which has been woken.
     Reserved,
 }
 
@@ -63,7 +59,7 @@ const LEASED: u64 = 3;
 const RESERVED: u64 = 4;
 const STATE: u64 = 0b111;
 
-/// "Come by the lock": makes the three lock-free transitions fail.
+/// Makes the three lock-free transitions fail.
 const MUST_LOCK: u64 = 1 << 3;
 const GENERATION: u64 = 1 << 4;
 
@@ -82,12 +78,12 @@ impl Word {
         }
     }
 
-    /// Changes with every lease and every return, and with nothing else.
+    /// Returns a value that changes with every lease and every return, and with nothing else.
     pub(crate) fn mark(self) -> u64 {
         self.0 & !MUST_LOCK
     }
 
-    /// The mark of the same slot once it is idle.
+    /// Returns the mark that the slot will have once it is idle.
     pub(crate) fn mark_when_idle(self) -> u64 {
         (self.0 & !(STATE | MUST_LOCK)) + IDLE
     }
@@ -96,8 +92,8 @@ impl Word {
         self.0 & MUST_LOCK != 0
     }
 
-    /// Tells this reservation of the slot from all others: the generation's low
-    /// half. A waiter compares it with one that is at most moments old.
+    /// Returns the low half of the generation, which identifies this reservation. A waiter compares it
+    /// with a ticket that is at most moments old.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
     pub(crate) fn ticket(self) -> u32 {
@@ -105,15 +101,15 @@ impl Word {
     }
 }
 
-/// One place of the pool, on cache lines of its own (two, because processors
-/// fetch them in pairs), so that two threads on two slots share nothing.
+/// A slot, on cache lines of its own (two, because processors fetch them in pairs), so that two
+/// threads on two slots share nothing.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
     word: AtomicU64,
     cell: UnsafeCell<Option<T>>,
-    /// Source line of the present holder; null while the pool itself has it.
-    /// Written by the owner, read by anybody; it may lag the word by an instant.
+    /// The source line of the holder; null while the pool holds the slot. The owner writes it, anybody
+    /// reads it, and it may lag behind the word.
     caller: AtomicPtr<Location<'static>>,
     usage: Usage,
     /// Its number among the pool's slots.
@@ -150,7 +146,7 @@ impl<T> Slot<T> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// Takes an idle, unflagged slot; the caller owns the cell afterwards.
+    /// Leases an idle, unflagged slot; the caller owns it afterwards.
     #[inline]
     pub(crate) fn take(&self) -> bool {
         // Relaxed: only a guess, the exchange below decides.
@@ -158,7 +154,7 @@ impl<T> Slot<T> {
         word & (STATE | MUST_LOCK) == IDLE && self.lease_from(word)
     }
 
-    /// Takes an idle slot, flagged or not: for code that holds the lock.
+    /// Leases an idle slot, flagged or not. For code that holds the lock.
     pub(crate) fn take_locked(&self) -> bool {
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -175,28 +171,28 @@ impl<T> Slot<T> {
     #[inline]
     fn lease_from(&self, word: u64) -> bool {
         let leased = (word & !(STATE | MUST_LOCK)) + GENERATION + LEASED;
-        // Acquire pairs with the release of whoever made the slot idle: the
-        // cell's contents are visible before we touch them.
+        // Acquire pairs with the release of the thread that made the slot idle: the cell's contents
+        // are visible before we touch them.
         self.word
             .compare_exchange(word, leased, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Gives a leased, unflagged slot back; `false` leaves it with the caller,
-    /// who must go by the lock. After `true` nothing of the pool may be touched
-    /// through this lease: another thread may already have freed it.
+    /// Makes a leased, unflagged slot idle. `false`: the caller still owns it, and must take the
+    /// lock. After `true` the caller must not touch the pool through this lease: another thread may
+    /// have freed it already.
     #[inline]
     pub(crate) fn give(&self) -> bool {
         Self::give_word(&self.word)
     }
 
-    /// [`Slot::give`] for a slot that may be gone once it is given: only the word
-    /// is borrowed for it, which is a cell, so that the borrow promises nothing
-    /// about memory that another thread may free before this returns.
+    /// Does what [`Slot::give`] does, for a slot that may be freed as soon as it is idle. It borrows
+    /// only the word, which is a cell, so that the borrow promises nothing about memory that another
+    /// thread may free before this returns.
     ///
     /// # Safety
     ///
-    /// The slot is alive until it is given.
+    /// The slot is alive until it becomes idle.
     #[inline]
     pub(crate) unsafe fn give_through(slot: NonNull<Self>) -> bool {
         // SAFETY: alive, so the field is in bounds.
@@ -224,10 +220,10 @@ impl<T> Slot<T> {
             .is_ok()
     }
 
-    /// Moves the slot to another phase. For the owner of the slot, under the lock.
+    /// Moves the slot to another state. For the owner of the slot, under the lock.
     ///
-    /// A plain store would be enough but for [`Slot::summon`], which runs under
-    /// the same lock; so it is one. Release pairs with the acquire of `take`.
+    /// A plain store is enough: only [`Slot::set_must_lock`] could interfere, which runs under the same
+    /// lock. Release pairs with the acquire of `take`.
     pub(crate) fn set(&self, state: SlotState, must_lock: bool) -> Word {
         let word = self.word.load(Ordering::Relaxed);
         let (bits, generation) = match state {
@@ -243,9 +239,8 @@ impl<T> Slot<T> {
         Word(next)
     }
 
-    /// Takes a slot that is reserved for the caller, who has this ticket; it is
-    /// flagged then, because somebody may wait. `false`: it was taken back, or has
-    /// to be collected under the lock.
+    /// Leases a slot that is reserved for the caller, who has this ticket, and flags it, because
+    /// somebody may wait. `false`: the reservation was revoked, or has to be collected under the lock.
     #[inline]
     pub(crate) fn collect(&self, ticket: u32) -> bool {
         // Relaxed: only a guess, the exchange below decides.
@@ -261,12 +256,12 @@ impl<T> Slot<T> {
             .is_ok()
     }
 
-    /// Takes a reservation back, for code that holds the lock, which owns the slot
-    /// then. `false`: it has been collected, or there was none.
+    /// Revokes a reservation; the caller, which holds the lock, owns the slot afterwards. `false`: it
+    /// has been collected, or there was none.
     pub(crate) fn take_back(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        // Acquire pairs with the release in `set`, as in `collect`, with which
-        // this races; everything else that changes a reserved slot has the lock.
+        // Acquire pairs with the release in `set`, as in `collect`, with which this races.
+        // Everything else that changes a reserved slot holds the lock.
         word & STATE == RESERVED
             && self
                 .word
@@ -279,22 +274,21 @@ impl<T> Slot<T> {
                 .is_ok()
     }
 
-    /// Makes the one for whom the slot is reserved come by the lock to collect
-    /// it. For code that holds the lock.
+    /// Makes the waiter that the slot is reserved for take the lock to collect it. For code that
+    /// holds the lock.
     pub(crate) fn set_must_lock_if_reserved(&self) {
         if self.word.load(Ordering::Relaxed) & STATE == RESERVED {
-            // If it has just been collected, it is flagged already. Relaxed: whoever
-            // finds the flag takes the lock.
+            // A slot that has just been collected is flagged already. Relaxed: a thread that finds
+            // the flag takes the lock.
             self.word.fetch_or(MUST_LOCK, Ordering::Relaxed);
         }
     }
 
-    /// Sets the flag on an idle or leased slot. For code that holds the lock.
-    /// Returns the phase in which the flag landed. A reserved slot needs none: it is
-    /// flagged when it is collected.
+    /// Flags an idle or leased slot, and returns its state at that moment. For code that holds the
+    /// lock. A reserved slot needs no flag: it is flagged when it is collected.
     pub(crate) fn set_must_lock(&self) -> SlotState {
-        // AcqRel: the caller may go on to take the slot, and the holder whose
-        // `give` now fails must find what we wrote under the lock (it takes it).
+        // AcqRel: the caller may take the slot next, and the holder whose `give` now fails must find
+        // what was written under the lock, which it takes.
         let before = self.word.load(Ordering::Relaxed);
         if before & MUST_LOCK != 0 || !matches!(before & STATE, IDLE | LEASED) {
             return Word(before).state();
@@ -306,12 +300,12 @@ impl<T> Slot<T> {
     pub(crate) fn clear_must_lock(&self) {
         let word = self.word.load(Ordering::Relaxed);
         if word & (STATE | MUST_LOCK) == IDLE | MUST_LOCK {
-            // A flagged idle slot is moved under the lock only, so a store does.
+            // A flagged idle slot is moved under the lock only, so a store is enough.
             self.word.store(word & !MUST_LOCK, Ordering::Release);
         }
     }
 
-    /// Notes who has the slot. For its owner.
+    /// Notes the holder of the slot. For its owner.
     #[inline]
     pub(crate) fn note_holder(&self, caller: &'static Location<'static>, since: u64) {
         self.caller
@@ -319,7 +313,7 @@ impl<T> Slot<T> {
         self.usage.since.store(since, Ordering::Relaxed);
     }
 
-    /// Counts a lease that is handed out. For the slot's owner.
+    /// Counts a lease. For the owner of the slot.
     #[inline]
     pub(crate) fn count_lease(&self) {
         // Only the owner writes, so no read-modify-write is needed.
@@ -327,17 +321,17 @@ impl<T> Slot<T> {
         self.usage.leases.store(uses + 1, Ordering::Relaxed);
     }
 
-    /// Notes that the pool itself has the slot. For its owner.
+    /// Notes that the pool itself holds the slot. For its owner.
     pub(crate) fn note_pool(&self) {
         self.caller.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// Stamps the slot without counting a lease. For its owner.
+    /// Notes the time of the last lease without counting one. For the owner of the slot.
     pub(crate) fn stamp(&self, since: u64) {
         self.usage.since.store(since, Ordering::Relaxed);
     }
 
-    /// The present holder's source line, unless the pool itself has the slot.
+    /// Returns the holder's source line; `None` while the pool itself holds the slot.
     pub(crate) fn caller(&self) -> Option<&'static Location<'static>> {
         let caller = self.caller.load(Ordering::Relaxed);
         // SAFETY: only `note_holder` stores a non-null pointer, from a
@@ -408,10 +402,10 @@ impl<T> Slot<T> {
     }
 }
 
-/// All slots ever made, at addresses that never change.
+/// The slots of a pool, at addresses that never change.
 pub(crate) type Slots<T> = Table<Slot<T>>;
 
-/// The largest number of places a pool can have.
+/// The largest number of slots that a pool can have.
 pub(crate) const MOST_SLOTS: usize = table::MOST;
 
 impl<T> Slots<T> {

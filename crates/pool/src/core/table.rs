@@ -1,17 +1,17 @@
-//! A table that grows and whose entries never move, so that they can be looked
-//! at without a lock while others are added.
+//! A table that grows and whose entries never move, so that they can be read without a lock while
+//! others are added.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crate::sync::AtomicUsize;
 
-/// Segment `k` holds `8 << k` entries and is made when its first one is needed,
-/// so a table that may become large costs nothing before it is used.
+/// Segment `k` holds `8 << k` entries and is allocated when its first entry is needed, so that a large
+/// limit costs nothing.
 #[derive(Debug)]
 pub(crate) struct Table<E> {
     segments: [OnceLock<Box<[E]>>; SEGMENTS],
-    /// How many entries may be looked at. Grows under the pool's lock only.
+    /// The number of entries. It grows under the pool's lock only.
     len: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ impl<E> Table<E> {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        // Acquire pairs with `grow_by`: an entry below `len` is there to be seen.
+        // Acquire pairs with the release in `grow_by`: an entry below `len` is visible.
         self.len.load(Ordering::Acquire)
     }
 
@@ -40,7 +40,7 @@ impl<E> Table<E> {
         let index = self.len.load(Ordering::Relaxed);
         let (segment, _) = place(index);
         self.segments[segment].get_or_init(|| {
-            // A segment is made for its first entry, which is `index`.
+            // A segment is allocated for its first entry, which is `index`.
             (index..index + (FIRST << segment)).map(make).collect()
         });
         self.len.store(index + 1, Ordering::Release);
@@ -53,7 +53,7 @@ impl<E> Table<E> {
         self.segments.get(segment)?.get()?.get(offset)
     }
 
-    /// An entry that is known to exist: its index came from [`Table::grow_by`].
+    /// Returns an entry that exists: its index came from [`Table::grow_by`].
     #[inline]
     pub(crate) fn at(&self, index: usize) -> &E {
         self.get(index).expect("indices come from `grow_by`")
@@ -64,7 +64,7 @@ impl<E> Table<E> {
     }
 }
 
-/// Segment and offset of an entry.
+/// Returns the segment and the offset of an entry.
 #[inline]
 fn place(index: usize) -> (usize, usize) {
     let segment = (index / FIRST + 1).ilog2() as usize;

@@ -1,4 +1,4 @@
-//! The end of a resource: one guard, whatever the reason.
+//! Destroying a resource: one guard for all reasons.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,39 +13,40 @@ use crate::observe::status::ResourceId;
 use crate::runtime::Task;
 use crate::user_code::{drop_caught, drop_contained};
 
-/// A resource on its way out. Dropping it drops what is still there, tells of the end, and frees the
-/// place.
+/// A resource that is being destroyed. Dropping this drops what is left of it, reports the end, and
+/// frees the slot.
 pub(crate) struct Destroying<M: Manager> {
     core: Arc<Core<M>>,
     resource: Option<M::Resource>,
-    /// The place that the resource had; it counts until the end.
-    place: Option<usize>,
-    /// Which resource it is and why it goes. A resource that was never in the pool causes no event.
+    /// The slot of the resource, which counts until the end.
+    slot: Option<usize>,
+    /// The number of the resource, and why it is destroyed. A resource that was never in the pool causes
+    /// no event.
     known_as: Option<(ResourceId, DestroyReason)>,
     error: Option<Arc<str>>,
 }
 
 impl<M: Manager> Destroying<M> {
-    /// Takes the resource out of a slot that the caller owns and has sentenced.
+    /// Takes the resource out of a slot that the caller owns and has marked as being destroyed.
     pub(crate) fn new(core: &Arc<Core<M>>, index: usize, reason: DestroyReason) -> Self {
         // SAFETY: the caller owns the slot: it is leased, and not to a lease.
         let mut filled = unsafe { core.slots.at(index).take_out() };
         if core.is_inherited() {
-            // The parent's: a destructor, or a mere drop, would end it there.
+            // A destructor, or even a drop, would end the parent's resource.
             std::mem::forget(filled.take());
         }
         let id = core.state().metas[index].id;
         Destroying {
             core: Arc::clone(core),
             resource: filled.map(|filled| filled.resource),
-            place: Some(index),
+            slot: Some(index),
             known_as: Some((id, reason)),
             error: None,
         }
     }
 
-    /// For a resource that lost its place to another, or never had one.
-    pub(crate) fn without_place(
+    /// Destroys a resource that has lost its slot to another, or never had one.
+    pub(crate) fn without_slot(
         core: &Arc<Core<M>>,
         resource: M::Resource,
         known_as: Option<(ResourceId, DestroyReason)>,
@@ -53,39 +54,38 @@ impl<M: Manager> Destroying<M> {
         Destroying {
             core: Arc::clone(core),
             resource: Some(resource),
-            place: None,
+            slot: None,
             known_as,
             error: None,
         }
     }
 
-    /// Runs the destructor to its end, or to that of the cleanup time.
+    /// Runs the destructor, within the cleanup timeout.
     pub(crate) async fn destroy(mut self) -> Result<(), DestroyError<M::Error>> {
         let Some(resource) = self.resource.take() else {
             return Ok(());
         };
-        // A cancel here drops the destructor with the resource in it; `self`
-        // then frees the place.
+        // A cancel here drops the destructor with the resource in it; `self` then frees the slot.
         let result = self.core.call_destroy(resource).await;
         self.error = result.as_ref().err().map(|error| chain(error));
         result
     }
 
-    /// Runs the destructor; only the events and the log tell of its error.
+    /// Runs the destructor. Only the events and the log report its error.
     pub(crate) async fn destroy_quietly(self) {
         drop_contained(self.destroy().await);
     }
 
-    /// Destroys without anybody waiting: at once if the destructor does not
-    /// wait, else on the runtime; if that drops it, the resource is dropped.
+    /// Destroys at once if the destructor does not wait, otherwise on the runtime. If the runtime drops
+    /// the destructor, the resource is dropped.
     pub(crate) fn destroy_in_background(self) {
         let core = Arc::clone(&self.core);
         run_in_background(&core, self.destroy_quietly());
     }
 }
 
-/// Polls once; what is not done then goes on the runtime, or is dropped by it. If the runtime cannot
-/// be entered here, all of it goes there.
+/// Polls a task once, and leaves the rest to the runtime, which may drop it. If the runtime cannot be
+/// entered here, it gets the whole task.
 pub(crate) fn run_in_background<M: Manager>(
     core: &Core<M>,
     task: impl Future<Output = ()> + Send + 'static,
@@ -124,7 +124,7 @@ impl<M: Manager> Drop for Destroying<M> {
             reason,
             error,
         });
-        let Some(index) = self.place else { return };
+        let Some(index) = self.slot else { return };
         core.locked(|locked| {
             let probe = locked.state.metas[index].probe.take();
             locked.end_probe(probe, None);

@@ -1,4 +1,4 @@
-//! Leases: a resource on loan, which goes back when the lease is dropped.
+//! Leases: guards that release their resource when they are dropped.
 
 pub(crate) mod destroy;
 pub(crate) mod release;
@@ -14,26 +14,26 @@ use crate::core::slot::Slot;
 use crate::core::state::AcquireMode;
 use crate::core::{Core, Filled, Held};
 use crate::hooks::Refusal;
-use crate::info::Born;
+use crate::info::Origin;
 use crate::lease::release::{ASKED_AND_KEPT, Next, Return, may_return_unlocked};
 use crate::manager::{Manager, Verdict};
 use crate::observe::events::DestroyReason;
 use crate::observe::status::ResourceId;
 
-/// A resource on loan from a pool that is borrowed meanwhile.
+/// A leased resource, from a pool that is borrowed meanwhile.
 ///
-/// Derefs to the resource. Dropping it gives the resource back, anywhere, with or
-/// without a runtime. [`into_owned`](Lease::into_owned) lifts the borrow.
-#[must_use = "a lease that is dropped at once gives its resource back at once"]
+/// It derefs to the resource. Dropping it releases the resource, on any thread, with or without a
+/// runtime. [`into_owned`](Lease::into_owned) ends the borrow.
+#[must_use = "a lease that is dropped at once releases its resource at once"]
 pub struct Lease<'p, M: Manager> {
     core: &'p Arc<Core<M>>,
     slot: &'p Slot<Filled<M>>,
-    /// A lease is as shareable as its resource.
+    /// A lease is `Sync` if its resource is.
     _of: PhantomData<M::Resource>,
 }
 
 impl<'p, M: Manager> Lease<'p, M> {
-    /// Takes over a leased slot that the caller owns.
+    /// Takes over a leased slot from the caller.
     #[inline]
     pub(crate) fn new(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self {
         Lease {
@@ -43,7 +43,7 @@ impl<'p, M: Manager> Lease<'p, M> {
         }
     }
 
-    /// Returns the slot without the lock; `Err` leaves it with this lease.
+    /// Releases the slot without the lock; after an `Err` this lease still owns it.
     #[inline]
     fn return_unlocked(&self) -> Result<(), Option<Result<Verdict, Refusal>>> {
         may_return_unlocked(self.core, self.slot)?;
@@ -54,13 +54,13 @@ impl<'p, M: Manager> Lease<'p, M> {
         }
     }
 
-    /// Lifts the borrow of the pool: the lease keeps the pool's core alive by
-    /// itself, though not open. Costs no reference count.
+    /// Returns an owned lease, which borrows nothing. It keeps the pool working but not open, and costs
+    /// no reference count.
     pub fn into_owned(this: Self) -> OwnedLease<M> {
         let this = ManuallyDrop::new(this);
         // SAFETY: the lease owns the slot, and is gone after this.
         let filled = unsafe { this.slot.value_mut() };
-        // The slot's own hold on the pool; made anew if it was ever lost.
+        // The slot's own reference to the pool; cloned if it was lost.
         let core = filled.and_then(|filled| filled.core.take());
         OwnedLease {
             core: ManuallyDrop::new(core.unwrap_or_else(|| Arc::clone(this.core))),
@@ -69,12 +69,12 @@ impl<'p, M: Manager> Lease<'p, M> {
         }
     }
 
-    /// Gives the resource back and waits until it is back, its async half included.
+    /// Releases the resource and waits for the async half of the release hook.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while the async half runs destroys the resource;
-    /// its place is free in any case.
+    /// Dropping the future while the async half runs destroys the resource. Its slot becomes free in any
+    /// case.
     pub async fn release(this: Self) {
         let this = ManuallyDrop::new(this);
         if let Err(verdict) = this.return_unlocked() {
@@ -85,24 +85,24 @@ impl<'p, M: Manager> Lease<'p, M> {
         }
     }
 
-    /// Destroys the resource instead of giving it back: it is known to be broken.
-    /// Nothing is reported to the breaker.
+    /// Destroys the resource instead of releasing it. For a resource that is known to be broken. The
+    /// release hook does not run, and nothing is reported to the breaker.
     pub fn discard(this: Self) {
         let this = ManuallyDrop::new(this);
         discard(this.core, this.slot.index());
     }
 
-    /// Takes the resource out of the lease, to be carried by hand. The
-    /// [`Place`] still counts, until it is dropped or gets the resource back.
+    /// Takes the resource out of the lease. Its [`Place`] still counts in the pool, until it is dropped or
+    /// the resource is attached again.
     pub fn detach(this: Self) -> (M::Resource, Place<M>) {
         OwnedLease::detach(Lease::into_owned(this))
     }
 
-    /// The resource's number.
+    /// Returns the number of the resource.
     pub fn id(this: &Self) -> ResourceId {
         // SAFETY: the lease owns the slot and is borrowed.
         let filled = unsafe { this.slot.value() };
-        filled.expect("a lease has a resource").born.id
+        filled.expect("a lease has a resource").origin.id
     }
 }
 
@@ -144,17 +144,17 @@ where
     }
 }
 
-/// A resource on loan that borrows nothing, made by
-/// [`Pool::acquire_owned`](crate::Pool::acquire_owned) or [`Lease::into_owned`].
+/// A leased resource that borrows nothing; see [`Pool::acquire_owned`](crate::Pool::acquire_owned)
+/// and [`Lease::into_owned`].
 ///
-/// It keeps the pool's core alive but not the pool open: when the last handle is
-/// dropped the pool closes, and the resource is destroyed when it comes back.
-#[must_use = "a lease that is dropped at once gives its resource back at once"]
+/// It keeps the pool working but not open: when the last handle is dropped the pool closes, and the
+/// resource is destroyed when it is released.
+#[must_use = "a lease that is dropped at once releases its resource at once"]
 pub struct OwnedLease<M: Manager> {
-    /// The slot's own hold on the pool, borrowed from it; see [`Filled`].
+    /// The slot's own reference to the pool; see [`Filled`].
     core: ManuallyDrop<Arc<Core<M>>>,
     slot: NonNull<Slot<Filled<M>>>,
-    /// A lease is as shareable as its resource.
+    /// A lease is `Sync` if its resource is.
     _of: PhantomData<M::Resource>,
 }
 
@@ -171,8 +171,8 @@ impl<M: Manager> OwnedLease<M> {
         unsafe { self.slot.as_ref() }
     }
 
-    /// Ends the lease without returning anything; the caller goes on with the
-    /// slot. The slot has its own hold on the pool again.
+    /// Ends the lease without a release; the caller owns the slot, which has its reference to the pool
+    /// again.
     fn into_parts(self) -> (Arc<Core<M>>, usize) {
         let mut this = ManuallyDrop::new(self);
         let index = this.slot().index();
@@ -182,18 +182,18 @@ impl<M: Manager> OwnedLease<M> {
         (core, index)
     }
 
-    /// The same lease, borrowing the pool it is from.
+    /// Returns the same lease as one that borrows its pool.
     pub(crate) fn into_borrowed(this: Self, core: &Arc<Core<M>>) -> Lease<'_, M> {
         let (_, index) = this.into_parts();
         Lease::new(core, core.slots.at(index))
     }
 
-    /// Gives the resource back and waits until it is back, its async half included.
+    /// Releases the resource and waits for the async half of the release hook.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while the async half runs destroys the resource;
-    /// its place is free in any case.
+    /// Dropping the future while the async half runs destroys the resource. Its slot becomes free in any
+    /// case.
     pub async fn release(this: Self) {
         let back = {
             let (core, index) = this.into_parts();
@@ -204,29 +204,36 @@ impl<M: Manager> OwnedLease<M> {
         }
     }
 
-    /// Destroys the resource instead of giving it back: it is known to be broken.
-    /// Nothing is reported to the breaker.
+    /// Destroys the resource instead of releasing it. For a resource that is known to be broken. The
+    /// release hook does not run, and nothing is reported to the breaker.
     pub fn discard(this: Self) {
         let (core, index) = this.into_parts();
         discard(&core, index);
     }
 
-    /// Takes the resource out of the lease, to be carried by hand. The
-    /// [`Place`] still counts, until it is dropped or gets the resource back.
+    /// Takes the resource out of the lease. Its [`Place`] still counts in the pool, until it is dropped or
+    /// the resource is attached again.
     pub fn detach(this: Self) -> (M::Resource, Place<M>) {
         let (core, index) = this.into_parts();
         // SAFETY: the lease owned the slot, and `Place` owns it from here on.
         let filled = unsafe { core.slots.at(index).take_out() };
         let filled = filled.expect("a lease has a resource");
-        let born = filled.born;
-        (filled.resource, Place { core, index, born })
+        let origin = filled.origin;
+        (
+            filled.resource,
+            Place {
+                core,
+                index,
+                origin,
+            },
+        )
     }
 
-    /// The resource's number.
+    /// Returns the number of the resource.
     pub fn id(this: &Self) -> ResourceId {
         // SAFETY: the lease owns the slot and is borrowed.
         let filled = unsafe { this.slot().value() };
-        filled.expect("a lease has a resource").born.id
+        filled.expect("a lease has a resource").origin.id
     }
 }
 
@@ -268,23 +275,22 @@ impl<M: Manager> Drop for OwnedLease<M> {
         };
         // SAFETY: `core` keeps the slot alive, and this lease owns it.
         put_core(unsafe { slot.as_ref() }, core);
-        // SAFETY: the slot keeps the pool alive, and so itself, until it is given.
-        // Given, it may be freed by another thread at once: nothing is touched
-        // after that.
+        // SAFETY: the slot keeps the pool alive, and so itself, until it is idle. Then another thread
+        // may free it at once: nothing is touched after that.
         if unsafe { Slot::give_through(slot) } {
             return;
         }
-        // SAFETY: not given, so the pool is alive and the lease owns the slot.
+        // SAFETY: it is not idle, so the pool is alive and the lease owns the slot.
         let slot = unsafe { slot.as_ref() };
         // SAFETY: as above.
         let filled = unsafe { slot.value() };
         let core = filled.and_then(|filled| filled.core.clone());
-        let core = core.expect("it has just been put there");
+        let core = core.expect("put_core has just put it there");
         Return::new(core, slot).settle_in_background(verdict);
     }
 }
 
-/// Gives a slot that the caller owns its hold on the pool back.
+/// Gives a slot that the caller owns its reference to the pool back.
 #[inline]
 fn put_core<M: Manager>(slot: &Slot<Filled<M>>, core: Arc<Core<M>>) {
     // SAFETY: the caller owns the slot.
@@ -304,13 +310,13 @@ where
 
 /// A kind of lease that an acquire can hand out.
 pub(crate) trait Handout<'p, M: Manager>: Sized {
-    /// How far it goes for a resource.
+    /// Where the acquire may get its resource from.
     const MODE: AcquireMode;
 
     /// Takes over a leased slot.
     fn of(core: &'p Arc<Core<M>>, slot: &'p Slot<Filled<M>>) -> Self;
 
-    /// What it is if there is nothing to be had; `None` if that is an error.
+    /// Returns the result if nothing is available; `None` if that is an error.
     fn nothing() -> Option<Self>;
 }
 
@@ -353,7 +359,7 @@ impl<'p, M: Manager> Handout<'p, M> for Option<Lease<'p, M>> {
     }
 }
 
-/// A lease of a resource that was idle, if there was one.
+/// The lease of a resource that was idle, if there was one.
 pub(crate) struct IfIdle<M: Manager>(pub(crate) Option<OwnedLease<M>>);
 
 impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
@@ -368,31 +374,31 @@ impl<'p, M: Manager> Handout<'p, M> for IfIdle<M> {
     }
 }
 
-/// The place of a resource that was taken out of its lease by `detach`.
+/// The slot of a resource that `detach` has taken out of its lease.
 ///
-/// It counts as active. Give the resource back with [`attach`](Place::attach);
-/// dropping the place instead frees it, and the resource is its carrier's own.
-#[must_use = "a place that is dropped is free for another resource"]
+/// It counts as active. [`attach`](Place::attach) puts the resource back. Dropping the place frees the
+/// slot, and the resource no longer belongs to the pool.
+#[must_use = "dropping a place frees its slot for another resource"]
 pub struct Place<M: Manager> {
-    /// Before the pool, which contains a panic of the runtime's drop.
-    born: Born,
+    /// Dropped before the core, which contains a panic of the runtime's drop.
+    origin: Origin,
     core: Arc<Core<M>>,
     index: usize,
 }
 
 impl<M: Manager> Place<M> {
-    /// Puts a resource back into its place: the lease goes on as if nothing had
-    /// happened, and is returned when it is dropped.
+    /// Puts a resource back into its slot. The lease continues, and releases the resource when it is
+    /// dropped.
     pub fn attach(self, resource: M::Resource) -> OwnedLease<M> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so this moves the field.
         let core = unsafe { std::ptr::read(&raw const this.core) };
         // SAFETY: likewise.
-        let born = unsafe { std::ptr::read(&raw const this.born) };
+        let origin = unsafe { std::ptr::read(&raw const this.origin) };
         let slot = core.slots.at(this.index);
         let filled = Filled {
             resource,
-            born,
+            origin,
             core: None,
         };
         // SAFETY: the place owned the slot, and the lease owns it from here on.

@@ -1,4 +1,4 @@
-//! The way back: the lock-free way first, then whatever the slot's flag asks for.
+//! The release path: without the lock if possible, otherwise with it.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::manager::{Manager, Verdict};
 use crate::observe::events::{DestroyReason, Event, Hook};
 use crate::upkeep::replace::Replacing;
 
-/// A lease that is being returned: a slot in the caller's hands.
+/// A lease that is being released: a guard of its slot.
 pub(crate) struct Return<M: Manager, C: Borrow<Arc<Core<M>>>> {
     held: Held<M, C>,
 }
 
-/// What a return still needs.
+/// What a release still needs.
 pub(crate) enum Next<M: Manager, C: Borrow<Arc<Core<M>>>> {
     /// Nothing.
     Done,
-    /// Its async half.
+    /// The async half of the release hook.
     Recycle(Return<M, C>),
 }
 
-/// Whether a lease may be returned without the lock. `Err` has the release
-/// hook's answer, if it was asked. The slot stays the caller's either way.
+/// Runs the release hook, and returns whether the lease may be released without the lock. `Err` has the
+/// answer of the hook, if it ran. The caller owns the slot either way.
 #[inline]
 pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
     let flagged = slot.word().must_lock();
-    // Only then may the pool be closed, on which no hook runs.
+    // Only a flagged slot can belong to a closed pool, on which no hook runs.
     if flagged && core.signals() & signal::CLOSED != 0 {
         return Err(None);
     }
-    // SAFETY: the caller owns the slot, and nobody uses the lease any more.
+    // SAFETY: the caller owns the slot, and the lease is not used any more.
     let filled = unsafe { slot.value_mut() };
     let filled = filled.expect("a leased slot has a resource");
-    let info = Info::new(&filled.born, slot);
+    let info = Info::new(&filled.origin, slot);
     let verdict = core.call_before_release(&mut filled.resource, info);
     if flagged || verdict != Ok(Verdict::Keep) {
         return Err(Some(verdict));
@@ -51,7 +51,7 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     Ok(())
 }
 
-/// The answer of a release hook that has been asked and said yes.
+/// The answer of a release hook that ran and kept the resource.
 pub(crate) const ASKED_AND_KEPT: Option<Result<Verdict, Refusal>> = Some(Ok(Verdict::Keep));
 
 impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
@@ -64,7 +64,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
-    /// Goes by the lock, and leaves an async half to the runtime.
+    /// Releases under the lock, and leaves an async half to the runtime.
     #[inline(never)]
     pub(crate) fn settle_in_background(self, verdict: Option<Result<Verdict, Refusal>>) {
         if let Next::Recycle(back) = self.settle(verdict) {
@@ -72,11 +72,11 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
-    /// Goes by the lock. `verdict` is the release hook's answer, if it was asked.
+    /// Releases under the lock. `verdict` is the answer of the release hook, if it ran.
     #[inline]
     pub(crate) fn settle(mut self, verdict: Option<Result<Verdict, Refusal>>) -> Next<M, C> {
         if self.held.core().is_inherited() {
-            // Not ours to return or to destroy.
+            // It belongs to the parent process.
             self.held.disarm();
             return Next::Done;
         }
@@ -101,8 +101,8 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         core.call_before_release(resource, info)
     }
 
-    /// Runs the async half: its first poll here, the rest on the runtime. If the runtime never runs
-    /// it, the resource is destroyed and its place free.
+    /// Runs the async half: its first poll here, the others on the runtime. If the runtime drops it, the
+    /// resource is destroyed and its slot becomes free.
     pub(crate) fn recycle_in_background(mut self) {
         let core = Arc::clone(self.held.core());
         let held = Held::new(Arc::clone(&core), self.held.disarm());
@@ -135,7 +135,7 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
 
     fn keep_locked(core: &Arc<Core<M>>, index: usize) {
         let (used, replaced) = core.locked(|locked| {
-            // Written only where something is: the line is others' to read.
+            // Written only if there is a probe: other threads read this cache line.
             let meta = &mut locked.state.metas[index];
             let (resource, leased) = (meta.id, meta.leased);
             if let Some(epoch) = meta.probe {
@@ -159,8 +159,8 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
         }
     }
 
-    /// Destroys a resource that is not wanted any more. Its use was a success for the breaker, unless its holder
-    /// panicked: then nothing is known.
+    /// Destroys a resource that the hook has retired. Its use counts as a success for the breaker, unless
+    /// its holder panicked.
     fn retire(self) {
         let core = Arc::clone(self.held.core());
         let index = self.held.index();

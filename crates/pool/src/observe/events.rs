@@ -1,8 +1,7 @@
-//! Events: what the pool tells those who listen, and the listeners themselves.
+//! Events and their listeners.
 //!
-//! Nobody listening costs nothing: the first listener sets the flag in the
-//! slots' words that sends every acquire and release by the lock, where events
-//! are noted; they are delivered after it is released.
+//! Without listeners events cost nothing. The first listener sets the flag in the slots' words that makes
+//! every acquire and release take the lock. Events are collected there and delivered after the unlock.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,21 +24,21 @@ use crate::user_code::{Contained, contained, drop_contained};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A resource was made.
+    /// A resource was created.
     Created {
         /// The new resource.
         resource: ResourceId,
         /// How long its creation took.
         took: Duration,
     },
-    /// A creation failed, panicked or was abandoned.
+    /// A creation failed, panicked or was dropped.
     CreateFailed {
         /// The error with its sources.
         error: Arc<str>,
-        /// Whether an acquire got it; if not, this event is its only address.
+        /// Whether an acquire received the error; if not, only this event and the log report it.
         delivered: bool,
     },
-    /// A lease was handed out.
+    /// A lease began.
     Acquired {
         /// The leased resource.
         resource: ResourceId,
@@ -48,7 +47,7 @@ pub enum Event {
         /// How long it waited.
         waited: Duration,
     },
-    /// A lease came back, and its resource stays.
+    /// A lease ended, and its resource stays in the pool.
     Released {
         /// The resource.
         resource: ResourceId,
@@ -59,14 +58,14 @@ pub enum Event {
         resource: ResourceId,
         /// Why.
         reason: DestroyReason,
-        /// What its destructor complained of.
+        /// The error of its destructor.
         error: Option<Arc<str>>,
     },
     /// A hook failed or panicked; the resource is destroyed.
     HookFailed {
         /// The resource.
         resource: ResourceId,
-        /// Which hook.
+        /// The hook.
         hook: Hook,
         /// The error with its sources.
         error: Arc<str>,
@@ -76,46 +75,46 @@ pub enum Event {
         /// Where it was called.
         caller: &'static Location<'static>,
     },
-    /// An acquire ran out of time.
+    /// An acquire timed out.
     TimedOut {
         /// Where it was called.
         caller: &'static Location<'static>,
         /// What it was doing.
         phase: Phase,
     },
-    /// A lease has been out for longer than the leak warning allows.
+    /// A lease exceeds [`leak_warning`](crate::Builder::leak_warning).
     LeakSuspected {
         /// The resource.
         resource: ResourceId,
         /// Where it was acquired.
         caller: &'static Location<'static>,
-        /// For how long at least.
+        /// How long it has lasted, at least.
         held_for: Duration,
     },
     /// The circuit breaker moved.
     BreakerChanged {
-        /// From this state.
+        /// The old state.
         from: BreakerState,
-        /// To this one.
+        /// The new state.
         to: BreakerState,
     },
     /// The breaker's strategy panicked; its report was lost.
     StrategyPanicked {
-        /// What it said.
+        /// The message of the panic.
         error: Arc<str>,
     },
-    /// The pool was closed: nobody gets a lease any more.
+    /// The pool was closed: every acquire fails from now on.
     Closed,
-    /// The pool was closed and its last resource is gone.
+    /// The pool was closed, and its last resource is destroyed.
     Drained,
-    /// This stream was read too slowly, and so many events were dropped.
+    /// The stream was read too slowly, and events were dropped.
     Lagged {
-        /// How many.
+        /// The number of dropped events.
         missed: u64,
     },
 }
 
-/// Which of the hooks.
+/// A hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Hook {
@@ -135,27 +134,27 @@ pub enum Hook {
 pub enum DestroyReason {
     /// `before_acquire` refused it.
     AcquireRejected,
-    /// `before_release` refused or retired it, or its async half did; also because its holder panicked.
+    /// `before_release` or its async half refused or retired it, or its holder panicked.
     ReleaseRejected,
     /// The health check refused it.
     Unhealthy,
-    /// It was idle for too long.
+    /// It was idle for longer than `idle_timeout`.
     IdleTimeout,
-    /// It lived for too long.
+    /// It exceeded `max_lifetime`.
     Lifetime,
     /// The predicate of [`retain`](crate::Pool::retain) refused it.
     Evicted,
-    /// [`replace_all`](crate::Pool::replace_all) has put a new one in its place.
+    /// [`replace_all`](crate::Pool::replace_all) has replaced it.
     Replaced,
-    /// The pool became smaller.
+    /// [`resize`](crate::Pool::resize) made the pool smaller.
     Shrunk,
     /// Its holder called `discard`.
     Discarded,
-    /// Its holder took it out of the pool with `detach`.
+    /// Its holder took it out of the pool by `detach`.
     Detached,
-    /// Whoever ran a hook on it was dropped half-way, so its state is unknown.
+    /// A hook on it was dropped before its end, so its state is unknown.
     Abandoned,
-    /// The runtime that its I/O lived on is gone.
+    /// The runtime of its I/O has shut down.
     RuntimeGone,
     /// The pool was closed.
     Closed,
@@ -186,7 +185,7 @@ impl Listeners {
     }
 
     pub(crate) fn remove(&self, id: u64) {
-        // The callback is user code: it is dropped after the lock.
+        // The callback is user code, which is dropped after the unlock.
         let removed = {
             let mut list = self.lock();
             let at = list.iter().position(|(other, _)| *other == id);
@@ -199,9 +198,9 @@ impl Listeners {
     pub(crate) fn emit(&self, event: &Event) {
         let callbacks: Vec<_> = self.lock().iter().map(|(_, f)| Arc::clone(f)).collect();
         for callback in callbacks {
-            // A listener that panics loses this event; the pool goes on.
+            // A listener that panics loses this event.
             contained(|| callback(event));
-            // Its last owner, if it has removed itself.
+            // This is the last reference, if the listener has removed itself.
             drop_contained(callback);
         }
     }
@@ -215,7 +214,7 @@ impl Listeners {
 
 impl Drop for Listeners {
     fn drop(&mut self) {
-        // One by one: a second panic in the drop of a whole list would abort.
+        // One by one: a second panic in the drop of the list would abort the process.
         let list = std::mem::take(&mut *self.lock());
         list.into_iter().for_each(drop_contained);
     }
@@ -227,12 +226,12 @@ impl fmt::Debug for Listeners {
     }
 }
 
-/// What a subscription needs of its pool, whatever its type.
+/// A pool of any type, as a subscription needs it.
 pub(crate) trait Source: Send + Sync {
     fn unsubscribe(&self, id: u64);
 }
 
-/// A registered callback; dropping this removes it.
+/// A registered callback. Dropping the subscription removes the callback.
 #[must_use = "dropping a subscription removes its callback at once"]
 pub struct Subscription {
     pub(crate) source: Weak<dyn Source>,
@@ -240,7 +239,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Leaves the callback registered for as long as the pool lives.
+    /// Keeps the callback registered for as long as the pool lives.
     pub fn forever(mut self) {
         self.source = Weak::<Nobody>::new();
     }
@@ -268,7 +267,7 @@ impl Source for Nobody {
     fn unsubscribe(&self, _: u64) {}
 }
 
-/// How many events a stream keeps for a reader that is late.
+/// How many events a stream keeps for a slow reader.
 const BACKLOG: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -281,8 +280,8 @@ struct Backlog {
 
 /// The events of a pool, as a [`Stream`]. It ends after [`Event::Drained`].
 ///
-/// A reader that falls more than 1024 events behind loses the oldest ones and
-/// finds an [`Event::Lagged`] in their place.
+/// A reader that falls more than 1024 events behind loses the oldest ones and receives an
+/// [`Event::Lagged`] instead.
 #[derive(Debug)]
 pub struct Events {
     backlog: Arc<Mutex<Backlog>>,
@@ -290,7 +289,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Makes a stream, given a way to subscribe to the pool.
+    /// Makes a stream with a function that subscribes to the pool.
     pub(crate) fn new(subscribe: impl FnOnce(Arc<Callback>) -> Subscription) -> Self {
         let backlog = Arc::new(Mutex::new(Backlog::default()));
         let sink = Arc::clone(&backlog);
@@ -318,12 +317,12 @@ impl Events {
         }
     }
 
-    /// Nothing more will come.
+    /// Ends the stream after the events that it has.
     pub(crate) fn end(&self) {
         self.backlog.lock().ended = true;
     }
 
-    /// The next event, or `None` after the pool was closed and drained.
+    /// Returns the next event, or `None` after the pool was closed and drained.
     ///
     /// # Cancel safety
     ///
@@ -337,7 +336,7 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        // Cloned before the lock, and dropped after it: that is an executor's code.
+        // Cloned before the lock, and the old one dropped after it: both run the executor's code.
         let waker = Contained::new(cx.waker().clone());
         let mut backlog = self.backlog.lock();
         if backlog.missed > 0 {

@@ -1,4 +1,4 @@
-//! How long things took, in buckets that are never more than a quarter wide.
+//! Histograms of durations, with buckets that are at most a quarter wide.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 const SUB: u32 = 2;
 const BUCKETS: usize = 64 << SUB;
 
-/// A live histogram. Relaxed throughout: every number stands for itself.
+/// A live histogram. Relaxed throughout: the numbers are independent of each other.
 #[derive(Debug)]
 pub(crate) struct Live {
     buckets: [AtomicU64; BUCKETS],
@@ -72,7 +72,7 @@ impl Histograms {
     }
 }
 
-/// How long the parts of a pool's work took; see [`Pool::timings`](crate::Pool::timings).
+/// Histograms of a pool; see [`Pool::timings`](crate::Pool::timings).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timings {
@@ -80,9 +80,9 @@ pub struct Timings {
     pub wait: Histogram,
     /// Creations that succeeded.
     pub create: Histogram,
-    /// Acquire hooks.
+    /// The acquire hook.
     pub check: Histogram,
-    /// From a lease to its return.
+    /// From the beginning of a lease to its end.
     pub usage: Histogram,
 }
 
@@ -95,26 +95,26 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// How many there were.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of the durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
-    /// The longest.
+    /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
-    /// The duration that this share (0.0 to 1.0) of them stayed below or met,
-    /// rounded up to the end of its bucket; zero if there were none.
+    /// Returns the duration that this share (0.0 to 1.0) of the durations did not exceed, rounded up to the
+    /// end of its bucket; zero if there are none.
     pub fn quantile(&self, share: f64) -> Duration {
         let count = self.count();
-        // Counts below 2^52, and a share of one is not more than it.
+        // Counts are below 2^52, and a share of a count is not more than the count.
         #[allow(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,

@@ -1,8 +1,8 @@
-//! A clock that is cheap to read and good to a few milliseconds.
+//! The machine's clocks: a coarse one, exact to a few milliseconds and cheap to read, and a precise one.
 
 use std::time::Duration;
 
-/// Nanoseconds since some fixed moment.
+/// Returns the nanoseconds since some fixed moment.
 #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 #[inline]
 pub(crate) fn coarse_nanos() -> u64 {
@@ -13,7 +13,7 @@ pub(crate) fn coarse_nanos() -> u64 {
     // SAFETY: `time` is valid for writing, and this clock exists since Linux 2.6.32;
     // on failure the zeros stay, and ages read as zero.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    // Neither is ever negative, and 584 years fit. Their types differ by system.
+    // Neither is ever negative, and 584 years fit. The types differ between systems.
     #[allow(
         clippy::cast_sign_loss,
         clippy::unnecessary_cast,
@@ -23,13 +23,13 @@ pub(crate) fn coarse_nanos() -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
 
-/// Nanoseconds since some fixed moment.
+/// Returns the nanoseconds since some fixed moment.
 #[cfg(not(all(any(target_os = "linux", target_os = "android"), not(miri))))]
 pub(crate) fn coarse_nanos() -> u64 {
     nanos_since_start(precise())
 }
 
-/// The precise time. The one place where the library reads the clock itself.
+/// Returns the precise time. The library reads the clock nowhere else.
 #[allow(
     clippy::disallowed_methods,
     reason = "runtimes are where time comes from"
@@ -38,7 +38,7 @@ pub(crate) fn precise() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Nanoseconds of an instant since the first one ever asked about.
+/// Returns the nanoseconds since the first instant that was passed here.
 #[allow(
     dead_code,
     reason = "used by some of the feature combinations and systems"

@@ -1,12 +1,12 @@
-//! `fork`: the child has a copy of its parent's memory and one of its threads.
+//! `fork`: the child has a copy of its parent's memory, but only one of its threads.
 //!
-//! The built-in thread is not among them, so the child starts another one when it needs it. A pool
-//! that the child inherits is closed there: its resources are the parent's connections, files and locks, and
-//! the tasks that hold the others or maintain the pool do not exist. The child neither returns nor
-//! destroys any of them: acquires fail with [`AcquireError::Forked`](crate::AcquireError::Forked), and leases are forgotten.
+//! The child starts a built-in thread of its own when it needs one. A pool that the child inherits is closed
+//! there: its resources belong to the parent, and the tasks that hold or maintain them do not exist in the
+//! child. The child neither releases nor destroys these resources: acquires fail with
+//! [`AcquireError::Forked`](crate::AcquireError::Forked), and leases are forgotten.
 //!
-//! The thread that forks holds every pool's lock meanwhile, so that the child finds none that is taken for
-//! ever. (`posix_spawn`, and so most of `std::process::Command`, does not come here.)
+//! The thread that forks holds every pool's lock meanwhile, so that no lock is taken for ever in the child.
+//! (`posix_spawn`, and so most of `std::process::Command`, does not run these handlers.)
 
 #[cfg(all(unix, not(loom), not(miri)))]
 pub(crate) use self::unix::{register, unregister, watch};
@@ -43,23 +43,23 @@ mod unix {
         drop(gone);
     }
 
-    /// Makes sure that a fork comes by here.
+    /// Registers the fork handlers.
     pub(crate) fn watch() {
         static WATCHED: AtomicBool = AtomicBool::new(false);
         // Relaxed: one caller registers; the others need not wait for it.
         if !WATCHED.swap(true, Ordering::Relaxed) {
-            // SAFETY: the three functions live as long as the process. If there is no memory
-            // for them, a fork does what it does without them.
+            // SAFETY: the three functions live as long as the process. If the registration fails for
+            // want of memory, a fork works as without it.
             unsafe { libc::pthread_atfork(Some(prepare), Some(resume), Some(inherit)) };
         }
     }
 
-    /// A pool that can be held still.
+    /// A pool whose lock can be taken for a fork.
     trait Pausable: Send + Sync {
         fn pause(self: Arc<Self>) -> Box<dyn Paused>;
     }
 
-    /// A pool that stands still: its lock is taken.
+    /// A pool whose lock is taken.
     trait Paused {
         /// In the parent: unlocks.
         fn resume(self: Box<Self>) -> Arc<dyn Pausable>;
@@ -100,8 +100,7 @@ mod unix {
                 deferred: &mut deferred,
             }
             .close();
-            // Wakers, resources and handles of the pool are left as they are: what would follow is
-            // the parent's business.
+            // Wakers, resources and handles belong to the parent, so they are forgotten.
             mem::forget((deferred, core.spare.lock().take()));
             core.note_inherited(&mut state);
             drop(state);
@@ -109,7 +108,7 @@ mod unix {
         }
     }
 
-    /// What the thread that forks holds meanwhile.
+    /// What the thread that forks holds during the fork.
     struct Fork {
         paused: Vec<Box<dyn Paused>>,
         pools: MutexGuard<'static, BTreeMap<u64, Weak<dyn Pausable>>>,
@@ -139,7 +138,7 @@ mod unix {
         let paused = fork.paused.into_iter();
         let cores: Vec<_> = paused.map(Paused::resume).collect();
         drop(fork.pools);
-        // Unregisters a pool if this was the last hold on it.
+        // Unregisters a pool if this was its last reference.
         drop(cores);
     }
 

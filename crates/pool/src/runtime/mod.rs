@@ -1,4 +1,4 @@
-//! What the pool needs of an executor: the time, a timer and a place to run work.
+//! What the pool needs of an executor: a clock, timers and tasks.
 
 mod clock;
 pub(crate) mod fork;
@@ -20,67 +20,63 @@ pub(crate) use self::thread::{Timer, block_on, forget_thread};
 #[cfg(feature = "tokio")]
 pub use self::tokio::TokioRuntime;
 
-/// A boxed future, as a [`Runtime`] takes and gives them.
+/// A boxed future, as used by a [`Runtime`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The executor a pool lives on.
+/// The executor of a pool.
 ///
-/// Tokio ([`TokioRuntime`]) is the default; [`ThreadRuntime`] is one plain thread
-/// for programs without an executor. Another one takes the four methods without
-/// a default.
+/// Tokio ([`TokioRuntime`]) is the default; [`ThreadRuntime`] is one plain thread for programs without an
+/// executor. For another executor implement the four required methods.
 pub trait Runtime: Send + Sync + 'static {
-    /// The time. Deadlines, lifetimes and intervals are reckoned by it. Called
-    /// under the pool's lock, like [`coarse_now`](Runtime::coarse_now): neither may
-    /// call the pool back or panic.
+    /// Returns the time, for deadlines, lifetimes and intervals. The pool reads it under its lock, as it does
+    /// [`coarse_now`](Runtime::coarse_now): neither may call the pool or panic.
     fn now(&self) -> Instant;
 
-    /// Nanoseconds since some fixed moment, cheap to read and a few milliseconds
-    /// exact: the age of leases is reckoned by it. Nothing may tick for it.
+    /// Returns the nanoseconds since some fixed moment, exact to a few milliseconds, for the age of leases.
+    /// It must be cheap to read, and must not need a periodic timer.
     fn coarse_now(&self) -> u64;
 
-    /// Resolves at or after `until`, wherever it is polled.
+    /// Returns a future that resolves at or after `until`, wherever it is polled.
     fn sleep(&self, until: Instant) -> Task;
 
-    /// The same for the pool's maintenance task, which sleeps nearly all the time, and for long.
-    /// An executor that waits for I/O at a higher price while a timer is set can
-    /// keep this one elsewhere. Default: [`sleep`](Runtime::sleep).
+    /// Returns the same for the pool's maintenance task, whose sleeps are long. An executor whose waits for
+    /// I/O cost more while a timer is set can keep this timer elsewhere. Default:
+    /// [`sleep`](Runtime::sleep).
     fn sleep_aside(&self, until: Instant) -> Task {
         self.sleep(until)
     }
 
-    /// Runs a task in the background. It may be dropped instead of being run to
-    /// its end, when the executor shuts down or is gone: the pool's tasks give
-    /// back what they hold when dropped.
+    /// Runs a task in the background. An executor that shuts down may drop it: the pool's tasks give back
+    /// what they hold when they are dropped.
     fn spawn(&self, task: Task);
 
-    /// Calls `f` where the executor's timers and I/O can be used, if the present
-    /// thread is none of its own: hooks are polled through this from plain threads.
-    /// Calls it once, or not at all where that is impossible (on a thread whose locals
-    /// are gone); the pool then uses [`spawn`](Runtime::spawn). Default: just calls it.
+    /// Calls `f` in a context where the executor's timers and I/O can be used. The pool polls hooks through
+    /// this on plain threads. It calls `f` once, or not at all if that is impossible, on a thread whose
+    /// thread-locals are gone; the pool then uses [`spawn`](Runtime::spawn). Default: calls `f`.
     fn enter(&self, f: &mut dyn FnMut()) {
         f();
     }
 
-    /// Returns whether spawned tasks run only while some thread drives the executor, by the
-    /// machine's clock. The built-in thread then watches the deadlines of acquires as well, so that they
-    /// pass wherever an acquire is polled. Default: no, the executor drives itself.
+    /// Returns whether spawned tasks run only while some thread drives the executor, by the machine's clock.
+    /// The built-in thread then enforces the deadlines of acquires as well, wherever an acquire is polled.
+    /// Default: no, the executor drives itself.
     fn needs_driving(&self) -> bool {
         false
     }
 
-    /// Whether blocking the present thread would stop an executor. Default: no.
+    /// Returns whether blocking the current thread would stop an executor. Default: no.
     fn must_not_block(&self) -> bool {
         false
     }
 
-    /// Names the executor that the I/O of a resource made right now depends on,
-    /// if resources do not outlive executors here. Default: they do.
+    /// Identifies the executor that the I/O of a resource created now depends on. The pool destroys the
+    /// resource when that executor shuts down. Default: `None`, resources outlive executors.
     fn domain(&self) -> Option<u64> {
         None
     }
 }
 
-/// A runtime can be shared: by several pools, and with code around them.
+/// A runtime can be shared by several pools and other code.
 impl<R: Runtime + ?Sized> Runtime for Arc<R> {
     fn now(&self) -> Instant {
         (**self).now()
@@ -125,7 +121,7 @@ impl fmt::Debug for dyn Runtime {
     }
 }
 
-/// The runtime of a pool that was given none.
+/// Returns the default runtime of a pool.
 pub(crate) fn default_runtime() -> Arc<dyn Runtime> {
     #[cfg(all(feature = "tokio", not(loom)))]
     return Arc::new(TokioRuntime::new());
@@ -133,14 +129,14 @@ pub(crate) fn default_runtime() -> Arc<dyn Runtime> {
     return Arc::new(ThreadRuntime::new());
 }
 
-/// A time limit, which begins when it is polled first: what is ready at once never looks at a clock.
+/// A time limit that begins with its first poll, so that a future that is ready at once reads no clock.
 #[derive(Default)]
 pub(crate) struct Limit {
     sleep: Option<Contained<Task>>,
 }
 
 impl Limit {
-    /// Whether it is over. A timer that panics counts as one that has gone off.
+    /// Returns whether the limit has passed. A timer that panics counts as passed.
     pub(crate) fn is_over(
         &mut self,
         runtime: &dyn Runtime,
@@ -170,7 +166,7 @@ impl Limit {
 ///
 /// # Cancel safety
 ///
-/// Dropped, it drops the future. So does the limit.
+/// Dropping this future drops the inner one. So does the limit.
 pub async fn within<F: Future>(
     runtime: &dyn Runtime,
     limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The built-in runtime: one plain thread with a queue and a list of timers.
+//! The built-in runtime: one thread with a queue of tasks and a list of timers.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,19 +16,19 @@ use crate::user_code::{Contained, contained, drop_contained};
 
 /// One background thread, shared by all pools of the process that use it.
 ///
-/// It starts with the first task or timer, sleeps while there is nothing to do,
-/// and does not keep the process alive. The child of a `fork` gets one of its own. A hook that blocks it stops the others, and delays the
-/// deadlines of pools on Tokio, which it watches.
+/// It starts with the first task or timer, sleeps while there is nothing to do, and does not keep the process
+/// alive. The child of a `fork` gets a thread of its own. A hook that blocks this thread stops the tasks of all
+/// its pools, and delays the deadlines of pools on Tokio.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadRuntime;
 
 impl ThreadRuntime {
-    /// The handle; making one starts nothing.
+    /// Returns a handle of the thread. This starts nothing.
     pub fn new() -> Self {
         ThreadRuntime
     }
 
-    /// Whether the thread is there, or can be started now.
+    /// Starts the thread if it does not run. Returns whether it runs.
     #[cfg(feature = "tokio")]
     pub(super) fn starts(self) -> bool {
         let agenda = agenda();
@@ -63,8 +63,7 @@ impl Runtime for ThreadRuntime {
 }
 
 thread_local! {
-    /// Whether this is the background thread. Can be asked even on a thread that is
-    /// about to end, whose handle is gone.
+    /// Whether this is the background thread. It can be read even on a thread that is ending.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -79,7 +78,7 @@ struct Todo {
     started: bool,
     ready: VecDeque<Arc<Job>>,
     timers: BTreeMap<(Instant, u64), Waker>,
-    /// Until when the thread sleeps, unless it is woken: a later timer need not wake it.
+    /// Until when the thread sleeps. A later timer need not wake it.
     sleeps_until: Option<Instant>,
 }
 
@@ -95,11 +94,11 @@ impl Todo {
     }
 }
 
-/// This process's agenda. Null until it is needed, and again in the child of a fork.
+/// The agenda of this process. It is null until it is needed, and again in the child of a fork.
 static AGENDA: AtomicPtr<Agenda> = AtomicPtr::new(std::ptr::null_mut());
 
 fn agenda() -> &'static Agenda {
-    // Acquire pairs with the release in `make_agenda`: the agenda is there whole.
+    // Acquire pairs with the release in `make_agenda`: the agenda is complete.
     let known = AGENDA.load(Ordering::Acquire);
     // SAFETY: an agenda that was put there is never freed.
     unsafe { known.as_ref() }.unwrap_or_else(make_agenda)
@@ -131,8 +130,8 @@ fn make_agenda() -> &'static Agenda {
     }
 }
 
-/// The process was forked, and the thread is not there: the next use starts another one.
-/// What it had to do is the parent's, and its lock may be taken for ever: both are left alone.
+/// Forgets the thread in a forked process, which has no such thread: the next use starts another one. The
+/// old agenda belongs to the parent, and its lock may be taken for ever, so it is leaked.
 pub(crate) fn forget_thread() {
     AGENDA.store(std::ptr::null_mut(), Ordering::Release);
 }
@@ -142,12 +141,12 @@ impl Agenda {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds something to do, and tells whether the thread has to know of it now; starts the thread if
-    /// this is the first.
+    /// Adds something to do, which returns whether the thread has to wake for it. Starts the thread if it does
+    /// not run.
     fn add(&'static self, add: impl FnOnce(&mut Todo) -> bool) {
         let mut todo = self.lock();
         let is_urgent = add(&mut todo);
-        // If no thread can be had now, the next addition tries again.
+        // If the thread cannot be started now, the next addition tries again.
         todo.start(self);
         drop(todo);
         if is_urgent {
@@ -168,8 +167,8 @@ impl Agenda {
             }
             let job = todo.ready.pop_front();
             if !due.is_empty() || job.is_some() {
-                // Wakers and jobs are user code: they run unlocked, and a panic
-                // ends only what panicked.
+                // Wakers and tasks are user code: they run without the lock, and their panics are
+                // contained.
                 drop(todo);
                 for waker in due {
                     contained(|| waker.wake());
@@ -180,7 +179,7 @@ impl Agenda {
                 todo = self.lock();
                 continue;
             }
-            // Nothing is ready: a burst's memory is given back.
+            // Nothing is ready: the memory of a burst is freed.
             todo.ready.shrink_to(64);
             todo.sleeps_until = todo.timers.first_key_value().map(|(&(at, _), _)| at);
             todo = match todo.sleeps_until {
@@ -198,8 +197,7 @@ impl Agenda {
     }
 }
 
-/// A spawned task. It is in the queue at most as often as it was woken; runs
-/// after its end find nothing and do nothing.
+/// A spawned task. It may be in the queue more than once; a run after its end does nothing.
 struct Job {
     task: Mutex<Option<Task>>,
 }
@@ -231,7 +229,7 @@ impl Wake for Job {
     }
 }
 
-/// A timer on the thread's list, which wakes somebody. Dropping it takes it off the list.
+/// A timer on the thread's list. Dropping it removes it from the list.
 pub(crate) struct Timer {
     until: Instant,
     serial: u64,
@@ -239,7 +237,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub(crate) fn new(until: Instant, waker: Waker) -> Self {
-        // Of the process and its children: one that was set before a fork is none of the child's.
+        // Unique also in children: a timer that was set before a fork is not in the child's list.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only has to be unique.
         let serial = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -253,8 +251,8 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // Dropped after the lock: the waker may own a task, whose drop is user code and may come
-        // back here.
+        // Dropped after the unlock: the waker may own a task, whose drop is user code and may call this
+        // again.
         let waker = agenda().lock().timers.remove(&(self.until, self.serial));
         drop_contained(waker);
     }
@@ -262,7 +260,7 @@ impl Drop for Timer {
 
 struct Sleep {
     until: Instant,
-    /// The timer, and the waker it has.
+    /// The timer and its waker.
     set: Option<(Timer, Contained<Waker>)>,
 }
 
@@ -282,12 +280,11 @@ impl Future for Sleep {
     }
 }
 
-/// Runs a future on the present thread, which sleeps while there is nothing to do.
-/// After `limit` it is polled again even if nobody woke it: it may depend on an
-/// executor that nobody drives.
+/// Runs a future on the current thread, which sleeps meanwhile. After `limit` the future is polled again
+/// even without a wake-up, because it may depend on an executor that nobody drives.
 ///
-/// A wake-up is noted in a flag, because the future may park the thread itself and use up the
-/// token of an `unpark`.
+/// A wake-up sets a flag, because the future may park the thread itself and consume the token of an
+/// `unpark`.
 pub(crate) fn block_on<F: Future>(
     runtime: &dyn Runtime,
     limit: Option<Duration>,
@@ -300,8 +297,7 @@ pub(crate) fn block_on<F: Future>(
 
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
-            // Release pairs with the acquire below: what was done before the wake-up is seen by the
-            // poll that follows it.
+            // Release pairs with the acquire below: the next poll sees what happened before the wake-up.
             self.is_woken.store(true, Ordering::Release);
             self.thread.unpark();
         }
@@ -335,7 +331,7 @@ pub(crate) fn block_on<F: Future>(
             thread::park_timeout(pause);
             let passed = clock::precise().saturating_duration_since(began);
             let rest = pause.saturating_sub(passed);
-            // Once it is over, look again every now and then.
+            // After the limit the future is polled every millisecond.
             left = Some(rest.max(Duration::from_millis(1)));
             if rest.is_zero() {
                 break;

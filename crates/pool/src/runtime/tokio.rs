@@ -14,58 +14,56 @@ use super::{Runtime, Task, ThreadRuntime, clock};
 
 /// Runs a pool's tasks on Tokio.
 ///
-/// Work goes to the Tokio runtime of the calling thread; from a plain thread,
-/// to the one the pool saw last; and in a program that has none, to the built-in
-/// [`ThreadRuntime`]. So a lease may be dropped anywhere. Once every runtime that the pool
-/// saw is shut down, what would need one is destroyed instead.
+/// Tasks go to the Tokio runtime of the calling thread; from a plain thread, to the runtime that the pool
+/// saw last; and in a program without Tokio, to the built-in [`ThreadRuntime`]. So a lease may be dropped
+/// anywhere. Once every runtime that the pool saw has shut down, tasks are dropped.
 ///
-/// Deadlines of acquires pass wherever they are polled: also under another executor's
-/// `block_on`, and while nobody drives a Tokio runtime (a few milliseconds late then).
+/// Acquires time out wherever they are polled: also under another executor's `block_on`, and, a few
+/// milliseconds late, while nobody drives a Tokio runtime.
 #[derive(Debug, Default)]
 pub struct TokioRuntime {
-    /// The runtimes that the pool saw and that may be alive; the one it saw last comes last.
-    seen: Mutex<Vec<Seen>>,
+    /// The runtimes that the pool saw and that may be alive; the last one it saw comes last.
+    seen: Mutex<Vec<SeenRuntime>>,
     follows_paused_clock: bool,
     outlives: bool,
 }
 
 impl TokioRuntime {
-    /// The runtime of a pool that was given none.
+    /// Returns the default runtime of a pool.
     pub fn new() -> Self {
         TokioRuntime::default()
     }
 
-    /// Follows Tokio's clock in everything, for tests that pause it: the age of leases is
-    /// reckoned by it, which costs about 25 ns an acquire, and the pool's maintenance task sleeps by it, which
-    /// costs Tokio 1 to 2 µs whenever it waits for I/O. Without this the maintenance task follows a clock that was
-    /// paused before the maintenance task went to sleep. With it, deadlines pass only while the runtime is driven.
+    /// Uses Tokio's clock for everything, for tests that pause it. The ages of leases follow it, which costs
+    /// about 25 ns per acquire, and so does the sleep of the maintenance task, which costs Tokio 1 to 2 µs per
+    /// wait for I/O. Without this option the maintenance task follows a paused clock only if the clock was
+    /// paused before the task went to sleep. With it, deadlines pass only while the runtime is driven.
     #[must_use]
     pub fn follows_paused_clock(mut self) -> Self {
         self.follows_paused_clock = true;
         self
     }
 
-    /// For resources without I/O of their own: keeps them when the Tokio runtime
-    /// they were made on shuts down. By default they are destroyed then, because
-    /// a socket whose runtime is gone is dead.
+    /// Keeps resources when the Tokio runtime shuts down that they were created on. For resources without
+    /// I/O of their own. By default they are destroyed, because a socket does not work without its runtime.
     #[must_use]
     pub fn resources_outlive_it(mut self) -> Self {
         self.outlives = true;
         self
     }
 
-    /// Where to go from this thread.
-    fn way(&self) -> Way {
+    /// Returns where tasks of this thread go.
+    fn target(&self) -> Target {
         let mut seen = self
             .seen
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let Ok(handle) = Handle::try_current() else {
             if seen.is_empty() {
-                return Way::NeverSeen;
+                return Target::NeverSeen;
             }
             let alive = seen.iter().rev().find(|seen| seen.is_alive());
-            return alive.map_or(Way::Gone, |seen| Way::To(seen.handle.clone()));
+            return alive.map_or(Target::Gone, |seen| Target::Runtime(seen.handle.clone()));
         };
         match seen
             .iter()
@@ -74,35 +72,35 @@ impl TokioRuntime {
             Some(last) if last + 1 == seen.len() => {}
             Some(earlier) => seen[earlier..].rotate_left(1),
             None => {
-                seen.retain(Seen::is_alive);
-                seen.push(Seen::new(handle.clone()));
+                seen.retain(SeenRuntime::is_alive);
+                seen.push(SeenRuntime::new(handle.clone()));
             }
         }
-        Way::To(handle)
+        Target::Runtime(handle)
     }
 }
 
-/// Returns whether Tokio polls a task on this thread, which blocking would stop. A guard of
-/// `Handle::enter`, `spawn_blocking` and `block_in_place` are no such places.
+/// Returns whether Tokio polls a task on this thread, which blocking would stop. That is not so under a
+/// guard of `Handle::enter`, in `spawn_blocking` and in `block_in_place`.
 fn polls_a_task() -> bool {
     if Handle::try_current().is_err() {
         return false;
     }
-    // Only while it polls does Tokio limit what a task may do in a row, to 255 steps at most.
+    // Tokio limits the steps of a task, to at most 255, only while it polls the task.
     let mut context = Context::from_waker(Waker::noop());
     let mut restores = None;
     for _ in 0..=u8::MAX {
         match poll_proceed(&mut context) {
             Poll::Pending => return true,
             Poll::Ready(first) if restores.is_none() => restores = Some(first),
-            // The first one gives everything back when it is dropped.
+            // The first one restores the whole budget when it is dropped.
             Poll::Ready(later) => later.made_progress(),
         }
     }
     false
 }
 
-/// The number of a runtime, which it gives to hashers only.
+/// Returns the number of a runtime, which Tokio shows to hashers only.
 fn number(id: tokio::runtime::Id) -> u64 {
     struct Number(u64);
 
@@ -127,52 +125,52 @@ fn number(id: tokio::runtime::Id) -> u64 {
     number.finish()
 }
 
-/// A sleep so long is worth another thread's waking up for it.
+/// Sleeps at least this long are left to the built-in thread.
 const LONG: Duration = Duration::from_millis(500);
 
-/// The time by Tokio's clock; by the machine's on a thread that is ending, where Tokio's panics if it
-/// can be paused.
+/// Returns the time by Tokio's clock; by the machine's clock on a thread that is ending, where Tokio's
+/// clock panics if it can be paused.
 fn tokio_now() -> Instant {
     let now = catch_unwind(tokio::time::Instant::now);
     now.map_or_else(|_| clock::precise(), tokio::time::Instant::into_std)
 }
 
-/// Whether Tokio's clock is the machine's. A paused one stands at an earlier time, or was advanced
-/// to a later one.
+/// Returns whether Tokio's clock is the machine's. A paused clock stands at an earlier time, or was
+/// advanced to a later one.
 fn clock_is_real() -> bool {
     let before = clock::precise();
     let told = tokio_now();
     before <= told && told <= clock::precise()
 }
 
-/// Where work goes that comes from some thread.
-enum Way {
-    /// To this runtime: the thread's own, or the one seen last.
-    To(Handle),
-    /// Every runtime that was seen is shut down.
+/// Where tasks go.
+enum Target {
+    /// To this runtime: that of the thread, or the last one seen.
+    Runtime(Handle),
+    /// Nowhere: every runtime that was seen has shut down.
     Gone,
-    /// There never was one.
+    /// To the built-in thread: no runtime was ever seen.
     NeverSeen,
 }
 
-/// A Tokio runtime, and a task on it that tells whether it is still there.
+/// A Tokio runtime, and a task on it whose end means that the runtime has shut down.
 #[derive(Debug)]
-struct Seen {
+struct SeenRuntime {
     handle: Handle,
     alive: Weak<()>,
     witness: AbortHandle,
 }
 
-impl Seen {
+impl SeenRuntime {
     fn new(handle: Handle) -> Self {
         let alive = Arc::new(());
         let weak = Arc::downgrade(&alive);
-        // Holds on to `alive` until its runtime drops it, or this does.
+        // The task owns `alive` until its runtime or this value drops the task.
         let witness = handle.spawn(async move {
             std::future::pending::<()>().await;
             drop(alive);
         });
-        Seen {
+        SeenRuntime {
             handle,
             alive: weak,
             witness: witness.abort_handle(),
@@ -184,7 +182,7 @@ impl Seen {
     }
 }
 
-impl Drop for Seen {
+impl Drop for SeenRuntime {
     fn drop(&mut self) {
         self.witness.abort();
     }
@@ -204,7 +202,7 @@ impl Runtime for TokioRuntime {
     }
 
     fn sleep(&self, until: Instant) -> Task {
-        // Tokio drives what its tasks wait for. Elsewhere a handle means little: nobody may drive it.
+        // A task of Tokio is driven by Tokio. Elsewhere nobody may drive the runtime of the handle.
         let is_driven = tokio::task::try_id().is_some();
         if is_driven || (Handle::try_current().is_ok() && !self.needs_driving()) {
             // Panics on a runtime that was built without timers.
@@ -216,9 +214,9 @@ impl Runtime for TokioRuntime {
         ThreadRuntime::new().sleep(until)
     }
 
-    /// While a timer is set, every wait of Tokio's for I/O has one in the kernel as well: more than a
-    /// microsecond for each query of a database. So a long sleep is left to the built-in thread,
-    /// except where a test sets the clock, which that thread does not follow.
+    /// While a timer is set, each of Tokio's waits for I/O sets a timer in the kernel as well, which takes
+    /// more than a microsecond. So long sleeps are left to the built-in thread, except under a paused clock,
+    /// which that thread does not follow.
     fn sleep_aside(&self, until: Instant) -> Task {
         let is_long = until.saturating_duration_since(self.now()) >= LONG;
         let thread = ThreadRuntime::new();
@@ -229,24 +227,24 @@ impl Runtime for TokioRuntime {
     }
 
     fn spawn(&self, task: Task) {
-        match self.way() {
-            // A runtime that shuts down drops the task, as it may.
-            Way::To(handle) => drop(catch_unwind(AssertUnwindSafe(|| handle.spawn(task)))),
-            Way::Gone => drop(task),
-            Way::NeverSeen => ThreadRuntime::new().spawn(task),
+        match self.target() {
+            // A runtime that shuts down drops the task.
+            Target::Runtime(handle) => drop(catch_unwind(AssertUnwindSafe(|| handle.spawn(task)))),
+            Target::Gone => drop(task),
+            Target::NeverSeen => ThreadRuntime::new().spawn(task),
         }
     }
 
     fn enter(&self, f: &mut dyn FnMut()) {
         match Handle::try_current() {
-            // Tokio's thread-local is gone, and `Handle::enter` would panic.
+            // Tokio's thread-local is gone, so `Handle::enter` would panic.
             Err(error) if error.is_thread_local_destroyed() => {}
-            Err(_) => match self.way() {
-                Way::To(handle) => {
+            Err(_) => match self.target() {
+                Target::Runtime(handle) => {
                     let _guard = handle.enter();
                     f();
                 }
-                Way::Gone | Way::NeverSeen => f(),
+                Target::Gone | Target::NeverSeen => f(),
             },
             Ok(_) => f(),
         }
@@ -256,7 +254,7 @@ impl Runtime for TokioRuntime {
         polls_a_task() || ThreadRuntime::new().must_not_block()
     }
 
-    /// Except by a clock that a test sets, which the built-in thread does not follow.
+    /// Not under a paused clock, which the built-in thread does not follow.
     fn needs_driving(&self) -> bool {
         !self.follows_paused_clock && clock_is_real()
     }
@@ -309,9 +307,9 @@ mod tests {
             pool.spawn(Box::pin(async {}));
         }
         drop(gone);
-        assert!(matches!(pool.way(), Way::To(to) if to.id() == living.handle().id()));
+        assert!(matches!(pool.target(), Target::Runtime(to) if to.id() == living.handle().id()));
         drop(living);
-        assert!(matches!(pool.way(), Way::Gone));
+        assert!(matches!(pool.target(), Target::Gone));
         let next = current_thread();
         let _guard = next.enter();
         pool.spawn(Box::pin(async {}));

@@ -1,10 +1,10 @@
-//! The alarm: deadlines and the back-off pass while nobody drives the pool's executor.
+//! The alarm: it enforces deadlines and the back-off while nobody drives the pool's executor.
 //!
-//! The maintenance task is a task of that executor. Where the executor needs a thread that drives it
-//! ([`Runtime::needs_driving`](crate::Runtime::needs_driving)), the thread may do something else: poll an
-//! acquire under another executor's `block_on`, or block. So whatever the maintenance task is to do at some time, the
-//! built-in thread checks a moment later: if the maintenance task did not come, it serves those who wait itself.
-//! Health checks, refills and replacements stay with the maintenance task.
+//! The maintenance task runs on that executor. If the executor needs a thread that drives it
+//! ([`Runtime::needs_driving`](crate::Runtime::needs_driving)), that thread may poll an acquire under another
+//! executor's `block_on`, or block. So the built-in thread wakes a moment after maintenance is due. If
+//! maintenance has not run, the thread does what waiters depend on. Health checks, refills and
+//! replacements stay with the maintenance task.
 
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -16,10 +16,10 @@ use crate::manager::Manager;
 use crate::runtime::Timer;
 use crate::sync::Mutex;
 
-/// How much later than the maintenance task the alarm comes.
+/// How much later than the maintenance task the alarm goes off.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// When the built-in thread looks, if it has to. Nothing but that thread's own lock is taken under this one.
+/// When the alarm goes off, if it is set. Only the built-in thread's own lock is taken under this one.
 pub(crate) struct Alarm(Mutex<Option<(Instant, Timer)>>);
 
 impl Default for Alarm {
@@ -29,7 +29,7 @@ impl Default for Alarm {
 }
 
 impl<M: Manager> Core<M> {
-    /// Sees to it that the built-in thread looks soon after this time, or earlier.
+    /// Sets the alarm to this time or earlier.
     pub(crate) fn set_alarm(self: &Arc<Self>, due: Option<Instant>) {
         let Some(due) = due else { return };
         if !self.needs_driving() {
@@ -42,14 +42,14 @@ impl<M: Manager> Core<M> {
         if alarm.as_ref().is_some_and(|(set, _)| *set <= at) {
             return;
         }
-        let waker = Waker::from(Arc::new(Ring(Arc::downgrade(self))));
+        let waker = Waker::from(Arc::new(AlarmWaker(Arc::downgrade(self))));
         let old = alarm.replace((at, Timer::new(at, waker)));
         drop(alarm);
         drop(old);
     }
 
-    /// Serves those who wait, if the maintenance task should have and did not.
-    fn look_instead_of_keeper(self: &Arc<Self>) {
+    /// Does what is due for waiters, if the maintenance task is late.
+    fn stand_in_for_maintenance(self: &Arc<Self>) {
         create::end_overdue(self);
         let due = self.locked(|locked| {
             if locked.state.closed {
@@ -62,7 +62,7 @@ impl<M: Manager> Core<M> {
             {
                 return Some(next);
             }
-            // The maintenance task is late or gone. A change that is due earlier wakes it and sets the alarm.
+            // Maintenance is late or gone. A change that is due earlier wakes it and sets the alarm.
             let due = locked.state.waiters_due(now);
             if let Some(next) = &mut locked.state.maintenance {
                 *next = due;
@@ -73,15 +73,15 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// What the timer wakes, on the built-in thread.
-struct Ring<M: Manager>(Weak<Core<M>>);
+/// The waker of the timer, which runs on the built-in thread.
+struct AlarmWaker<M: Manager>(Weak<Core<M>>);
 
-impl<M: Manager> Wake for Ring<M> {
+impl<M: Manager> Wake for AlarmWaker<M> {
     fn wake(self: Arc<Self>) {
         let Some(core) = self.0.upgrade() else { return };
-        // The timer that has just gone off; dropped after the lock.
+        // The timer that has gone off is dropped after the unlock.
         let spent = core.alarm.0.lock().take();
         drop(spent);
-        core.look_instead_of_keeper();
+        core.stand_in_for_maintenance();
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a pool: closing it, waiting for that, and draining it.
+//! Closing and draining a pool, and waiting for that.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ use crate::runtime::within;
 use crate::user_code::{Contained, drop_contained};
 
 impl<M: Manager> Pool<M> {
-    /// Whether the pool was closed.
+    /// Returns whether the pool is closed.
     pub fn is_closed(&self) -> bool {
         self.core.state().closed
     }
@@ -36,23 +36,22 @@ impl<M: Manager> Pool<M> {
             core: &self.core,
             id: None,
         };
-        // A cancel here takes the waker out again.
+        // A cancel here removes the waker.
         poll_fn(|cx| close_waiter.poll(&done, cx)).await;
     }
 
-    /// Closes the pool: everybody who waits fails with
-    /// [`AcquireError::Closed`](crate::AcquireError::Closed), and what is idle is destroyed, oldest first.
-    /// Leases stay valid; their resources are destroyed when they come back.
-    /// Closing again does nothing.
+    /// Closes the pool: waiters fail with [`AcquireError::Closed`](crate::AcquireError::Closed), and the
+    /// idle resources are destroyed, oldest first. Leases stay valid; their resources are destroyed when
+    /// they are released. Closing again does nothing.
     ///
     /// # Cancel safety
     ///
-    /// The pool is closed by the first poll. Dropping the future then leaves the
-    /// remaining destructors to the runtime.
+    /// The first poll closes the pool. Dropping the future after that leaves the remaining destructors to
+    /// the runtime.
     ///
     /// # Errors
     ///
-    /// The errors of all destructors that failed; everything is destroyed all the same.
+    /// Returns the errors of all destructors that failed. All resources are destroyed anyway.
     pub async fn close(&self) -> Result<(), CloseError<M::Error>> {
         let mut errors = Errors::default();
         self.core.close().destroy(&mut errors).await;
@@ -66,9 +65,9 @@ impl<M: Manager> Pool<M> {
         })
     }
 
-    /// Closes the pool like [`close`](Pool::close), and waits for everything that
-    /// is out to come back, for at most this long. It does not wait for a replacement that
-    /// [`replace_all`](Pool::replace_all) is making meanwhile, nor for its destructor.
+    /// Closes the pool like [`close`](Pool::close), and waits at most this long until all resources are
+    /// destroyed, those that are leased included. It does not wait for a resource that
+    /// [`replace_all`](Pool::replace_all) is creating.
     ///
     /// # Cancel safety
     ///
@@ -76,9 +75,8 @@ impl<M: Manager> Pool<M> {
     ///
     /// # Errors
     ///
-    /// The errors of the destructors of what was idle, and who still holds what
-    /// when time is over. (What comes back during the drain is destroyed as at any
-    /// time: a destructor's error is told by the events and the log.)
+    /// Returns the errors of the destructors of idle resources, and the holders that are left after the
+    /// time limit. The events and the log report the errors of destructors of leased resources.
     pub async fn close_and_drain(&self, limit: Duration) -> Result<(), CloseError<M::Error>> {
         let closing = self.core.close();
         let mut errors = Errors::default();
@@ -99,7 +97,7 @@ impl<M: Manager> Pool<M> {
 }
 
 impl<M: Manager> Core<M> {
-    /// Closes, and hands over what has to be destroyed.
+    /// Closes the pool, and returns what has to be destroyed.
     pub(crate) fn close(self: &Arc<Self>) -> Closing<M> {
         let retiring = self.locked(|locked| {
             locked.close();
@@ -118,7 +116,7 @@ impl<M: Manager> Core<M> {
     }
 }
 
-/// One who waits for the pool to be closed or drained.
+/// A task that waits for the pool to be closed or drained.
 struct CloseWaiter<'a, M: Manager> {
     core: &'a Core<M>,
     id: Option<u64>,
@@ -126,8 +124,7 @@ struct CloseWaiter<'a, M: Manager> {
 
 impl<M: Manager> CloseWaiter<'_, M> {
     fn poll(&mut self, done: impl Fn(&PoolState<M>) -> bool, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock, and an old one dropped after: both are an
-        // executor's code.
+        // Cloned before the lock, and the old one dropped after it: both run the executor's code.
         let mut waker = Contained::new(Some(cx.waker().clone()));
         let mut state = self.core.state();
         if done(&state) {
@@ -167,8 +164,8 @@ impl<M: Manager> Drop for CloseWaiter<'_, M> {
     }
 }
 
-/// What a closed pool has to destroy, oldest first. Dropping it leaves the rest
-/// to the runtime.
+/// The resources that a closed pool has to destroy, oldest first. Dropping it leaves the rest to the
+/// runtime.
 pub(crate) struct Closing<M: Manager> {
     core: Arc<Core<M>>,
     destroying: VecDeque<Destroying<M>>,
@@ -176,8 +173,8 @@ pub(crate) struct Closing<M: Manager> {
     running: Vec<DestroyFuture<M>>,
 }
 
-/// The errors of destructors. If nobody gets them, each is dropped on its own: a second panic in the
-/// drop of a whole list would abort.
+/// The errors of destructors. If nobody receives them, each is dropped on its own: a second panic in the
+/// drop of a list would abort the process.
 struct Errors<M: Manager>(Vec<DestroyError<M::Error>>);
 
 impl<M: Manager> Errors<M> {
@@ -202,8 +199,7 @@ type DestroyFuture<M> =
     Pin<Box<dyn Future<Output = Result<(), DestroyError<<M as Manager>::Error>>> + Send>>;
 
 impl<M: Manager> Closing<M> {
-    /// Runs all destructors, begun in order and then side by side, so that those
-    /// that hang are waited for once.
+    /// Runs all destructors side by side, begun in order, so that the cleanup timeout passes once.
     async fn destroy(mut self, errors: &mut Errors<M>) {
         // A cancel here drops `self`, which leaves the rest to the runtime.
         poll_fn(|cx| self.poll(errors, cx)).await;
@@ -231,7 +227,7 @@ impl<M: Manager> Drop for Closing<M> {
     fn drop(&mut self) {
         for end in self.running.drain(..) {
             self.core.spawn(Box::pin(async move {
-                // The guard inside tells of the error.
+                // The guard inside reports the error.
                 drop_contained(end.await);
             }));
         }

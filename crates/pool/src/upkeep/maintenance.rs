@@ -1,11 +1,10 @@
-//! The maintenance task: the one background task of a pool, for everything that is due
-//! at some time. It holds the pool weakly, and is started by the first acquire
-//! that needs it.
+//! The maintenance task: the one background task of a pool, for all timed work. It holds the pool
+//! weakly. The first acquire that needs it starts it.
 //!
-//! Health checks, refills and replacements are tasks of their own, so that a slow
-//! one delays no deadline. What the maintenance task calls itself is what must not block:
-//! the first poll of a destructor, `should_recover`, event callbacks. If the runtime drops the maintenance task, the slots are flagged, and the
-//! next acquire starts another one. While nobody drives the runtime, `alarm.rs` serves those who wait.
+//! Health checks, refills and replacements are tasks of their own, so that a slow one delays no deadline.
+//! The maintenance task itself calls only what must not block: the first poll of a destructor,
+//! `should_recover` and event callbacks. If the runtime drops the task, the slots are flagged, and the next
+//! acquire starts another one. While nobody drives the runtime, `alarm.rs` stands in.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -25,27 +24,28 @@ use crate::observe::log;
 use crate::observe::status::ResourceId;
 use crate::runtime::{Runtime, within};
 use crate::sync::Mutex;
-use crate::upkeep::replace::Making;
+use crate::upkeep::replace::Replacement;
 use crate::user_code::{Contained, drop_contained};
 
-/// Wakes the maintenance task of one pool when something is due, and its runtime_watches when the pool is gone.
+/// Wakes the maintenance task of a pool when something is due, and its runtime watches when the pool is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    listeners: Mutex<Listeners>,
+    sleepers: Mutex<Sleepers>,
 }
 
 #[derive(Debug, Default)]
-struct Listeners {
+struct Sleepers {
     rung: u64,
     maintenance: Option<Waker>,
-    /// By the executor that each watches: however many there are, each has one entry.
+    /// The wakers of the runtime watches, one for each executor.
     runtime_watches: HashMap<u64, Waker>,
 }
 
 impl Default for Wakeup {
     fn default() -> Self {
         Wakeup {
-            listeners: Mutex::new(Listeners::default()),
+            sleepers: Mutex::new(Sleepers::default()),
         }
     }
 }
@@ -54,50 +54,50 @@ impl Wakeup {
     /// Wakes the maintenance task.
     pub(crate) fn ring(&self) {
         let maintenance = {
-            let mut listeners = self.listeners.lock();
-            listeners.rung += 1;
-            listeners.maintenance.take()
+            let mut sleepers = self.sleepers.lock();
+            sleepers.rung += 1;
+            sleepers.maintenance.take()
         };
         maintenance.into_iter().for_each(wake);
     }
 
-    /// Wakes everybody: the pool is gone.
+    /// Wakes all, because the pool is dropped.
     pub(crate) fn end(&self) {
         self.ring();
-        let runtime_watches = std::mem::take(&mut self.listeners.lock().runtime_watches);
+        let runtime_watches = std::mem::take(&mut self.sleepers.lock().runtime_watches);
         runtime_watches.into_values().for_each(wake);
     }
 
-    /// Ready when the wake-up has rung since `seen`.
+    /// Returns ready if `ring` was called since `seen`.
     fn poll(&self, seen: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock, and an old one dropped after: both are an executor's code.
+        // Cloned before the lock, and the old one dropped after it: both run the executor's code.
         let waker = Contained::new(cx.waker().clone());
-        let mut listeners = self.listeners.lock();
-        if listeners.rung != *seen {
-            *seen = listeners.rung;
+        let mut sleepers = self.sleepers.lock();
+        if sleepers.rung != *seen {
+            *seen = sleepers.rung;
             return Poll::Ready(());
         }
-        let old = listeners.maintenance.replace(waker.into_inner());
-        drop(listeners);
+        let old = sleepers.maintenance.replace(waker.into_inner());
+        drop(sleepers);
         drop_contained(old);
         Poll::Pending
     }
 
-    /// Drops the waker of a runtime_watch that is gone.
+    /// Drops the waker of a runtime watch.
     fn forget(&self, domain: u64) {
-        let old = self.listeners.lock().runtime_watches.remove(&domain);
+        let old = self.sleepers.lock().runtime_watches.remove(&domain);
         drop_contained(old);
     }
 
-    /// Leaves the waker of the runtime_watch of this executor.
+    /// Stores the waker of the runtime watch of this executor.
     fn watch(&self, domain: u64, cx: &mut Context<'_>) {
         let waker = cx.waker().clone();
-        let old = self.listeners.lock().runtime_watches.insert(domain, waker);
+        let old = self.sleepers.lock().runtime_watches.insert(domain, waker);
         drop_contained(old);
     }
 }
 
-/// Starts the maintenance task. The state has noted that there is one.
+/// Starts the maintenance task, which the state has noted already.
 pub(crate) fn start<M: Manager>(core: &Arc<Core<M>>) {
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
@@ -117,10 +117,10 @@ impl<M: Manager> Maintenance<M> {
     async fn run(mut self, runtime: Arc<dyn Runtime>, wakeup: Arc<Wakeup>) {
         self.ran = true;
         let mut seen = 0;
-        // Whatever rang before the first look is seen by that look.
+        // The first run finds whatever rang before it.
         let _ = poll_fn(|cx| Poll::Ready(wakeup.poll(&mut seen, cx))).await;
-        while let Some(next) = self.look() {
-            // Nothing is held here: a cancel loses only the maintenance task.
+        while let Some(next) = self.run_due_work() {
+            // Nothing is held here: a cancel ends only the maintenance task.
             let mut sleep = next.map(|until| runtime.sleep_aside(until));
             poll_fn(|cx| {
                 let slept = match &mut sleep {
@@ -136,9 +136,9 @@ impl<M: Manager> Maintenance<M> {
         }
     }
 
-    /// Does what is due. `None`: the pool is closed or gone; otherwise when to
-    /// look next, if ever.
-    fn look(&self) -> Option<Option<Instant>> {
+    /// Does what is due. Returns when something is due next, if anything; `None` ends the task, because
+    /// the pool is closed or dropped.
+    fn run_due_work(&self) -> Option<Option<Instant>> {
         let core = self.core.upgrade()?;
         core.consider_recovery();
         create::end_overdue(&core);
@@ -178,14 +178,14 @@ impl<M: Manager> Maintenance<M> {
         for claim in plan.refills {
             let creation = Creation::new(&core, claim, None);
             core.spawn(Box::pin(async move {
-                // The creation itself tells of an error.
+                // The creation itself reports an error.
                 drop_contained(creation.run().await);
             }));
         }
         for (claim, old) in plan.replacements {
             let creation = Creation::new(&core, claim, None);
             let limit = core.config.max_lifetime.map(|lifetime| {
-                // Time enough for a slow server, however short the lifetime.
+                // Enough time for a slow server, even if the lifetime is short.
                 (lifetime / 4).max(core.config.cleanup_timeout)
             });
             let runtime = Arc::clone(&core.runtime);
@@ -193,7 +193,7 @@ impl<M: Manager> Maintenance<M> {
             core.spawn(Box::pin(replace));
         }
         if plan.replaces {
-            core.spawn(Box::pin(Making::new(&core).run()));
+            core.spawn(Box::pin(Replacement::new(&core).run()));
         }
         core.place_spare();
         for leak in plan.leaks {
@@ -228,13 +228,13 @@ impl<M: Manager> Drop for Maintenance<M> {
             if state.closed {
                 return;
             }
-            // Its runtime is gone. The next acquire starts another one; those
-            // who wait with a deadline are woken to do it themselves.
+            // Its runtime is gone. The next acquire starts another task; the waiters are woken to do
+            // so themselves.
             state.maintenance_lost = core.config.needs_maintenance() || state.min > 0;
             state.next_healthcheck = None;
             state.next_sweep = None;
             for meta in &mut state.metas {
-                // Replacements went with the runtime.
+                // The replacements were dropped with the runtime.
                 meta.replaced = false;
             }
             state.update_watch_flags(locked.slots);
@@ -248,24 +248,24 @@ impl<M: Manager> Drop for Maintenance<M> {
     }
 }
 
-/// What a look found to do.
+/// What there is to do after the unlock.
 #[derive(Default)]
 struct Plan {
     next: Option<Instant>,
     healthcheck: bool,
-    /// Claimed places to be filled.
+    /// Claimed slots to refill.
     refills: Vec<ClaimKey>,
-    /// Claimed places to be filled, and the resource each replaces.
+    /// Claimed slots for replacements, and the resource that each replaces.
     replacements: Vec<(ClaimKey, ResourceId)>,
     leaks: Vec<Event>,
-    /// A resource is to be made that replaces an outdated one.
+    /// A resource is to be created that replaces an outdated one.
     replaces: bool,
 }
 
-/// Looks at every resource: idle too long, lived too long, out too long.
+/// Checks every resource against `idle_timeout`, `max_lifetime` and `leak_warning`.
 fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) {
     let now = locked.clock.now();
-    // Idle ones first, oldest first; then whatever else there is.
+    // The idle ones first, oldest first; then the others.
     let mut order = locked.idle_oldest_first();
     let mut listed = vec![false; locked.slots.len()];
     for &index in &order {
@@ -278,7 +278,7 @@ fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) 
         let Some(meta) = locked.state.metas.get_mut(index) else {
             continue;
         };
-        // One that goes from hand to hand in a crowd is reserved as often as it is leased.
+        // Also for reserved slots: under contention a slot is reserved as often as it is leased.
         let expired = meta.expires.is_some_and(|expires| expires <= now);
         meta.is_expired = expired;
         if !matches!(word.state(), SlotState::Idle | SlotState::Leased) {
@@ -304,12 +304,11 @@ fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) 
         }
         if expired && !meta.replaced {
             if !locked.state.has_room() {
-                // Break first. A leased one goes when it comes back.
+                // No room for a replacement. A leased resource is destroyed when it comes back.
                 slot.set_must_lock();
                 locked.retire(index, DestroyReason::Lifetime);
             } else if locked.state.may_refill(now) {
-                // Make before break: the old one serves until the new one is
-                // there. Where a creation has to wait, so does this.
+                // The old resource serves until its replacement exists.
                 let old = &mut locked.state.metas[index];
                 old.replaced = true;
                 let old = old.id;
@@ -326,8 +325,8 @@ fn sweep<T, F>(config: &Config, locked: &mut Locked<'_, T, F>, plan: &mut Plan) 
     }
 }
 
-/// Makes a resource, then dooms the one it replaces. If it cannot be made, the
-/// old one stays, and the next sweep tries again.
+/// Creates a resource, then retires the one that it replaces. If the creation fails, the old one stays,
+/// and the next sweep tries again.
 async fn replace<M: Manager>(
     creation: Creation<M>,
     core: Weak<Core<M>>,
@@ -335,8 +334,8 @@ async fn replace<M: Manager>(
     runtime: Arc<dyn Runtime>,
     limit: Option<Duration>,
 ) {
-    // A cancel here gives the new place back; the old resource stays. So does
-    // running out of time: one that hangs must not keep the old one for ever.
+    // A cancel here frees the new slot; the old resource stays. So does the time limit, because a
+    // creation that hangs must not block the next attempt.
     let made = within(&*runtime, limit, creation.run()).await;
     let is_made = matches!(made, Some(Ok(())));
     drop_contained(made);
@@ -351,13 +350,13 @@ async fn replace<M: Manager>(
     });
 }
 
-/// One round of health checks. While it exists no other one starts.
+/// One round of health checks. While it exists no other round starts.
 struct HealthRun<M: Manager> {
     core: Weak<Core<M>>,
 }
 
 impl<M: Manager> HealthRun<M> {
-    /// Checks every idle resource, one after the other, oldest first.
+    /// Checks every idle resource, one after another, oldest first.
     async fn check_all(self) {
         let Some(core) = self.core.upgrade() else {
             return;
@@ -365,7 +364,7 @@ impl<M: Manager> HealthRun<M> {
         let idle = core.locked(|locked| locked.idle_oldest_first());
         drop(core);
         for index in idle {
-            // The pool is held only while a check runs.
+            // The pool is kept alive only while a check runs.
             let Some(core) = self.core.upgrade() else {
                 return;
             };
@@ -383,7 +382,7 @@ impl<M: Manager> HealthRun<M> {
             let (pool, resource, info) = held.parts();
             match pool.call_healthcheck(resource, info).await {
                 Ok(()) => {
-                    // A check is no use: the resource has been idle all along.
+                    // A check does not end the time that the resource has been idle.
                     if let Some(since) = idle_since {
                         let mark = core.slots.at(index).word().mark_when_idle();
                         core.state().metas[index].seen = (mark, since);
@@ -410,9 +409,8 @@ impl<M: Manager> Drop for HealthRun<M> {
     }
 }
 
-/// Makes sure that a runtime_watch watches this executor: a task that does nothing,
-/// and whose drop tells that the executor is gone, and all I/O with it.
-/// `false` if it is gone already.
+/// Starts a runtime watch for this executor, if there is none: a task that does nothing, and whose drop
+/// means that the executor has shut down, and all I/O with it. Returns `false` if it has shut down already.
 pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool {
     {
         let mut state = core.state();
@@ -428,7 +426,7 @@ pub(crate) fn watch_domain<M: Manager>(core: &Arc<Core<M>>, domain: u64) -> bool
     let wakeup = Arc::clone(&core.wakeup);
     core.spawn(Box::pin(poll_fn(move |cx| {
         wakeup.watch(runtime_watch.domain, cx);
-        // Progress at last: a handle that is gone by now has not seen the waker.
+        // Read last: a pool that was dropped before has not found the waker.
         match runtime_watch.core.strong_count() {
             0 => Poll::Ready(()),
             _ => Poll::Pending,

@@ -1,20 +1,20 @@
 //! Replacing every resource, while the old ones go on serving.
 //!
-//! [`Pool::replace_all`] makes every resource outdated. The maintenance task has new ones made, one at a time
-//! and with the back-off of background creations. A new one waits as the *spare*, outside of the
-//! places, until an outdated resource is idle or comes back, and then takes over its slot. So no
-//! acquire ever waits for a replacement, and none fails because it cannot be made.
+//! [`Pool::replace_all`] makes every resource outdated. Maintenance has new ones created, one at a time
+//! and with the back-off of background creations. A new one waits as the *spare*, which has no slot,
+//! until an outdated resource is idle or comes back, and then takes over its slot. So no acquire waits
+//! for a replacement or fails because of one.
 //!
-//! While a spare waits the pool is watched (I4): every return comes by the lock, and finds it.
+//! While a spare waits the pool is watched (I4): every release takes the lock and finds the spare.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::acquire::create::Made;
+use crate::acquire::create::NewResource;
 use crate::core::backoff::random;
 use crate::core::state::{Locked, Meta};
 use crate::core::{Core, CreateFailure, Filled, LockedPool};
-use crate::info::Born;
+use crate::info::Origin;
 use crate::lease::destroy::Destroying;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Event};
@@ -28,25 +28,25 @@ use crate::user_code::drop_contained;
 pub(crate) enum Replacing {
     /// Nothing is being replaced.
     No,
-    /// The new resource is being made.
-    Making,
-    /// The new resource is there: the spare.
+    /// The new resource is being created.
+    Creating,
+    /// The new resource waits as the spare.
     Ready,
 }
 
-/// A resource that waits to take the place of an outdated one.
+/// A resource that waits to take over the slot of an outdated one.
 pub(crate) struct Spare<M: Manager> {
     resource: M::Resource,
     meta: Meta,
 }
 
 impl<M: Manager> Pool<M> {
-    /// Replaces every resource there is now. For rotated credentials and fail-overs.
+    /// Replaces every resource. For rotated credentials and fail-overs.
     ///
-    /// The new ones are made in the background, one at a time; each takes over from an old one
-    /// when that is idle or comes back. The old ones serve until then: nobody waits for a
-    /// replacement, and while none can be made the pool tries again, with growing pauses. There
-    /// may be one resource more than [`max`](crate::Builder::max) at a time.
+    /// The pool creates the new resources in the background, one at a time. Each replaces an old one when
+    /// that is idle or comes back. The old ones serve until then, so nobody waits for a replacement. If a
+    /// creation fails, the pool tries again after a growing pause. There may be one resource more than
+    /// [`max`](crate::Builder::max) at a time.
     pub fn replace_all(&self) {
         self.core.locked(|locked| {
             locked.state.generation += 1;
@@ -56,7 +56,7 @@ impl<M: Manager> Pool<M> {
 }
 
 impl<T, F> Locked<'_, T, F> {
-    /// Makes sure that the maintenance task replaces what is outdated, when the back-off allows it.
+    /// Has maintenance replace the outdated resources, when the back-off allows it.
     pub(crate) fn replace_later(&mut self) {
         if self.state.closed {
             return;
@@ -66,7 +66,7 @@ impl<T, F> Locked<'_, T, F> {
         self.call_maintenance(self.state.backoff.background_until(now).unwrap_or(now));
     }
 
-    /// Whether a replacement is to be made now; then it is noted as begun.
+    /// Notes the beginning of a replacement. Returns `false` if none is due.
     pub(crate) fn begin_replacement(&mut self) -> bool {
         let state = &mut *self.state;
         if !state.outdated || state.replacing != Replacing::No {
@@ -80,7 +80,7 @@ impl<T, F> Locked<'_, T, F> {
         if !state.outdated || paused {
             return false;
         }
-        state.replacing = Replacing::Making;
+        state.replacing = Replacing::Creating;
         true
     }
 
@@ -91,17 +91,17 @@ impl<T, F> Locked<'_, T, F> {
     }
 }
 
-/// A replacement that is being made. Dropping it lets another begin.
-pub(crate) struct Making<M: Manager> {
+/// A replacement that is being created. Dropping it lets another one begin.
+pub(crate) struct Replacement<M: Manager> {
     core: Arc<Core<M>>,
-    /// It has come to an end, and another may be under way by now.
+    /// The creation has ended, and another replacement may be under way.
     is_over: bool,
 }
 
-impl<M: Manager> Making<M> {
+impl<M: Manager> Replacement<M> {
     /// For the replacement that [`Locked::begin_replacement`] has noted.
     pub(crate) fn new(core: &Arc<Core<M>>) -> Self {
-        Making {
+        Replacement {
             core: Arc::clone(core),
             is_over: false,
         }
@@ -110,11 +110,11 @@ impl<M: Manager> Making<M> {
     pub(crate) async fn run(mut self) {
         let core = &Arc::clone(&self.core);
         let (began, generation) = (core.now(), core.state().generation);
-        // A cancel here drops the factory's future; `self` lets another begin.
+        // A cancel here drops the future of `create`; `self` lets another replacement begin.
         let created = core.call_create().await;
         self.is_over = true;
         match created {
-            Ok(resource) => match Made::new(core, resource, began, generation) {
+            Ok(resource) => match NewResource::new(core, resource, began, generation) {
                 Ok(made) => self.succeeded(made),
                 Err(failure) => self.failed(began, failure),
             },
@@ -122,7 +122,7 @@ impl<M: Manager> Making<M> {
         }
     }
 
-    fn succeeded(&self, made: Made<M>) {
+    fn succeeded(&self, made: NewResource<M>) {
         let core = &self.core;
         let mut made = Some(made);
         core.locked(|locked| {
@@ -141,7 +141,7 @@ impl<M: Manager> Making<M> {
         match made {
             // The pool was closed meanwhile.
             Some(made) => {
-                Destroying::without_place(core, made.resource, None).destroy_in_background()
+                Destroying::without_slot(core, made.resource, None).destroy_in_background()
             }
             None => core.place_spare(),
         }
@@ -161,7 +161,7 @@ impl<M: Manager> Making<M> {
             locked.end_replacement();
         });
         log::create_failed(core.name(), &error);
-        // Not reported to the breaker: the old resources serve as well as before.
+        // Not reported to the breaker: the old resources still serve.
         core.emit(&Event::CreateFailed {
             error,
             delivered: false,
@@ -170,12 +170,12 @@ impl<M: Manager> Making<M> {
     }
 }
 
-impl<M: Manager> Drop for Making<M> {
+impl<M: Manager> Drop for Replacement<M> {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
-        // Cut off: the next attempt is due.
+        // The creation was cut off: the next attempt is due.
         self.core.locked(|locked| {
             locked.state.replacing = Replacing::No;
             if locked.state.outdated {
@@ -186,7 +186,7 @@ impl<M: Manager> Drop for Making<M> {
 }
 
 impl<M: Manager> Core<M> {
-    /// Puts the spare into a slot in hand, if its resource is outdated.
+    /// Puts the spare into a slot in hand whose resource is outdated.
     #[cold]
     pub(crate) fn replace_in_hand(
         self: &Arc<Self>,
@@ -201,12 +201,12 @@ impl<M: Manager> Core<M> {
             return None;
         }
         let slot = locked.slots.at(index);
-        // SAFETY: the slot is in the caller's hands: it is leased, and not to a lease.
+        // SAFETY: the caller owns the slot: it is leased, but not to a lease.
         let old = unsafe { slot.take_out() }?;
         let spare = spare.take()?;
         let filled = Filled {
             resource: spare.resource,
-            born: Born::new(&spare.meta, slot, &self.runtime),
+            origin: Origin::new(&spare.meta, slot, &self.runtime),
             core: Some(Arc::clone(self)),
         };
         // SAFETY: as above.
@@ -217,17 +217,17 @@ impl<M: Manager> Core<M> {
         meta.reserved_for = before.reserved_for;
         meta.seen = (slot.word().mark_when_idle(), locked.clock.now());
         let counters = &mut locked.state.counters;
-        // Counted when it gets a place, as every resource (I7).
+        // Counted when it gets a slot, as every resource (I7).
         counters.created += 1;
         counters.destroyed += 1;
         counters.by_reason[DestroyReason::Replaced as usize] += 1;
         locked.end_replacement();
         let known_as = Some((before.id, DestroyReason::Replaced));
-        Some(Destroying::without_place(self, old.resource, known_as))
+        Some(Destroying::without_slot(self, old.resource, known_as))
     }
 
-    /// Puts the spare, if there is one, into the slot of an idle resource that is outdated; it goes
-    /// if nothing is.
+    /// Puts the spare, if there is one, into the slot of an idle outdated resource. Destroys the spare if
+    /// no resource is outdated.
     pub(crate) fn place_spare(self: &Arc<Self>) {
         let replaced = self.locked(|locked| {
             if locked.state.replacing != Replacing::Ready {
@@ -251,7 +251,7 @@ impl<M: Manager> Core<M> {
         }
     }
 
-    /// Takes the spare away, which serves nobody.
+    /// Destroys the spare, if `which` selects it.
     pub(crate) fn discard_spare(
         self: &Arc<Self>,
         reason: DestroyReason,
@@ -278,6 +278,6 @@ impl<M: Manager> Core<M> {
         let spare = self.spare.lock().take()?;
         locked.end_replacement();
         let known_as = Some((spare.meta.id, reason));
-        Some(Destroying::without_place(self, spare.resource, known_as))
+        Some(Destroying::without_slot(self, spare.resource, known_as))
     }
 }

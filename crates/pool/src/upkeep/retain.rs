@@ -1,9 +1,8 @@
 //! Evicting resources by a predicate.
 //!
-//! [`Pool::retain`] makes every resource *unjudged*. One that is idle, or comes back, is set aside by
-//! the turn that has it in hand ([`Locked::serve_next`](crate::core::state::Locked)), judged after the lock, and then
-//! given to the next waiter, or destroyed. While any is unjudged the pool is watched (I4): every return
-//! comes by the lock.
+//! [`Pool::retain`] makes every resource *unjudged*. An unjudged resource that is idle or comes back is
+//! set aside under the lock ([`Locked::set_aside_unjudged`]), judged after the unlock, and then given to the
+//! oldest waiter or destroyed. While any resource is unjudged the pool is watched (I4).
 
 use std::sync::Arc;
 
@@ -16,20 +15,20 @@ use crate::observe::events::{DestroyReason, Hook};
 use crate::pool::Pool;
 use crate::user_code::{Contained, caught_check, drop_contained};
 
-/// Whether a resource may stay.
+/// A predicate: whether a resource may stay.
 type Keep<M> = dyn Fn(&<M as Manager>::Resource, Info<'_>) -> bool + Send + Sync;
 
-/// The predicates that some resources have not passed yet, each with its number. Locked under the
-/// state's lock only.
+/// The predicates that some resources have not passed yet, with their numbers. Locked under the state's
+/// lock only.
 pub(crate) type Predicates<M> = Vec<(u64, Arc<Keep<M>>)>;
 
 impl<M: Manager> Pool<M> {
-    /// Evicts the resources for which `keep` says no. The pool refills to its minimum.
+    /// Evicts the resources for which `keep` returns `false`. The pool refills to its minimum.
     ///
-    /// The idle ones are judged before this returns, the others when they come back. What is being
-    /// created at the time, and what is created later, is not judged. The predicate runs outside of
-    /// every lock; one that panics says no. While a resource is out that has not been judged, every
-    /// acquire and release comes by the pool's lock.
+    /// The idle resources are judged before this returns, the others when they come back. Resources that
+    /// are being created, or are created later, are not judged. The predicate runs outside every lock; a
+    /// panic counts as `false`. Until every resource has been judged, acquires and releases take the pool's
+    /// lock.
     ///
     /// # Examples
     ///
@@ -60,7 +59,7 @@ impl<M: Manager> Pool<M> {
 }
 
 impl<T, F> Locked<'_, T, F> {
-    /// Sets every idle resource aside to be judged. The others are flagged (I4).
+    /// Sets every idle resource aside to be judged, and flags the others (I4).
     fn begin_to_judge(&mut self) {
         self.state.judging = true;
         self.state.update_watch_flags(self.slots);
@@ -69,7 +68,7 @@ impl<T, F> Locked<'_, T, F> {
             let (seen, since) = self.state.metas[index].seen;
             if self.take_this(index) {
                 self.release_unused(index);
-                // Being judged is no use: it has been idle all along.
+                // Being judged does not end the time that it has been idle.
                 if seen == mark {
                     let mark = self.slots.at(index).word().mark_when_idle();
                     self.state.metas[index].seen = (mark, since);
@@ -79,7 +78,7 @@ impl<T, F> Locked<'_, T, F> {
         self.check();
     }
 
-    /// Sets a slot in hand aside if its resource is to be judged first; that is done after the lock.
+    /// Sets a slot in hand aside if its resource is unjudged. It is judged after the unlock.
     #[inline]
     pub(crate) fn set_aside_unjudged(&mut self, index: usize) -> bool {
         if !self.state.judging || self.state.metas[index].judged == self.state.retains {
@@ -94,7 +93,7 @@ impl<T, F> Locked<'_, T, F> {
 }
 
 impl<M: Manager> Core<M> {
-    /// Judges a resource that a turn has set aside.
+    /// Judges a resource that was set aside.
     pub(crate) fn judge(self: &Arc<Self>, index: usize) {
         let mut held = Held::new(self, index);
         // On a closed pool only destructors run.
@@ -124,7 +123,7 @@ impl<M: Manager> Core<M> {
         self.forget_predicates();
     }
 
-    /// The predicates that a resource has to pass, and the number of the last one.
+    /// Returns the predicates that a resource has to pass, and the number of the last one.
     fn predicates_for(&self, index: usize) -> (u64, Vec<Arc<Keep<M>>>) {
         let state = self.state();
         let judged = state.metas[index].judged;

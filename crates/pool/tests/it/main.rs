@@ -25,6 +25,7 @@ mod invalid_config;
 mod leases;
 mod lifetimes;
 mod limits;
+mod messages;
 mod order;
 mod panics;
 mod regression_breaker;
