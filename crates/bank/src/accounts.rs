@@ -141,7 +141,7 @@ pub async fn audit(db: &Db) -> Result<Books> {
         .isolation(Isolation::RepeatableRead)
         .read_only();
     let accounts: Vec<(i64, i64)> = snapshot
-        .on(&db)
+        .on(db)
         .run(async || db.query_as(sql, ()).await)
         .await?;
     Ok(Books {

@@ -102,7 +102,7 @@ async fn guard(db: &Db, order: Order, attempt: &Attempt) -> Result<()> {
 async fn savepoints(db: &Db, orders: [Order; 3], attempt: &Attempt) -> Result<()> {
     let options = TransactionOptions::new().retries(3);
     options
-        .on(&db)
+        .on(db)
         .retry(async || {
             attempt.begun();
             accounts::transfer(db, orders[0]).await?;

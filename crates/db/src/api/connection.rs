@@ -1,4 +1,4 @@
-//! Connections that somebody holds on purpose.
+//! Explicit connections, and pins.
 
 use std::fmt;
 use std::future::Future;
@@ -12,8 +12,8 @@ use crate::binding::{PinGuard, Position};
 use crate::call::{Call, Target};
 use crate::coroutine::seen;
 
-/// A connection without any magic: what runs on it runs there, and it goes back when this is
-/// dropped and nothing made from it lives. See [`Db::connection`](crate::Db::connection).
+/// A connection that is independent of coroutines: its calls run there and nowhere else. The connection goes back when
+/// this handle and everything made from it are dropped. See [`Db::connection`](crate::Db::connection).
 pub struct Connection {
     pin: PinGuard,
 }
@@ -33,7 +33,7 @@ impl Connection {
         }
     }
 
-    sql_methods!("It runs on this connection, in the transaction that is open there, if any.");
+    sql_methods!("Runs on this connection, in the transaction that is open there, if any.");
 
     /// Begins a transaction on this connection.
     ///
@@ -54,7 +54,7 @@ impl Connection {
         TransactionOptions::new().at(self)
     }
 
-    /// Whether a transaction is open on it.
+    /// Returns whether a transaction is open on this connection.
     pub fn in_transaction(&self) -> bool {
         self.pin.bound().in_transaction()
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Keeps a connection for the coroutine until it is dropped: see [`Db::pin`](crate::Db::pin).
+/// Pins a connection to the coroutine until this guard is dropped: see [`Db::pin`](crate::Db::pin).
 #[derive(Debug)]
 #[must_use = "a pin that is dropped pins nothing"]
 pub struct Pinned {

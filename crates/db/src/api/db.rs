@@ -27,13 +27,13 @@ use crate::sql::{Class, Dialect};
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
-/// A database, for any number of tasks at once.
+/// A database handle that any number of tasks share.
 ///
-/// Clones are one `Db`: give every task its own, or a reference. A call takes a connection
-/// for as long as it runs. Inside a [coroutine](crate::scope), an open transaction, a live
-/// [`Statement`](crate::Statement) or touched session state pins a connection, and everything that the coroutine does
-/// with this `Db` runs on it; when nothing pins it any more it goes back. Whatever is left when
-/// the coroutine ends is rolled back and returned.
+/// All clones are one handle: give every task a clone or a reference. A call takes a connection for as long as the call
+/// runs. Inside a [coroutine](crate::scope), an open transaction, a live [`Statement`](crate::Statement) or changed
+/// session state pins a connection, and all calls of the coroutine on this `Db` run on it. When nothing pins the
+/// connection any more, it goes back. When the coroutine ends, what is still open is rolled back, and the connection
+/// goes back.
 ///
 /// # Examples
 ///
@@ -60,7 +60,7 @@ use crate::{Error, Kind, Result};
 #[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
-    /// It keeps out of what the coroutine has bound.
+    /// Its calls ignore the connection that the coroutine has pinned.
     outside: bool,
 }
 
@@ -72,7 +72,7 @@ impl Db {
         }
     }
 
-    /// Opens a database with all the defaults of the [`Builder`]. Connects to nothing yet.
+    /// Opens a database with the defaults of the [`Builder`]. Does not connect yet.
     ///
     /// # Cancel safety
     ///
@@ -85,19 +85,17 @@ impl Db {
         Db::builder(dsn).open().await
     }
 
-    /// Begins to describe a database: where it is, in PDO's style (`sqlite:/path/shop.db`) or as
-    /// a URL.
+    /// Returns a builder for the database of a DSN, in PDO's style (`sqlite:/path/shop.db`) or as a URL.
     pub fn builder(dsn: &str) -> Builder {
         Builder::new(dsn)
     }
 
-    /// Begins to describe a database that is reached with a driver of your own, or with one
-    /// of ours that has been given something besides.
+    /// Returns a builder that uses this driver: one of your own, or a configured one of this crate.
     pub fn builder_with(driver: impl Driver, dsn: &str) -> Builder {
         Builder::with_driver(Arc::new(driver), dsn)
     }
 
-    /// Opens the database that the environment names: `CENOTE_DSN` and the other variables that
+    /// Opens the database that the environment names, by `CENOTE_DSN` and the other variables that
     /// [`DbConfig::from_env`] reads.
     ///
     /// # Cancel safety
@@ -106,7 +104,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// A variable is missing or makes no sense; otherwise as [`Builder::open`].
+    /// A variable is missing or cannot be read; otherwise as [`Builder::open`].
     pub async fn from_env() -> Result<Db> {
         Builder::from_config(DbConfig::from_env()?).open().await
     }
@@ -126,8 +124,8 @@ impl Db {
     }
 
     sql_methods!(
-        "It runs on the connection that the coroutine has pinned, in its transaction if there is \
-         one; otherwise on one that it takes for this call."
+        "Runs on the connection that the coroutine has pinned, in its transaction if there is one; otherwise on a \
+         connection that is taken for this call."
     );
 
     /// Runs a closure in a transaction: commits if it returns `Ok`; rolls back if it returns `Err`, panics or is
@@ -190,17 +188,16 @@ impl Db {
         self.transaction_options().begin()
     }
 
-    /// Registers what is to run when the outermost transaction of this coroutine has been
-    /// committed: at once, in order, before the commit returns. What was registered in a
-    /// transaction or savepoint that is rolled back is forgotten. Without a transaction it runs
-    /// now, because what was done before is committed already.
+    /// Registers a callback that runs after the outermost transaction of this coroutine has been committed.
+    ///
+    /// Callbacks run in the order of registration, before the commit returns. A rollback of the transaction or
+    /// savepoint forgets the callbacks registered in it. Outside of a transaction the callback runs at once.
     pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
         let call = self.call();
         transaction::after_commit(&call, Box::new(callback));
     }
 
-    /// Keeps a connection for this coroutine until what this gives is dropped or the
-    /// coroutine ends.
+    /// Pins a connection to this coroutine until the returned guard is dropped or the coroutine ends.
     ///
     /// # Cancel safety
     ///
@@ -208,7 +205,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// [`Kind::NoCoroutine`] outside of one, no free connection in time.
+    /// [`Kind::NoCoroutine`] outside of a coroutine; no connection is free in time.
     #[track_caller]
     pub fn pin(&self) -> impl Future<Output = Result<Pinned>> + Send + '_ {
         let call = self.call();
@@ -228,16 +225,16 @@ impl Db {
         }
     }
 
-    /// Takes a connection that has nothing to do with coroutines: what runs on it runs there
-    /// and nowhere else, until it is dropped.
+    /// Takes a connection that is independent of coroutines: its calls run there and nowhere else, until it is
+    /// dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, none is taken.
+    /// Dropped, no connection is taken.
     ///
     /// # Errors
     ///
-    /// No free connection in time.
+    /// No connection is free in time.
     #[track_caller]
     pub fn connection(&self) -> impl Future<Output = Result<Connection>> + Send + '_ {
         let outside = Call {
@@ -255,9 +252,8 @@ impl Db {
         }
     }
 
-    /// The same database, outside of what the coroutine has bound: its calls run on other
-    /// connections and join no transaction. For audit logs, which have to stay when the
-    /// transaction is rolled back.
+    /// Returns a handle of the same database whose calls run outside of the coroutine's transaction, on other
+    /// connections. For audit logs, which must survive a rollback.
     #[must_use]
     pub fn outside(&self) -> Db {
         Db {
@@ -266,12 +262,12 @@ impl Db {
         }
     }
 
-    /// Whether a call would run in a transaction. Takes no connection.
+    /// Returns whether a call would run in a transaction. Takes no connection.
     pub fn in_transaction(&self) -> bool {
         self.peek().is_some_and(|binding| binding.in_transaction)
     }
 
-    /// What the coroutine has bound, if anything. Takes no connection.
+    /// Returns what pins a connection to the coroutine, if anything does. Takes no connection.
     pub fn peek(&self) -> Option<Binding> {
         let call = self.call();
         if let Some((_, lazy)) = call.lazy_around() {
@@ -281,13 +277,12 @@ impl Db {
         Some(bound.describe(call.seen.frame()?))
     }
 
-    /// The last error of this coroutine with this `Db`, until a call succeeds. None outside
-    /// of coroutines, and never another coroutine's.
+    /// Returns the last error of this coroutine on this `Db`, until a call succeeds. `None` outside of coroutines.
     pub fn last_error(&self) -> Option<Error> {
         seen().frame()?.last_error(self.handle.shared.id)
     }
 
-    /// The SQLSTATE of the last call of this coroutine: `00000` if it succeeded.
+    /// Returns the SQLSTATE of the last call of this coroutine: `00000` if it succeeded.
     pub fn last_sql_state(&self) -> String {
         let Some(error) = self.last_error() else {
             return "00000".to_owned();
@@ -295,8 +290,8 @@ impl Db {
         error.sql_state().unwrap_or("HY000").to_owned()
     }
 
-    /// How many warnings the last call on the bound connection gave; 0 with nothing bound.
-    /// Takes no connection.
+    /// Returns the number of warnings of the last call on the pinned connection; 0 if none is pinned. Takes no
+    /// connection.
     pub fn warnings(&self) -> u64 {
         self.peek().map_or(0, |binding| binding.warnings)
     }
@@ -322,13 +317,12 @@ impl Db {
         }
     }
 
-    /// Sets a setting of the session on every connection: those that exist when they are
-    /// handed out next, and those to come when they are opened.
+    /// Sets a session setting on every connection: on open ones before their next use, on new ones when they are
+    /// opened.
     ///
-    /// It tries the setting first, on a connection that it takes for that. `Ok` means that the
-    /// database has accepted it; after an error nothing has changed. If the database refuses the
-    /// setting later (a role that was dropped), connecting fails with its error:
-    /// [`unset_default`](Db::unset_default) removes it.
+    /// The setting is first tried on one connection. `Ok` means that the database has accepted it; after an error
+    /// nothing has changed. If the database refuses the setting later (a role that was dropped), connecting fails with
+    /// that error: [`unset_default`](Db::unset_default) removes the setting.
     ///
     /// # Cancel safety
     ///
@@ -336,8 +330,8 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// What the database says of the setting; [`Kind::Unsupported`] if the driver has no settings; no
-    /// free connection in time.
+    /// The database refuses the setting; [`Kind::Unsupported`] if the driver has no settings; no connection is free in
+    /// time.
     #[track_caller]
     pub fn set_default<'a>(
         &'a self,
@@ -360,21 +354,21 @@ impl Db {
         }
     }
 
-    /// Removes a default that [`set_default`](Db::set_default) has set. Connections that have it are
-    /// reset when they are handed out next. Takes no connection; fine if there is no such default.
+    /// Removes a default that [`set_default`](Db::set_default) has set. Connections that have it are reset before their
+    /// next use. Does nothing if there is no such default. Takes no connection.
     pub fn unset_default(&self, name: &str) {
         self.handle.pool.manager().defaults.unset(name);
     }
 
     /// Returns the pool underneath, for statistics, events and the circuit breaker; `None` for an
-    /// unpooled handle. Close the handle with [`Db::close`]: closing the pool stops no statement
-    /// that somebody holds.
+    /// unpooled handle. Close the handle with [`Db::close`]: closing the pool does not stop statements and connections
+    /// in use.
     pub fn pool(&self) -> Option<&Pool<ConnectionManager>> {
         (!self.handle.config.unpooled).then_some(&self.handle.pool)
     }
 
-    /// How many connections there are, what they do, and how many calls wait for one: also those
-    /// that wait to write where the database has one writer at a time, which the pool does not see.
+    /// Returns the number of connections by what they do, and the number of waiting calls. Includes calls that wait
+    /// to write where the database has one writer at a time, which the pool does not count.
     pub fn status(&self) -> Status {
         let mut status = self.handle.pool.status();
         status.waiting += self
@@ -395,7 +389,7 @@ impl Db {
         counters
     }
 
-    /// The settings it was opened with.
+    /// Returns the settings that the handle was opened with.
     pub fn config(&self) -> &DbConfig {
         &self.handle.config
     }
@@ -411,49 +405,47 @@ impl Db {
         self.handle.shared.runtime.now()
     }
 
-    /// What the driver is called.
+    /// Returns the name of the driver.
     pub fn driver_name(&self) -> &'static str {
         self.handle.driver
     }
 
-    /// Closes the handle. Open transactions may finish; everything else gets [`Kind::Closed`], also
-    /// on a statement or connection that somebody still holds. Idle connections close now, those in
-    /// use when they come back.
+    /// Closes the handle. Open transactions may finish; every other call fails with [`Kind::Closed`], also on statements
+    /// and connections in use. Idle connections close now, the others when they come back.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is closed all the same.
+    /// Dropped, the handle is closed nevertheless.
     ///
     /// # Errors
     ///
-    /// Connections that could not be closed in order. They are gone all the same.
+    /// A connection did not close in order. It is gone nevertheless.
     pub async fn close(&self) -> Result<()> {
         self.handle.shared.close();
         self.handle.pool.close().await.map_err(not_closed)
     }
 
-    /// Closes it, and waits for the connections that are in use.
+    /// Closes the handle and waits for the connections in use.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is closed all the same; nobody waits.
+    /// Dropped, the handle is closed nevertheless, without the wait.
     ///
     /// # Errors
     ///
-    /// Some were still in use when the time was over; the message names the call sites.
+    /// Connections were still in use at the deadline; the message names their call sites.
     pub async fn close_and_drain(&self, deadline: Duration) -> Result<()> {
         self.handle.shared.close();
         let drained = self.handle.pool.close_and_drain(deadline).await;
         drained.map_err(not_closed)
     }
 
-    /// Replaces every connection there is now, in the background: for servers that have moved and
-    /// passwords that have changed.
+    /// Replaces all present connections in the background: after a server has moved or a password has changed.
     ///
-    /// Each new connection is opened first, one at a time, and takes over from an old one when that
-    /// is idle or comes back. Until then the old ones serve: no call waits for a replacement or fails
-    /// for want of one, and while the server refuses connections the pool tries again, with growing
-    /// pauses. A private in-memory database lives in its one connection, which stays.
+    /// The pool opens the new connections one at a time. Each takes over from an old one that is idle or comes back. Until
+    /// then the old ones serve: no call waits for a replacement or fails without one. While the server refuses
+    /// connections, the pool tries again with growing pauses. A private in-memory database lives in its one connection,
+    /// which stays.
     pub fn replace_all(&self) {
         let pool = &self.handle.pool;
         if pool.manager().template.check_poolable().is_ok() {
@@ -472,20 +464,20 @@ impl fmt::Debug for Db {
     }
 }
 
-/// What a coroutine has bound: see [`Db::peek`].
+/// What pins a connection to a coroutine: see [`Db::peek`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Binding {
     /// A transaction is open.
     pub in_transaction: bool,
-    /// Where it was begun.
+    /// The line that began the transaction.
     pub begun_at: Option<&'static Location<'static>>,
-    /// How many savepoints are open in it.
+    /// How many savepoints are open in the transaction.
     pub savepoints: usize,
-    /// Live statements that pin it.
+    /// How many live statements pin the connection.
     pub statements: usize,
-    /// The session was touched, which pins it until the coroutine ends.
+    /// The session was changed, which pins the connection until the coroutine ends.
     pub session_touched: bool,
-    /// Warnings of the last call on it.
+    /// How many warnings the last call on the connection gave.
     pub warnings: u64,
 }

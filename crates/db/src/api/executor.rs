@@ -76,7 +76,7 @@ impl<'e> Executor<'e> {
     }
 
     sql_methods!(
-        "It runs where the executor was taken from: see [`Executor`].",
+        "Runs where the executor was made from: see [`Executor`].",
         (self),
         self,
         'e: 'a

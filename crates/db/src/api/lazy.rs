@@ -1,16 +1,17 @@
 //! Transactions of closures that begin with their first statement.
 //!
-//! A [`Lazy`] belongs to the frame of its closure. Whatever needs the connection of that frame begins
-//! it first ([`Call::begin_around`]): takes a connection, and opens the level that the closure ends
-//! later. Branches that come together wait for the one that is at it, and share its BEGIN. If
-//! the connection or the BEGIN fails, the transaction has failed, and everything in it.
+//! A [`Lazy`] belongs to the frame of its closure. Every call that needs the connection of that frame begins the
+//! transaction first ([`Call::begin_around`]): it takes a connection and opens the level that the closure ends later.
+//! Concurrent branches wait for the branch that begins, and share its BEGIN. If the acquire or the BEGIN fails, the
+//! transaction fails, and with it every call in it.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::api::closure::Failed;
 use crate::api::db::Binding;
-use crate::api::transaction::{self, Failed, LevelGuard};
+use crate::api::transaction::{self, LevelGuard};
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{AfterCommit, Bound};
 use crate::call::{Call, Target};
@@ -24,7 +25,7 @@ use crate::{Error, Result};
 pub(crate) struct Lazy {
     handle: Arc<Handle>,
     outside: bool,
-    /// Where the closure was run.
+    /// The frame that the closure was run in.
     seen: Seen,
     site: &'static Location<'static>,
     options: TransactionOptions,
@@ -32,23 +33,23 @@ pub(crate) struct Lazy {
     outer: Option<(Weak<Bound>, u64)>,
     /// Held by the branch that opens the level.
     opening: tokio::sync::Mutex<()>,
-    /// It has been opened: nothing is left to do. Release pairs with the acquire of `is_open`.
+    /// The level has been opened. Release pairs with the acquire of `is_open`.
     opened: AtomicBool,
     state: Mutex<State>,
 }
 
 enum State {
-    /// No statement yet; with the callbacks for its commit.
+    /// No statement has run; with the callbacks for the commit.
     Untouched(Vec<AfterCommit>),
     Open(LevelGuard),
-    /// It could not be begun.
+    /// It could not begin.
     Failed(Error),
     /// The closure has ended.
     Over,
 }
 
 impl Lazy {
-    /// `None` for a call on a connection that is there already: it gains nothing by waiting.
+    /// `None` for a call on an explicit connection: it gains nothing by waiting.
     pub(crate) fn new(call: &Call<'_>, options: TransactionOptions) -> Option<Arc<Self>> {
         let (handle, outside) = match &call.target {
             Target::Ambient(handle) => (handle, false),
@@ -87,13 +88,13 @@ impl Lazy {
         self.site
     }
 
-    /// Whether it would begin on this connection.
+    /// Returns whether the transaction would begin on this connection.
     fn is_to_begin_on(&self, bound: &Arc<Bound>) -> bool {
         let found = self.call().lookup();
         found.is_some_and(|found| Arc::ptr_eq(&found, bound))
     }
 
-    /// The transaction that it was to be a savepoint in has ended.
+    /// Returns whether the transaction around it, in which it would be a savepoint, has ended.
     fn has_lost_outer(&self) -> bool {
         let lost = |(bound, serial): &(Weak<Bound>, u64)| {
             let bound = bound.upgrade();
@@ -111,16 +112,16 @@ impl Lazy {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the level, unless that was done or has failed.
+    /// Opens the level, unless it has been opened or has failed.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has begun, or it is rolled back before the connection is used again; the
-    /// next statement begins it.
-    // Boxed, because one inside another begins that first, and because it is rare.
+    /// Dropped, nothing has begun, or what has begun is rolled back before the connection is used again. The next
+    /// statement begins the transaction.
+    // Boxed, because a lazy transaction inside another one begins the outer one first, and because it is rare.
     fn begin<'l>(&'l self, frame: &'l Arc<Frame>) -> BoxFuture<'l, Result<()>> {
         Box::pin(async move {
-            // Waits for another branch that begins it. A cancel gives the place at the front on.
+            // Waits for another branch that begins. A cancel passes the lock on.
             let _opening = self.opening.lock().await;
             let call = self.call();
             match &*self.state() {
@@ -136,7 +137,7 @@ impl Lazy {
             let mut state = self.state();
             let before = std::mem::replace(&mut *state, State::Over);
             let State::Untouched(callbacks) = before else {
-                // The closure ended meanwhile. A level that is dropped is rolled back.
+                // The closure has ended meanwhile. Dropping the level rolls it back.
                 *state = before;
                 drop(state);
                 drop(opened);
@@ -161,7 +162,7 @@ impl Lazy {
         })
     }
 
-    /// The call that ran the closure.
+    /// Returns the call that ran the closure.
     fn call(&self) -> Call<'_> {
         Call {
             target: match self.outside {
@@ -174,7 +175,7 @@ impl Lazy {
         }
     }
 
-    /// Keeps a callback for the commit. Gives it back if the level is open, which keeps its own.
+    /// Keeps a callback for the commit. Returns it if the level is open: then the level keeps it.
     pub(crate) fn after_commit(&self, callback: AfterCommit) -> Result<(), AfterCommit> {
         let mut state = self.state();
         match &mut *state {
@@ -189,7 +190,7 @@ impl Lazy {
         Ok(())
     }
 
-    /// What a coroutine has bound that has not begun it yet.
+    /// Describes the transaction before it has begun, for [`Db::peek`](crate::Db::peek).
     pub(crate) fn describe(&self) -> Binding {
         Binding {
             in_transaction: true,
@@ -203,13 +204,13 @@ impl Lazy {
 }
 
 impl Call<'_> {
-    /// The innermost lazy transaction that the call is in, if that has not begun.
+    /// Returns the innermost lazy transaction around the call, if it has not begun.
     pub(crate) fn lazy_around(&self) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
         let frame = self.seen.frame()?;
         match &self.target {
             Target::Ambient(handle) => frame.lazy(handle.shared.id),
             Target::Outside(handle) => frame.lazy_outside(handle.shared.id),
-            // A statement or guard of the connection that the transaction is going to begin on.
+            // A statement or guard on the connection that the transaction will begin on.
             Target::Bound(bound, position) => {
                 let lazy = position.frame()?.lazy(bound.shared().id);
                 lazy.filter(|(_, lazy)| lazy.is_to_begin_on(bound))
@@ -218,7 +219,7 @@ impl Call<'_> {
         .filter(|(_, lazy)| !lazy.is_open())
     }
 
-    /// Begins the lazy transaction that the call is in, if that has not begun.
+    /// Begins the lazy transaction around the call, if it has not begun.
     ///
     /// # Cancel safety
     ///
@@ -231,11 +232,11 @@ impl Call<'_> {
     }
 }
 
-/// The end of a lazy transaction. Dropping it rolls back.
+/// Ends a lazy transaction. Dropping it rolls back.
 struct Ending(Arc<Lazy>);
 
 impl Ending {
-    /// Ends it, and gives what it had come to.
+    /// Ends the transaction and returns its last state.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.0.state(), State::Over)
     }
@@ -255,12 +256,11 @@ impl Ending {
         }
     }
 
-    /// Rolls back. `Err` if it had not been begun because that failed.
+    /// Rolls back. Returns the error of the BEGIN if the transaction could not begin.
     async fn roll_back(self, call: &Call<'_>) -> Result<()> {
         match self.take() {
             State::Open(guard) => {
-                // If it cannot be rolled back its connection goes, and that is a
-                // rollback as well.
+                // If the rollback fails the connection is closed, which rolls back, too.
                 let _ = guard.roll_back(call.site).await;
                 Ok(())
             }
@@ -272,7 +272,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // After the lock: a level rolls back, and callbacks are the user's.
+        // Outside of the lock: a level rolls back, and callbacks are user code.
         drop(self.take());
     }
 }
@@ -294,7 +294,7 @@ where
         let ending = Ending(lazy);
         let result = body().await;
         if inside.is_over() {
-            // It was carried out of its coroutine, and that has ended.
+            // The closure was carried out of its coroutine, which has ended.
             let _ = ending.roll_back(call).await;
             return Err(call.named(None, call.too_late()).into());
         }

@@ -1,6 +1,7 @@
 //! What users hold: the handle and its builder, executors, transactions, statements, streams, connections.
 
 pub(crate) mod builder;
+pub(crate) mod closure;
 pub(crate) mod connection;
 pub(crate) mod db;
 pub(crate) mod executor;

@@ -1,4 +1,4 @@
-//! Prepared statements that keep their connection.
+//! Prepared statements, which pin their connection.
 
 use std::fmt;
 use std::future::Future;
@@ -19,17 +19,17 @@ use crate::{DeserializeOwned, Result};
 
 /// A prepared statement.
 ///
-/// It keeps its connection while it lives: in a coroutine, everything that does with the same
-/// `Db` runs there, too. It may outlive its coroutine and its `Db`; its connection goes
-/// back once, when it is dropped.
+/// It pins its connection while it lives: in a coroutine, all calls on the same `Db` run on that connection, too. It may
+/// outlive its coroutine and its `Db`. Its connection goes back when it is dropped. Its calls use the
+/// [options](crate::CallOptions) that it was prepared with.
 pub struct Statement {
     pin: PinGuard,
-    /// Where it runs, if it was prepared by a transaction or a connection; else in the
-    /// frame of each call.
+    /// Where its calls run, if it was prepared by a transaction or a connection. Otherwise each call runs in the
+    /// frame that makes it.
     position: Option<Position>,
     sql: String,
     prepared: Prepared,
-    /// The options that it was prepared with: its tag is part of what the driver keeps it under.
+    /// The options that it was prepared with: the tag is part of the driver's cache key.
     options: CallOptions,
 }
 
@@ -40,14 +40,14 @@ impl Call<'_> {
         self.ended(Some(sql), done)
     }
 
-    /// Pins the connection that a statement is to live on.
+    /// Pins the connection that a statement is prepared on.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing is pinned.
     pub(crate) async fn statement_place(&self) -> Result<Route> {
         let pin = self.pinned(PinKind::Statement).await?;
-        // A cancel from here on drops the pin, and with it the connection if it was taken for this.
+        // A cancel from here on drops the pin, which gives back a connection that was taken for the statement.
         let turn = pin.bound().turn(&self.position(), self.site).await?;
         Ok(Route::pinned_turn(turn, pin))
     }
@@ -97,22 +97,22 @@ impl Statement {
         }
     }
 
-    /// The SQL it was prepared from.
+    /// Returns the SQL that it was prepared from.
     pub fn sql(&self) -> &str {
         &self.sql
     }
 
-    /// How many parameters it takes.
+    /// Returns the number of its parameters.
     pub fn param_count(&self) -> usize {
         self.prepared.params
     }
 
-    /// The columns of its rows; none if it gives no rows.
+    /// Returns the columns of its rows; empty if it returns no rows.
     pub fn columns(&self) -> &[Column] {
         self.prepared.columns.as_slice()
     }
 
-    /// Runs it, and says how many rows it changed.
+    /// Runs it and returns the number of rows it changed.
     ///
     /// # Cancel safety
     ///
@@ -120,8 +120,8 @@ impl Statement {
     ///
     /// # Errors
     ///
-    /// As [`Db::exec`](crate::Db::exec); [`Kind::TransactionEnded`](crate::Kind::TransactionEnded) if its coroutine ended with its
-    /// transaction open.
+    /// As [`Db::exec`](crate::Db::exec); [`Kind::TransactionEnded`](crate::Kind::TransactionEnded) if its coroutine ended
+    /// while its transaction was open.
     #[track_caller]
     pub fn exec<'a>(
         &'a self,
@@ -130,7 +130,7 @@ impl Statement {
         self.call().exec(&self.sql, params.into_params())
     }
 
-    /// Runs it with many sets of parameters; the affected rows are added up.
+    /// Runs it with many sets of parameters and returns the sum of the rows they changed.
     ///
     /// # Cancel safety
     ///
@@ -148,7 +148,7 @@ impl Statement {
         self.call().exec_many(&self.sql, sets)
     }
 
-    /// Runs it and gives all its rows.
+    /// Runs it and returns all its rows.
     ///
     /// # Cancel safety
     ///
@@ -165,7 +165,7 @@ impl Statement {
         self.call().query(&self.sql, params.into_params())
     }
 
-    /// Runs it and gives its only row.
+    /// Runs it and returns its only row.
     ///
     /// # Cancel safety
     ///
@@ -182,7 +182,7 @@ impl Statement {
         self.call().query_one(&self.sql, params.into_params())
     }
 
-    /// Runs it and gives its row, if there is one.
+    /// Runs it and returns its only row, or `None` if there is none.
     ///
     /// # Cancel safety
     ///
@@ -217,7 +217,7 @@ impl Statement {
         async move { query.await?.all() }
     }
 
-    /// Runs it and gives its rows one by one.
+    /// Runs it and returns a stream of its rows.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,5 @@
-//! Transactions: as closures, and as guards.
+//! Levels (transactions and savepoints), and the guards that users hold.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -8,7 +7,6 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::lazy::{self, Lazy};
 use crate::api::methods::sql_methods;
 use crate::api::transaction_options::TransactionOptions;
 use crate::binding::{
@@ -17,159 +15,11 @@ use crate::binding::{
 use crate::call::op::{AtSavepoint, BeginOnly, Commit, Harmless, Rollback};
 use crate::call::route::Purpose;
 use crate::call::{Call, Target};
-use crate::coroutine::{Frame, InFrame, seen};
+use crate::coroutine::{Frame, seen};
 use crate::driver::{Begin, CommitOutcome, Savepoint, Status};
 use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
-
-/// The pause before the first repetition; doubled with each, with jitter, up to
-/// [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Why an attempt at a transaction failed.
-pub(crate) struct Failed<E> {
-    error: E,
-    is_retryable: bool,
-}
-
-impl<E> Failed<E> {
-    /// A closure has returned an error; the calls in its frame say whether a repetition may cure it.
-    pub(crate) fn in_body(error: E, frame: &Frame) -> Self {
-        Failed {
-            error,
-            is_retryable: frame.has_failed_retryably(),
-        }
-    }
-}
-
-impl<E: From<Error>> From<Error> for Failed<E> {
-    fn from(error: Error) -> Self {
-        Failed {
-            is_retryable: error.is_retryable(),
-            error: error.into(),
-        }
-    }
-}
-
-/// Runs a closure in a transaction.
-///
-/// # Cancel safety
-///
-/// Dropped, the transaction is rolled back before its connection is used again.
-pub(crate) async fn run<T, E, F>(
-    call: &Call<'_>,
-    options: TransactionOptions,
-    body: F,
-) -> Result<T, E>
-where
-    E: From<Error>,
-    F: AsyncFnOnce() -> Result<T, E>,
-{
-    let done = attempt(call, options, body).await;
-    done.map_err(|failed| failed.error)
-}
-
-/// Runs a closure in a transaction once, in a frame of its own, which ends after the commit.
-async fn attempt<T, E, F>(
-    call: &Call<'_>,
-    options: TransactionOptions,
-    body: F,
-) -> Result<T, Failed<E>>
-where
-    E: From<Error>,
-    F: AsyncFnOnce() -> Result<T, E>,
-{
-    call.check_here().map_err(|error| call.named(None, error))?;
-    if options.lazily
-        && let Some(lazy) = Lazy::new(call, options)
-    {
-        return lazy::run(call, lazy, body).await;
-    }
-    let outside_of = match &call.target {
-        Target::Outside(handle) => Some(handle.shared.id),
-        _ => None,
-    };
-    let frame = Frame::inside(call.seen.frame(), outside_of);
-    let inside = Arc::clone(&frame);
-    InFrame::new(frame, async move {
-        let opened = open(call, &inside, options, false).await;
-        let guard = call.ended(None, opened)?;
-        let result = body().await;
-        if inside.is_over() {
-            // The closure was carried out of its coroutine, which has ended.
-            let _ = guard.roll_back(call.site).await;
-            return Err(call.named(None, call.too_late()).into());
-        }
-        match result {
-            Ok(value) => {
-                let committed = guard.commit(call.site).await;
-                call.ended(None, committed)?;
-                Ok(value)
-            }
-            Err(error) => {
-                let failed = Failed::in_body(error, &inside);
-                // If the rollback fails the connection is closed, which rolls back, too.
-                let _ = guard.roll_back(call.site).await;
-                Err(failed)
-            }
-        }
-    })
-    .await
-}
-
-/// Runs a closure in a transaction, again if it failed for a reason that a repetition may cure.
-pub(crate) async fn retry<T, E, F>(
-    call: &Call<'_>,
-    options: TransactionOptions,
-    body: F,
-) -> Result<T, E>
-where
-    E: From<Error> + 'static,
-    F: AsyncFnOnce() -> Result<T, E> + Clone,
-{
-    let nested = call.seen.frame().is_some_and(|frame| {
-        let bound = call.lookup();
-        call.lazy_around().is_some() || bound.is_some_and(|bound| bound.in_transaction_from(frame))
-    });
-    let mut left = if nested {
-        0
-    } else {
-        options.retries_or_default()
-    };
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let failed = match attempt(call, options, body.clone()).await {
-            Ok(value) => return Ok(value),
-            Err(failed) => failed,
-        };
-        // A closure may also return a retryable error of its own making.
-        let own = (&failed.error as &dyn Any).downcast_ref::<Error>();
-        let is_retryable = failed.is_retryable || own.is_some_and(Error::is_retryable);
-        if !is_retryable || left == 0 {
-            return Err(failed.error);
-        }
-        left -= 1;
-        let runtime = &call.shared().runtime;
-        // Half of the pause is fixed and half is random, so that transactions that clashed do not clash again.
-        let until = runtime
-            .now()
-            .checked_add(pause / 2 + pause.mul_f64(jitter() / 2.0));
-        if let Some(until) = until {
-            // Dropped here, nothing is held.
-            runtime.sleep(until).await;
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// A number from 0 to 1 that differs from call to call.
-fn jitter() -> f64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let hasher = RandomState::new().build_hasher();
-    f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(0)) / f64::from(u32::MAX)
-}
 
 /// Opens a transaction, or a savepoint in the one that is open, for code in this frame.
 pub(crate) async fn open(
@@ -181,7 +31,7 @@ pub(crate) async fn open(
     let bound = call.lookup();
     let is_exchangeable = bound.is_none_or(|bound| bound.is_exchangeable());
     match try_open(call, frame, options, guarded).await {
-        // Nothing has run in it, and nothing is bound any more: once more, on another connection.
+        // Nothing has run in the transaction, and nothing is bound any more: try once more on another connection.
         Err(lost)
             if is_exchangeable
                 && call.may_repeat(&Class::NO_SQL, &lost, Duration::ZERO)
@@ -208,10 +58,10 @@ async fn try_open(
             Some(Arc::clone(frame)),
         ),
     };
-    // A cancel from here on: the turn is given back unsettled, the pin goes, and the
-    // pool's hook rolls back what may have begun.
+    // A cancel from here on gives the turn back unsettled and drops the pin; the pool's hook rolls back what may
+    // have begun.
     let mut turn = bound.bound().turn(&position, site).await?;
-    // One whose BEGIN is yet to be sent begins on another connection.
+    // A transaction whose BEGIN has not been sent begins on another connection.
     if turn.link().is_broken() && turn.bound().unsent_begin().is_none() {
         let message = "the server closed the connection while it rested";
         let lost = Error::new(Kind::ConnectionLost, message);
@@ -227,7 +77,7 @@ async fn try_open(
         level.begin = begin;
         level.begun = !turn.link().driver().begins_lazily();
         if level.begun {
-            // Late, it is as one that was cancelled.
+            // A BEGIN that exceeds the limit counts as cancelled.
             let limit = turn.bound().shared().statement_limit();
             turn.send(&BeginOnly(begin), site, limit).await?;
         }
@@ -254,8 +104,8 @@ async fn try_open(
     Ok(guard)
 }
 
-/// Pins the connection that a level for code in this frame has to be opened on: the bound one,
-/// or one that is bound to the frame for it.
+/// Pins the connection on which a level for code in this frame is opened: the bound one, or a new one that is bound to
+/// the frame.
 async fn pin_for_level(call: &Call<'_>, frame: &Arc<Frame>, begin: Begin) -> Result<PinGuard> {
     let handle = match &call.target {
         Target::Bound(bound, _) => {
@@ -292,7 +142,7 @@ async fn set_savepoint(
         return Err(Error::new(Kind::NestedBegin, message));
     }
     turn.begin_now(call).await?;
-    // A name that is never used again: one whose making was cut off harms nobody.
+    // The name is never used again, so a savepoint whose SET was cancelled does no harm.
     let name = format!("cenote_{}", level.serial);
     let set = Harmless(AtSavepoint(Savepoint::Set(&name)));
     let limit = turn.bound().shared().statement_limit();
@@ -308,7 +158,7 @@ fn nested_begin() -> Error {
     Error::new(Kind::NestedBegin, message)
 }
 
-/// An open level. Dropping it rolls back.
+/// An open level. Dropping the guard rolls back.
 pub(crate) struct LevelGuard {
     bound: Arc<Bound>,
     serial: u64,
@@ -324,9 +174,9 @@ impl Drop for LevelGuard {
 }
 
 impl LevelGuard {
-    /// Registers what is to run when the outermost transaction has been committed.
+    /// Registers a callback that runs after the outermost transaction has been committed.
     pub(crate) fn after_commit(&self, callback: AfterCommit) {
-        // Without a level it has ended already, and nothing is committed any more.
+        // Without the level the transaction has ended, and nothing will be committed.
         drop(self.bound.after_commit_of(self.serial, callback));
     }
 
@@ -355,10 +205,10 @@ impl LevelGuard {
             let limit = self.bound.shared().statement_limit();
             if let Err(error) = turn.send(&release, site, limit).await {
                 if error.kind() == Kind::StatementTimeout {
-                    // Whether it is still set cannot be told: as one that was cancelled.
+                    // Whether the savepoint is still set is unknown: it counts as cancelled.
                     return Err(error);
                 }
-                // Refused, and still set.
+                // The server refused, and the savepoint is still set.
                 self.bound.set_ending(self.serial, None);
                 self.undo(&mut turn, site).await?;
                 return Err(error);
@@ -406,7 +256,7 @@ impl LevelGuard {
             }
             Err(error) => {
                 if turn.link().status() != Status::Idle {
-                    // Refused, and still open.
+                    // The server refused, and the transaction is still open.
                     let undone = turn.send(&Rollback, site, self.cleanup_time()).await;
                     if undone.is_err() {
                         turn.give_up();
@@ -451,7 +301,7 @@ impl LevelGuard {
                 None => turn.send(&Rollback, site, limit).await,
             };
         }
-        // Where it failed the connection is of no more use: the pool's hook sees to that.
+        // If the rollback failed, the pool's hook closes the connection.
         self.armed = false;
         let level = self.bound.pop(self.serial);
         if done.is_err() {
@@ -465,7 +315,7 @@ impl LevelGuard {
         self.bound.shared().cleanup_limit()
     }
 
-    /// It is over, and was not committed.
+    /// Ends the level of a transaction that was not committed.
     fn over(&mut self, turn: ConnectionTurn) {
         self.armed = false;
         let level = self.bound.pop(self.serial);
@@ -473,7 +323,7 @@ impl LevelGuard {
         drop(level);
     }
 
-    /// It is over: the callbacks run, or go to the transaction around it.
+    /// Ends a committed level: its callbacks run, or go to the transaction around it.
     fn committed(&mut self, turn: ConnectionTurn) {
         self.armed = false;
         let callbacks = match self.bound.pop(self.serial) {
@@ -488,8 +338,8 @@ impl LevelGuard {
     }
 }
 
-/// Registers what is to run when the outermost transaction around this call has been committed;
-/// runs it now if there is none.
+/// Registers a callback that runs after the outermost transaction around this call has been committed; runs it now if
+/// there is none.
 pub(crate) fn after_commit(call: &Call<'_>, callback: AfterCommit) {
     let mut callback: Result<(), AfterCommit> = Err(callback);
     if let Some((_, lazy)) = call.lazy_around() {
@@ -505,17 +355,17 @@ pub(crate) fn after_commit(call: &Call<'_>, callback: AfterCommit) {
     }
 }
 
-/// Runs a callback. It is too late for it to fail: the commit is done.
+/// Runs a callback and contains its panic, because the commit is done.
 pub(crate) fn run_callback(callback: AfterCommit) {
     if catch_unwind(AssertUnwindSafe(callback)).is_err() {
         tracing::error!("an after_commit callback panicked; its transaction is committed");
     }
 }
 
-/// A transaction that somebody holds. Dropping it rolls back.
+/// A transaction guard. Dropping it rolls back.
 ///
-/// While it lives it is ambient: what its coroutine does with the `Db` runs in it. Its own methods
-/// run in exactly this transaction from any task.
+/// A transaction that [`Db::begin`](crate::Db::begin) began is ambient: while the guard lives, all calls of its coroutine on
+/// the `Db` run in it. The guard's own methods run in exactly this transaction, from any task.
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction<'t> {
     guard: LevelGuard,
@@ -560,19 +410,18 @@ impl Transaction<'_> {
         }
     }
 
-    sql_methods!("It runs in this transaction, from whatever task.");
+    sql_methods!("Runs in this transaction, from any task.");
 
-    /// Commits. `Ok` only if the server said so.
+    /// Commits. Returns `Ok` only if the server confirmed the commit.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before its answer, whether it was committed is unknown; what was not is
-    /// rolled back.
+    /// Dropped before the answer, the outcome is unknown; what was not committed is rolled back.
     ///
     /// # Errors
     ///
-    /// [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`], [`Kind::TransactionLost`], or
-    /// what the database says. It is over in any case.
+    /// [`Kind::RolledBack`], [`Kind::OutcomeUnknown`], [`Kind::Doomed`], [`Kind::TransactionLost`], or an error of the
+    /// database. The transaction has ended in any case.
     #[track_caller]
     pub fn commit(self) -> impl Future<Output = Result<()>> + Send {
         let site = Location::caller();
@@ -582,17 +431,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Rolls back, and waits until that is done.
+    /// Rolls back and waits for the server's answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is rolled back all the same, before the connection is used again; if it is a
-    /// savepoint whose rollback was sent and not answered, the transaction around it can only
-    /// be rolled back, too.
+    /// Dropped, the transaction is rolled back nevertheless, before its connection is used again. If it is a savepoint
+    /// whose rollback was sent and not answered, the transaction around it can only be rolled back.
     ///
     /// # Errors
     ///
-    /// The server did not answer; the connection is closed then, which is a rollback, too.
+    /// The server did not answer. Then the connection is closed, which rolls back, too.
     #[track_caller]
     pub fn rollback(self) -> impl Future<Output = Result<()>> + Send {
         let site = Location::caller();
@@ -602,16 +450,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Sets a savepoint: a transaction inside this one, which can be rolled back alone.
+    /// Sets a savepoint: a transaction inside this one that can be rolled back alone.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, this transaction is as it was; unless nothing had run in it yet, then it can only be
-    /// rolled back.
+    /// Dropped, this transaction is unchanged. If nothing had run in it yet, it can only be rolled back.
     ///
     /// # Errors
     ///
-    /// What the database says.
+    /// The database refuses, or the connection is lost.
     #[track_caller]
     pub fn savepoint(&mut self) -> impl Future<Output = Result<Transaction<'_>>> + Send {
         let serial = self.guard.serial;
@@ -626,14 +473,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Registers what is to run when the outermost transaction has been committed: at once,
-    /// in order, before `commit` returns. A rolled-back savepoint forgets its own.
+    /// Registers a callback that runs after the outermost transaction has been committed, in the order of registration,
+    /// before `commit` returns. A savepoint that is rolled back forgets its callbacks.
     pub fn after_commit(&self, callback: impl FnOnce() + Send + 'static) {
         self.guard.after_commit(Box::new(callback));
     }
 }
 
-/// Opens a savepoint in this level, in the frame of that.
+/// Opens a savepoint in this level, in the level's frame.
 async fn open_in(call: &Call<'_>, serial: u64) -> Result<LevelGuard> {
     let Target::Bound(bound, position) = &call.target else {
         unreachable!("a transaction's calls are bound");

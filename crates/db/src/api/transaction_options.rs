@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::api::closure;
 use crate::api::connection::Connection;
 use crate::api::db::Db;
 use crate::api::transaction::{self, Transaction};
@@ -179,7 +180,7 @@ impl<'a> TransactionOptions<&'a Db> {
     {
         let (db, options) = self.split();
         let call = db.call();
-        async move { transaction::run(&call, options, body).await }
+        async move { closure::run(&call, options, body).await }
     }
 
     /// Runs a closure in a transaction, and repeats both with growing pauses while they fail in a way that a repetition
@@ -204,7 +205,7 @@ impl<'a> TransactionOptions<&'a Db> {
     {
         let (db, options) = self.split();
         let call = db.call();
-        async move { transaction::retry(&call, options, body).await }
+        async move { closure::retry(&call, options, body).await }
     }
 
     /// Begins a transaction with these options: see [`Db::begin`].

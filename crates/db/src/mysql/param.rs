@@ -3,7 +3,7 @@
 use mysql_async::Value as Raw;
 
 use crate::driver::{Param, Value};
-use crate::types::value::{Date, DateTime, Time, hyphenated};
+use crate::types::value::{Date, DateTime, Time, hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 /// Converts parameters to the client library's values. `is_utc`: the session's time zone is UTC, so timestamps can
@@ -69,6 +69,7 @@ fn value_to_raw(value: &Value<'_>, is_utc: bool) -> Result<Raw, String> {
             );
         }
         Value::Uuid(uuid) => Raw::Bytes(hyphenated(*uuid).into_bytes()),
+        Value::Array(_) => return Err(no_arrays("MySQL")),
     })
 }
 

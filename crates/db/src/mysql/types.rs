@@ -53,6 +53,7 @@ impl Layout {
             name: column.name_str().into_owned(),
             type_name: Some(type_name(column)),
             type_id: u32::from(column.column_type() as u8),
+            native: None,
         };
         Arc::new(Layout {
             columns: Columns::new(described.iter().map(column).collect(), &Cells),

@@ -12,7 +12,7 @@ use odbc_api::{Bit, ColumnDescription, DataType};
 
 use super::handle::Bound;
 use crate::driver::{Column, Decode, Param, Value};
-use crate::types::value::hyphenated;
+use crate::types::value::{hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 /// Longer texts and bytes are sent as one of the long types, because some databases limit the others.
@@ -58,6 +58,7 @@ fn value_to_odbc(value: &Value<'_>) -> Result<Bound, String> {
         }
         Value::Timestamp(moment) => chars(&format!("{} {}+00:00", moment.date, moment.time)),
         Value::Uuid(uuid) => chars(&hyphenated(*uuid)),
+        Value::Array(_) => return Err(no_arrays("ODBC")),
     })
 }
 
@@ -160,6 +161,7 @@ pub(super) fn column(description: &ColumnDescription) -> Column {
         name,
         type_name: Some(type_name(&description.data_type).to_owned()),
         type_id: 0,
+        native: None,
     }
 }
 
@@ -317,7 +319,7 @@ mod tests {
         let error = Cells.value(&column, Form::Text.tag(), &[0xff]).unwrap_err();
         assert_eq!(error.kind(), Kind::Type);
         let bytes = Cells.value(&column, Form::Bytes.tag(), &[0xff]);
-        assert_eq!(bytes.unwrap(), Value::from(vec![0xff]));
+        assert_eq!(bytes.unwrap(), Value::from(vec![0xff_u8]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
+use super::known_type::KnownType;
 use super::net::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
@@ -62,16 +63,16 @@ impl Template for PostgresTemplate {
 /// The types that are not built in and were looked up so far, for all connections of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    known: Mutex<HashMap<Oid, Type>>,
+    known: Mutex<HashMap<Oid, Arc<KnownType>>>,
 }
 
 impl Types {
-    pub(super) fn get(&self, oid: Oid) -> Option<Type> {
+    pub(super) fn get(&self, oid: Oid) -> Option<Arc<KnownType>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&oid).cloned()
     }
 
-    pub(super) fn insert(&self, oid: Oid, found: Type) {
+    pub(super) fn insert(&self, oid: Oid, found: Arc<KnownType>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(oid, found);
     }

@@ -383,7 +383,8 @@ impl PostgresConnection {
 
     /// Returns the type with this OID; an unnamed one if it is unknown.
     pub(super) fn type_of(&self, oid: Oid) -> Type {
-        let known = Type::from_oid(oid).or_else(|| self.types.get(oid));
+        let looked_up = || Some(self.types.get(oid)?.kind.clone());
+        let known = Type::from_oid(oid).or_else(looked_up);
         known.unwrap_or_else(|| {
             let kind = postgres_types::Kind::Simple;
             Type::new(String::new(), oid, kind, String::new())

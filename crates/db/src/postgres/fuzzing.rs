@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use postgres_types::Type;
 
+use super::known_type::KnownType;
 use super::protocol::answer::{Answer, Next};
 use super::protocol::inbox::{Inbox, NoMessage};
 use super::protocol::message::{self, Reader, Report, Tag};
@@ -106,7 +107,7 @@ fn end_answer(answer: &mut Answer, read: &mut Read) {
             let rows = match unknown {
                 // Takes them for arrays of text, the form that is hardest to parse.
                 Some(layout) => layout
-                    .again(|_| Some(Type::TEXT_ARRAY))
+                    .again(|_| Some(Arc::new(KnownType::plain(Type::TEXT_ARRAY))))
                     .translate(&rows)
                     .unwrap_or(rows),
                 None => rows,

@@ -17,11 +17,15 @@
 //! | `transaction`, `stream`, `reset` | transactions, row streams, resets of the session |
 //! | `dropped_call`, `cancel` | settles a dropped call; cancel requests |
 //! | `session` | the session state that the server reports |
-//! | `param`, `types`, `text`, `calendar` | parameters and result values |
-//! | `lookup` | looks types up that are not built in |
+//! | `param` | parameters |
+//! | `types`, `text`, `array`, `calendar` | values of rows |
+//! | `from_sql`, `binary` | values of rows for types of the user |
+//! | `lookup`, `known_type` | looks up types that are not built in |
 //! | `error` | errors of the server and of the socket |
 
+mod array;
 mod authenticate;
+mod binary;
 mod calendar;
 mod cancel;
 mod config;
@@ -32,10 +36,12 @@ mod early_read;
 mod env;
 mod error;
 mod execute;
+mod from_sql;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod kept;
+mod known_type;
 mod lookup;
 mod net;
 mod param;
@@ -58,8 +64,9 @@ mod wire;
 use std::sync::Arc;
 
 pub use self::connection::PostgresConnection;
+pub use self::from_sql::column_type;
 pub use self::param::param;
-pub use postgres_types::{self, ToSql};
+pub use postgres_types::{self, FromSql, ToSql};
 
 use self::config::Config;
 use self::connect::PostgresTemplate;

@@ -153,8 +153,9 @@ impl PostgresConnection {
         Ok((Ok(()), by))
     }
 
-    /// Prepares a statement that will be cached before it requests rows: for many rows, the binary format is worth a
-    /// round trip. A statement that is not cached must travel in one batch, because of poolers.
+    /// Prepares a new statement before its rows are requested: so the types of its columns are known before the
+    /// first row, and many rows are worth the round trip. A statement that is not cached is parsed again with
+    /// its rows, because a pooler may give the second batch another session.
     async fn best_statement_ref(
         &mut self,
         request: &Request<'_>,
@@ -162,7 +163,6 @@ impl PostgresConnection {
     ) -> Result<Result<StatementRef, Answer>> {
         let statement = match by {
             StatementRef::Known(statement) => statement,
-            StatementRef::New(name) if name.is_empty() => return Ok(Ok(StatementRef::New(name))),
             by => match self.prepare_with(None, request.sql, by).await? {
                 Ok(statement) => statement,
                 Err(refused) => return Ok(Err(refused)),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use postgres_types::{Oid, Type};
+use postgres_types::Oid;
 
 use super::super::error;
+use super::super::known_type::KnownType;
 use super::super::session::Misread;
 use super::super::types::{Layout, push_row};
 use super::message::{self, Report, Tag};
@@ -126,7 +127,7 @@ impl Answer {
         &mut self,
         tag: u8,
         body: &[u8],
-        known: impl Fn(Oid) -> Option<Type>,
+        known: impl Fn(Oid) -> Option<Arc<KnownType>>,
     ) -> Next {
         match tag {
             // A leading BEGIN is bound, too.

@@ -364,7 +364,7 @@ async fn retry(stage: &Stage<'_>) -> Result<()> {
     let attempts = &attempts;
     let options = TransactionOptions::new().retries(3);
     options
-        .on(&db)
+        .on(db)
         .retry(async || {
             attempts.set(attempts.get() + 1);
             if attempts.get() == 1 {

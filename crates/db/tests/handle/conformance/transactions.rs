@@ -398,7 +398,7 @@ async fn transaction_retries_serialization_failures_within_a_limit() -> Result<(
     let shop = shop(1).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
-    let done = retries(3).on(&db).retry(async move || {
+    let done = retries(3).on(db).retry(async move || {
         insert(db, 1).await?;
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => Err(serialization_failure()),
@@ -410,7 +410,7 @@ async fn transaction_retries_serialization_failures_within_a_limit() -> Result<(
 
     runs.store(0, Ordering::SeqCst);
     let done: Result<()> = retries(3)
-        .on(&db)
+        .on(db)
         .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             Err(serialization_failure())
@@ -427,7 +427,7 @@ async fn a_transaction_is_not_retried_after_other_errors() -> Result<()> {
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
     let done: Result<()> = retries(3)
-        .on(&db)
+        .on(db)
         .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             db.exec("SELECT * FROM nowhere", ()).await?;
@@ -439,7 +439,7 @@ async fn a_transaction_is_not_retried_after_other_errors() -> Result<()> {
 
     wire.next(Step::Commit, Fault::LostAfter);
     let done = retries(3)
-        .on(&db)
+        .on(db)
         .retry(async move || {
             runs.fetch_add(1, Ordering::SeqCst);
             insert(db, 1).await
@@ -457,11 +457,11 @@ async fn only_the_outermost_transaction_is_retried() -> Result<()> {
     let (inner_runs, outer_runs) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (inner_runs, outer_runs, db) = (&inner_runs, &outer_runs, &shop.db);
     let done: Result<()> = retries(1)
-        .on(&db)
+        .on(db)
         .retry(async move || {
             outer_runs.fetch_add(1, Ordering::SeqCst);
             retries(5)
-                .on(&db)
+                .on(db)
                 .retry(async move || {
                     inner_runs.fetch_add(1, Ordering::SeqCst);
                     Err(serialization_failure())
@@ -480,7 +480,7 @@ async fn a_pause_before_a_retry_holds_no_connection() -> Result<()> {
     let (shop, clock) = super::support::timed_shop(|builder| builder.max(1)).await;
     let runs = AtomicUsize::new(0);
     let (runs, db) = (&runs, &shop.db);
-    let mut retried = pin!(retries(1).on(&db).retry(async move || {
+    let mut retried = pin!(retries(1).on(db).retry(async move || {
         insert(db, 1).await?;
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 => Err(serialization_failure()),

@@ -321,7 +321,7 @@ async fn a_read_only_transaction_refuses_what_may_write() {
         db.exec("CREATE TABLE t (n INTEGER)", ()).await.unwrap();
         let options = TransactionOptions::new().read_only();
         let refused = options
-            .on(&db)
+            .on(db)
             .run(async || {
                 let none: i64 = db.query_as_one("SELECT count(*) FROM t", ()).await?;
                 assert_eq!(none, 0);

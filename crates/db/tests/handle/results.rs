@@ -1,11 +1,10 @@
 //! `run` and `run_all`: columns, rows, changed rows and ids of one statement or of several, on SQLite.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use cenote::{Db, Kind, Outcome, Result};
+use cenote_testkit::Fake;
 
 async fn notes(name: &str) -> Db {
-    let dsn = format!("sqlite:file:{name}?mode=memory&cache=shared");
+    let dsn = format!("sqlite:file:results-{name}?mode=memory&cache=shared");
     let db = Db::open(&dsn).await.unwrap();
     let create = "CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)";
     db.exec(create, ()).await.unwrap();
@@ -105,5 +104,15 @@ async fn run_all_ends_at_the_first_error_and_joins_a_transaction() -> Result<()>
         db.last_error().is_none(),
         "no coroutine, nothing to remember"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn driver_without_run_all_refuses_scripts_only() -> Result<()> {
+    let fake = Fake::new();
+    let db = fake.builder().open().await?;
+    assert_eq!(db.run_all("SELECT 1", ()).await?.len(), 1);
+    let refused = db.run_all("SELECT 1; SELECT 2", ()).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Unsupported);
     Ok(())
 }
