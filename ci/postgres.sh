@@ -48,6 +48,13 @@ sign_certificates() {
     sign second -sha384 "DNS:elsewhere.example"
     # Signed by itself, and an authority: what comes of following the manual of many a server.
     sign_itself itself localhost "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    # A client certificate of the user "certified", with its key in several forms.
+    sign certified -sha256 "DNS:certified"
+    local key="$home/tls/certified.key"
+    openssl pkey -in "$key" -outform DER -out "$home/tls/certified-der.key"
+    openssl pkcs8 -topk8 -in "$key" -v2 aes-256-cbc -passout pass:key-secret -out "$home/tls/certified-encrypted.key"
+    openssl pkcs8 -topk8 -in "$key" -scrypt -passout pass:key-secret -out "$home/tls/certified-scrypt.key"
+    openssl ec -in "$key" -aes256 -passout pass:key-secret -out "$home/tls/certified-old.key" 2>/dev/null
 }
 
 write_hba() {
@@ -64,6 +71,7 @@ host       all       plain           all      password
 host       all       hashed          all      md5
 host       all       scram,odd       all      scram-sha-256
 hostssl    all       tls_only        all      scram-sha-256
+hostssl    all       certified       all      cert
 hostnossl  all       no_tls          all      scram-sha-256
 HBA
 }
@@ -103,6 +111,7 @@ CREATE ROLE plain LOGIN PASSWORD 'plain-secret'
 CREATE ROLE scram LOGIN PASSWORD 'scram-secret'
 CREATE ROLE odd LOGIN PASSWORD 'ö d''d;"=\%@:/#'
 CREATE ROLE tls_only LOGIN PASSWORD 'tls-secret'
+CREATE ROLE certified LOGIN
 CREATE ROLE no_tls LOGIN PASSWORD 'open-secret'
 SET password_encryption = 'md5'
 CREATE ROLE hashed LOGIN PASSWORD 'hashed-secret'

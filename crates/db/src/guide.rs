@@ -1,18 +1,18 @@
-//! The guide: how to use it, and how to come here from elsewhere.
+//! The guide: how to use Cenote, and how to migrate from other libraries.
 //!
 //! | page | for whom |
 //! |---|---|
-//! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and the mistakes one makes |
+//! | [`styles`] | everybody: the three ways to run SQL, what each guarantees, and common mistakes |
 //! | [`errors`] | everybody: what each error means, what to do about it, what is safe to log |
-//! | [`sqlite`] | users of SQLite: what is different about it, and what is done about that |
-//! | [`drivers`] | those who choose a database: what each driver can do |
-//! | [`migrate`](crate::migrate) | those whose program brings its schema: migrations |
-//! | [`own_driver`] | those whose database is not among them: how to write a driver |
-//! | [`from_sqlx`] | those who know sqlx |
-//! | [`from_deadpool`] | those who know deadpool or deadpool-postgres |
-//! | [`from_pdo`] | those who know PHP's PDO, or TrueAsync's pool for it |
+//! | [`sqlite`] | users of SQLite: how it differs, and how Cenote handles that |
+//! | [`drivers`] | readers who choose a database: what each driver can do |
+//! | [`migrate`](crate::migrate) | readers whose program manages its schema: migrations |
+//! | [`own_driver`] | readers who need another database: how to write a driver |
+//! | [`from_sqlx`] | readers who know sqlx |
+//! | [`from_deadpool`] | readers who know deadpool or deadpool-postgres |
+//! | [`from_pdo`] | readers who know PHP's PDO, or TrueAsync's pool for it |
 //!
-//! The pages hold no code of their own but examples, and every example in Rust is run as a test.
+//! Every Rust example on these pages runs as a test.
 
 #[doc = include_str!("../docs/styles.md")]
 pub mod styles {}

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-// All that is unsafe is in one file of the ODBC driver, `odbc/handle.rs`.
+// All unsafe code is in one file of the ODBC driver, `odbc/handle.rs`.
 #![cfg_attr(not(feature = "odbc"), forbid(unsafe_code))]
 #![cfg_attr(feature = "odbc", deny(unsafe_code))]
 
@@ -47,13 +47,13 @@ pub use crate::error::{Error, Kind, Result};
 pub use crate::pooled::connection::PooledConnection;
 pub use crate::pooled::manager::ConnectionManager;
 pub use crate::types::de::from_row;
-pub use crate::types::params::{IntoParam, IntoParams, Named, Params, native};
-pub use crate::types::row::{Column, ColumnIndex, Columns, Row};
+pub use crate::types::params::{IntoParam, IntoParams, Named, Params, list, native};
+pub use crate::types::row::{Column, ColumnIndex, Columns, RawCell, Row};
 #[cfg(feature = "json")]
 pub use crate::types::value::Json;
-pub use crate::types::value::{ConvertError, Date, DateTime, FromValue, Time, Value};
+pub use crate::types::value::{ArrayElement, ConvertError, Date, DateTime, FromValue, Time, Value};
 
-/// The repository's front page, compiled as printed.
+/// Compiles the examples of the repository's front page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;

@@ -133,8 +133,9 @@ macro_rules! sql_methods {
             $self.call().query_opt(sql, params.into_params())
         }
 
-        /// Runs a query and reads its rows into a type of yours, by serde: structs by the names
-        /// of the columns, tuples by their order, plain values from a single column.
+        /// Runs a query and reads its rows into a serde type: structs and maps by the names
+        /// of the columns, tuples by their order; see [`from_row`](crate::from_row). For the values of a single column
+        /// use `query_scalar`.
         #[doc = $here]
         ///
         /// # Cancel safety
@@ -205,6 +206,82 @@ macro_rules! sql_methods {
         {
             let query = $self.call().query_unread(sql, params.into_params());
             async move { query.await?.opt() }
+        }
+
+        /// Runs a query of one column and returns the value of each row.
+        #[doc = $here]
+        ///
+        /// This is `query_as::<(T,)>` without the tuple: `T` is the value, whatever its type. An array is a `Vec`, bytes
+        /// are a `Vec<u8>`, a JSON document is a struct or a `serde_json::Value`.
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `query_as`; [`Kind::Column`](crate::Kind::Column) if the rows do not have exactly one column.
+        #[track_caller]
+        #[inline(always)]
+        pub fn query_scalar<'a, T: $crate::DeserializeOwned>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<Vec<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let rows = $self.query_as::<(T,)>(sql, params);
+            async move { Ok(rows.await?.into_iter().map(|(value,)| value).collect()) }
+        }
+
+        /// Runs a query that has exactly one row of one column, and returns its value.
+        #[doc = $here]
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `query_one` and `query_scalar`.
+        #[track_caller]
+        #[inline(always)]
+        pub fn query_scalar_one<'a, T: $crate::DeserializeOwned>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<T>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let row = $self.query_as_one::<(T,)>(sql, params);
+            async move { row.await.map(|(value,)| value) }
+        }
+
+        /// Runs a query that has one row of one column or none, and returns its value. `Some(None)` is a row with a NULL,
+        /// for `T = Option<U>`.
+        #[doc = $here]
+        ///
+        /// # Cancel safety
+        ///
+        /// As `exec`.
+        ///
+        /// # Errors
+        ///
+        /// As `query_opt` and `query_scalar`.
+        #[track_caller]
+        #[inline(always)]
+        pub fn query_scalar_opt<'a, T: $crate::DeserializeOwned>(
+            $($receiver)+,
+            sql: &'a str,
+            params: impl $crate::IntoParams<'a>,
+        ) -> impl Future<Output = $crate::Result<Option<T>>> + Send + 'a
+        where
+            $($outlives)*
+        {
+            let row = $self.query_as_opt::<(T,)>(sql, params);
+            async move { Ok(row.await?.map(|(value,)| value)) }
         }
 
         /// Runs a query and returns a stream of its rows as they arrive. No more than a few rows are kept ready.

@@ -1,6 +1,6 @@
-//! Which error aborted a transaction, for the errors of the calls after it.
+//! Remembers the error that aborted a transaction, as the cause of the errors of later calls.
 //!
-//! After an error PostgreSQL refuses everything in the transaction until that is rolled back, and says no more than that.
+//! After an error PostgreSQL refuses every call in the transaction until it is rolled back, and does not name the cause.
 
 use super::bound::Bound;
 use super::state::Seat;
@@ -22,7 +22,7 @@ impl Bound {
             return;
         }
         let mut state = self.state();
-        // Any other error in an aborted transaction is the one that has aborted it.
+        // Any other error in an aborted transaction is the one that aborted it.
         let is_aborted =
             matches!(&state.seat, Seat::Here(lease) if lease.status() == Status::Failed);
         let mut before = None;
@@ -30,7 +30,7 @@ impl Bound {
             before = top.aborted_by.replace(error.clone());
         }
         drop(state);
-        // Dropped after the lock: an error may contain a value of the user's.
+        // After the lock: an error may contain a value of the user.
         drop(before);
     }
 

@@ -1,4 +1,4 @@
-//! A bound connection, and what pins it.
+//! A pinned connection: its pins, its levels, and how it goes back.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -27,7 +27,7 @@ pub(crate) struct Bound {
     state: Mutex<State>,
 }
 
-/// A pin, ended by dropping it.
+/// A pin. Dropped, it ends.
 #[derive(Debug)]
 pub(crate) struct PinGuard {
     bound: Arc<Bound>,
@@ -43,7 +43,7 @@ impl PinGuard {
         }
     }
 
-    /// Pins a connection that was found bound, unless it has gone back meanwhile.
+    /// Pins a bound connection, unless it has gone back meanwhile.
     pub(crate) fn of_found(bound: &Arc<Bound>, kind: PinKind) -> Option<Self> {
         let mut state = bound.state();
         if state.is_gone() {
@@ -73,7 +73,7 @@ impl Drop for PinGuard {
 }
 
 impl Bound {
-    /// A connection that is bound to nothing yet.
+    /// Returns a connection that is not bound to a frame yet.
     pub(crate) fn new(shared: &Arc<Shared>, lease: Lease) -> Arc<Self> {
         Arc::new(Bound {
             shared: Arc::clone(shared),
@@ -90,7 +90,7 @@ impl Bound {
         &self.shared
     }
 
-    /// Binds it to a frame, unless that has one already.
+    /// Binds the connection to a frame, unless the frame has one of this `Db` already.
     pub(crate) fn bind_to(self: &Arc<Self>, frame: &Arc<Frame>) -> Bind {
         self.state().owner = Some(Arc::downgrade(frame));
         let answer = frame.bind(self.shared.id, self);
@@ -100,15 +100,15 @@ impl Bound {
         answer
     }
 
-    /// Ends a pin; the last one gives the connection back.
+    /// Ends a pin. The last one gives the connection back.
     fn unpin(self: &Arc<Self>, kind: PinKind) {
         let mut state = self.state();
-        // A coroutine that ended may have taken an explicit pin away before.
+        // The end of the coroutine may have removed an explicit pin before.
         let count = state.count(kind);
         *count = count.saturating_sub(1);
         let mut after = Deferred::default();
         if state.owner.is_none() && state.statements == 0 && state.explicit == 0 {
-            // Of an explicit connection: a transaction that is left was forgotten.
+            // An explicit connection is given back: a transaction that is still open was forgotten.
             state.end_levels(0, &mut after);
         }
         after.absorb(state.release_if_free());
@@ -116,14 +116,14 @@ impl Bound {
         self.follow(after);
     }
 
-    /// Gives the connection back if nothing pins it: for one that was bound for nothing.
+    /// Gives the connection back if nothing pins it: for a call that bound it and left nothing open.
     pub(crate) fn release(self: &Arc<Self>) {
         let after = self.state().release_if_free();
         self.follow(after);
     }
 
-    /// Keeps a connection that the text of a statement has pinned: by a transaction, if
-    /// there is one, or else by what it did to the session.
+    /// Keeps a connection that the text of a statement has pinned: by a transaction if there is one, else by a change of
+    /// the session.
     pub(crate) fn keep(self: &Arc<Self>, transaction: Option<Level>) {
         let serial = transaction.as_ref().map(|level| level.serial);
         let mut state = self.state();
@@ -140,21 +140,21 @@ impl Bound {
         }
     }
 
-    /// The BEGIN that has to travel with the next statement.
+    /// Returns the BEGIN that has to be sent with the next statement.
     pub(crate) fn unsent_begin(&self) -> Option<Begin> {
         let state = self.state();
         let first = state.levels.first()?;
         (!first.begun).then_some(first.begin)
     }
 
-    /// The BEGIN is about to be sent, or was refused after all.
+    /// Notes that BEGIN is about to be sent, or was refused.
     pub(crate) fn set_begun(&self, begun: bool) {
         if let Some(first) = self.state().levels.first_mut() {
             first.begun = begun;
         }
     }
 
-    /// How long the transaction may still last, if its age is limited.
+    /// Returns how long the transaction may still last, if its age is limited.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let most = self.shared.max_transaction_age?;
         let since = self.state().levels.first()?.since?;
@@ -171,19 +171,19 @@ impl Bound {
         self.state().depth_of(serial).is_some()
     }
 
-    /// The innermost level that code in this frame is in.
+    /// Returns the innermost level around code in this frame.
     pub(crate) fn level_around(&self, frame: &Arc<Frame>) -> Option<u64> {
         let state = self.state();
         let depth = state.level_around(frame)?;
         Some(state.levels[depth].serial)
     }
 
-    /// Whether session state was lost with the connection. From now on somebody knows.
-    pub(crate) fn tell_lost_session(&self) -> bool {
+    /// Returns whether session state was lost with the connection, and notes that a caller gets an error for it.
+    pub(crate) fn report_lost_session(&self) -> bool {
         let mut state = self.state();
         let was_lost = state.lost_session != LostSession::No;
         if was_lost {
-            state.lost_session = LostSession::Told;
+            state.lost_session = LostSession::Reported;
         }
         was_lost
     }
@@ -194,7 +194,7 @@ impl Bound {
         state.levels[depth].frame.clone()
     }
 
-    /// Whether a level has begun on the server, and its savepoint if it is one.
+    /// Returns whether a level has begun on the server, and the name of its savepoint.
     pub(crate) fn shape(&self, serial: u64) -> (bool, Option<String>) {
         let state = self.state();
         match state.depth_of(serial).map(|depth| &state.levels[depth]) {
@@ -203,7 +203,7 @@ impl Bound {
         }
     }
 
-    /// The end of a level is about to be sent, from there, or was refused.
+    /// Notes that the end of a level is about to be sent by the call at `site`, or was refused.
     pub(crate) fn set_ending(&self, serial: u64, site: Option<&'static Location<'static>>) {
         let mut state = self.state();
         if let Some(depth) = state.depth_of(serial) {
@@ -211,7 +211,7 @@ impl Bound {
         }
     }
 
-    /// Why no statement can run in the transaction any more, if it was lost.
+    /// Returns the error of every call in the transaction, if the transaction was lost.
     pub(crate) fn why_lost(&self) -> Option<Error> {
         self.state().lost.clone()
     }
@@ -223,7 +223,7 @@ impl Bound {
         state.lost.get_or_insert(error).clone()
     }
 
-    /// Why the transaction cannot be committed, if so.
+    /// Returns why the transaction cannot be committed, if it cannot.
     pub(crate) fn why_not_commit(&self) -> Option<Error> {
         if self.time_left() == Some(Duration::ZERO) {
             return Some(self.lose_by_age());
@@ -233,8 +233,8 @@ impl Bound {
         state.lost.clone().or_else(|| doomed_by.map(doomed))
     }
 
-    /// Callbacks of a level that was committed: they wait for the one around it, or come
-    /// back to be run if there is none.
+    /// Takes the callbacks of a committed level: they wait for the level around it. Returns them, to be run, if there is
+    /// none.
     pub(crate) fn defer(&self, callbacks: Vec<AfterCommit>) -> Vec<AfterCommit> {
         match self.state().levels.last_mut() {
             Some(level) => {
@@ -245,8 +245,7 @@ impl Bound {
         }
     }
 
-    /// Ends a lost or doomed transaction that the text of a statement began; gives back what
-    /// was wrong with it.
+    /// Ends a lost or doomed transaction that the text of a statement began. Returns its error.
     pub(crate) fn end_failed_raw(self: &Arc<Self>) -> Option<Error> {
         let mut state = self.state();
         let doomed_by = match state.levels.as_slice() {
@@ -262,26 +261,28 @@ impl Bound {
         Some(wrong)
     }
 
-    /// Whether a stream has to run here: something that it must see is here.
+    /// Returns whether a stream has to run on this connection, because it must see an open transaction or a changed
+    /// session.
     pub(crate) fn holds_streams(&self) -> bool {
         let state = self.state();
         !state.levels.is_empty()
             || state.explicit > 0
             || state.session
             || state.lost.is_some()
-            || state.lost_session == LostSession::Untold
+            || state.lost_session == LostSession::Unreported
     }
 
-    /// Whether a call may run on another connection as well: no transaction is open on this one, and
-    /// its session was not changed, nor lost without a word.
+    /// Returns whether a call may run on another connection as well: no transaction is open on this one, and its session
+    /// was neither changed nor lost without an error.
     pub(crate) fn is_exchangeable(&self) -> bool {
         let state = self.state();
-        let is_untold = state.lost_session == LostSession::Untold;
-        state.levels.is_empty() && !state.session && !is_untold
+        let is_unreported = state.lost_session == LostSession::Unreported;
+        state.levels.is_empty() && !state.session && !is_unreported
     }
 
-    /// Whether its outermost transaction may begin on another connection as well: nothing else is open, and the session was
-    /// not changed. What was done to one that somebody holds is not known. Statements are prepared again where they run.
+    /// Returns whether the outermost transaction may begin on another connection as well: nothing else is open, and the
+    /// session was not changed. The history of an explicitly held connection is unknown. Statements are prepared again
+    /// on the new connection.
     pub(crate) fn is_first_use(&self) -> bool {
         let state = self.state();
         state.levels.len() == 1 && state.owner.is_some() && !state.session
@@ -291,12 +292,12 @@ impl Bound {
         !self.state().levels.is_empty()
     }
 
-    /// Whether code in this frame is in a transaction here: its own, or one around it.
+    /// Returns whether code in this frame is in a transaction on this connection: its own, or one around it.
     pub(crate) fn in_transaction_from(&self, frame: &Arc<Frame>) -> bool {
         self.state().level_around(frame).is_some()
     }
 
-    /// Where the transaction was begun that a call from this frame would run in.
+    /// Returns whether a transaction or savepoint was opened in this very frame.
     pub(crate) fn has_level_in(&self, frame: &Arc<Frame>) -> bool {
         let state = self.state();
         let of = |level: &Level| matches!(&level.frame, Some(of) if Arc::ptr_eq(of, frame));
@@ -319,8 +320,8 @@ impl Bound {
         }
     }
 
-    /// Registers what is to run when the outermost transaction has been committed, from
-    /// code in this frame. Gives it back if there is none.
+    /// Registers a callback that runs when the outermost transaction around code in this frame is committed. Returns the
+    /// callback if there is no transaction.
     pub(crate) fn after_commit_from(
         &self,
         frame: &Arc<Frame>,
@@ -331,7 +332,7 @@ impl Bound {
         state.register(around, callback)
     }
 
-    /// The same, from the guard of a level.
+    /// As [`after_commit_from`](Bound::after_commit_from), for the guard of a level.
     pub(crate) fn after_commit_of(
         &self,
         serial: u64,
@@ -342,9 +343,8 @@ impl Bound {
         state.register(depth, callback)
     }
 
-    /// Its frame has ended. What pins it still goes on to the frame around it; without one, the
-    /// coroutine has ended: transactions are rolled back, and only statements that somebody
-    /// holds keep it.
+    /// Takes the end of the frame. A pinned connection moves to the frame around it. Without one, the coroutine has
+    /// ended: transactions are rolled back, and only live statements keep the connection.
     pub(crate) fn frame_ended(
         self: &Arc<Self>,
         db: DbId,
@@ -363,7 +363,7 @@ impl Bound {
         state.lost = None;
         state.owner = None;
         state.session = false;
-        // Explicit pins are guards of this coroutine: they pin nothing without it.
+        // Explicit pins are guards of this coroutine, and end with it.
         state.explicit = 0;
         state.ended_at = open;
         after.absorb(state.release_if_free());
@@ -371,18 +371,17 @@ impl Bound {
         self.follow(after);
     }
 
-    /// Binds it to the frame around its own, which has ended, if anything pins it still.
+    /// Binds the connection to the frame around its own, which has ended, if anything still pins it.
     fn move_on(self: &Arc<Self>, db: DbId, ended: &Arc<Frame>, outer: &Arc<Frame>) -> bool {
         let mut state = self.state();
-        let is_untold = state.lost_session == LostSession::Untold;
-        if !is_untold && (state.is_gone() || !state.is_pinned()) {
+        let is_unreported = state.lost_session == LostSession::Unreported;
+        if !is_unreported && (state.is_gone() || !state.is_pinned()) {
             return false;
         }
         state.owner = Some(Arc::downgrade(outer));
-        // A closure's own level is over when its frame ends: these are of guards, and of
-        // statements' texts.
+        // A closure's own level has ended with its frame: these levels are of guards and of statements' texts.
         state.move_levels(ended, outer);
-        // Under the lock, so that it does not go back between the two.
+        // Under the lock, so that the connection does not go back in between.
         outer.bind(db, self) == Bind::Done
     }
 
@@ -390,12 +389,12 @@ impl Bound {
         self.state().is_gone()
     }
 
-    /// Levels that were opened in a frame which has ended go on in the one around it.
+    /// Moves the levels of a frame that has ended to the frame around it.
     pub(crate) fn move_levels(&self, ended: &Arc<Frame>, outer: &Arc<Frame>) {
         self.state().move_levels(ended, outer);
     }
 
-    /// A guard of a transaction or savepoint is gone without having ended it.
+    /// Takes the drop of a guard that has not ended its transaction or savepoint.
     pub(crate) fn abandon(self: &Arc<Self>, serial: u64) {
         let mut state = self.state();
         let Some(depth) = state.depth_of(serial) else {
@@ -408,7 +407,7 @@ impl Bound {
         }
         after.absorb(state.release_if_free());
         drop(state);
-        // Closures inside may still be running: they must not run on without it.
+        // Closures inside may still be running: their calls must not run outside the transaction.
         let mut ended = after.levels.iter();
         let own = ended.next().and_then(|level| level.frame.as_ref());
         for frame in ended.filter_map(|level| level.frame.as_ref()) {
@@ -419,8 +418,8 @@ impl Bound {
         self.follow(after);
     }
 
-    /// Undoes savepoints above this level whose guards were forgotten: a guard borrows the one
-    /// that it is in, so that nobody can have it any more.
+    /// Undoes savepoints above this level whose guards were forgotten: a guard borrows the one around it, so no live guard
+    /// of them can exist.
     pub(crate) fn abandon_above(self: &Arc<Self>, serial: u64) {
         let state = self.state();
         let Some(depth) = state.depth_of(serial) else {
@@ -435,7 +434,7 @@ impl Bound {
         }
     }
 
-    /// Where the transaction was begun that code in this frame is in, if it may write.
+    /// Returns where the transaction around code in this frame was begun, if the transaction may write.
     pub(crate) fn writer_around(&self, frame: &Arc<Frame>) -> Option<&'static Location<'static>> {
         let state = self.state();
         state.level_around(frame)?;
@@ -443,7 +442,7 @@ impl Bound {
         (!first.begin.read_only && state.lost.is_none()).then_some(first.site)
     }
 
-    /// The same, if that is the transaction of a closure, which does not end before the code inside it.
+    /// As [`writer_around`](Bound::writer_around), for the transaction of a closure, which outlives the code inside it.
     pub(crate) fn closure_that_writes(
         &self,
         frame: &Arc<Frame>,
@@ -454,7 +453,7 @@ impl Bound {
         first.holding.is_some().then_some(writer)
     }
 
-    /// Takes a level off the stack that has been ended in order.
+    /// Removes a level that has ended regularly from the stack.
     pub(crate) fn pop(self: &Arc<Self>, serial: u64) -> Option<Level> {
         let mut state = self.state();
         let depth = state.depth_of(serial)?;
@@ -483,24 +482,23 @@ impl Bound {
         if let Some(frame) = unbind {
             frame.unbind(self);
         }
-        // Gives it back; what is open on it is rolled back by the pool's hook.
+        // Gives the connection back; the pool's hook rolls back what is open on it.
         drop(lease);
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
         if clean_up {
             self.clean_up_soon();
         }
-        // Last, because the callbacks in there are the user's, and may panic when dropped.
+        // Last, because the user's callbacks in the levels may panic when dropped.
         for level in levels {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(level)));
         }
     }
 
-    /// Settles and undoes in the background what cannot wait for the next call.
+    /// Settles and undoes, in the background, what cannot wait for the next call.
     fn clean_up_soon(self: &Arc<Self>) {
         let bound = Arc::clone(self);
         self.shared.runtime.spawn(Box::pin(async move {
-            // A turn undoes what there is before it is given. If that fails the
-            // connection goes, and with it what was to be undone.
+            // Taking a turn undoes what is left. If that fails, the connection is closed, and the server undoes it.
             let site = Location::caller();
             drop(bound.turn(&Position::CleanUp, site).await);
         }));
@@ -508,7 +506,7 @@ impl Bound {
 }
 
 impl Bound {
-    /// Puts the lease of a turn back, and sees what follows from what was done in it.
+    /// Puts the lease of a turn back, and notes what the turn changed.
     pub(super) fn put_back(self: &Arc<Self>, lease: Lease) {
         let mut state = self.state();
         let mut after = Deferred {
@@ -517,25 +515,25 @@ impl Bound {
         };
         let dropped = lease.dropped_call();
         if lease.is_broken() {
-            let told = if lease.is_loss_reported() {
-                LostSession::Told
+            let lost_session = if lease.is_loss_reported() {
+                LostSession::Reported
             } else {
                 if lease.is_touched() {
-                    // By a call that was answered: its caller relies on it.
+                    // An answered call changed the session: its caller relies on the change.
                     state.pin_session();
                 }
-                LostSession::Untold
+                LostSession::Unreported
             };
             let message = "the connection of this transaction was lost: nothing more can run in \
                            it, and nothing of it was committed";
-            after.unbind = state.lose_connection(told, message.into());
+            after.unbind = state.lose_connection(lost_session, message.into());
             after.lease = Some(lease);
         } else {
             if let Some(dropped) = dropped {
                 state.doom(dropped);
             }
             if lease.is_touched() {
-                // By a text that may have run, or by what the server reported, also with a COMMIT.
+                // A text that may have run changed the session, or the server reported a change, perhaps with a COMMIT.
                 state.pin_session();
             }
             state.note_idle(&self.shared);
@@ -550,17 +548,17 @@ impl Bound {
         self.follow(after);
     }
 
-    /// The connection cannot be brought back to order: it goes.
+    /// Closes a connection that could not be cleaned up.
     ///
-    /// `told` says whether a caller gets an error for it.
-    pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, told: LostSession) {
+    /// `lost_session` says whether a caller gets an error for it.
+    pub(super) fn give_up(self: &Arc<Self>, lease: Lease, why: &Error, lost_session: LostSession) {
         let mut state = self.state();
         let mut after = Deferred {
             wakers: std::mem::take(&mut state.waiting),
             ..Deferred::default()
         };
         let message = format!("the connection of this transaction had to be given up: {why}");
-        after.unbind = state.lose_connection(told, message);
+        after.unbind = state.lose_connection(lost_session, message);
         drop(state);
         Lease::discard(lease);
         self.follow(after);

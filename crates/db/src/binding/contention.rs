@@ -1,5 +1,5 @@
-//! Who holds places of a pool with a transaction, and who waits for one inside such a
-//! transaction: when all places are held by those who wait, waiting cannot help.
+//! Detects self-deadlocks: all connections of a pool are held by transactions whose own code waits for another
+//! connection.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ impl Entry {
     fn new(frame: &Arc<Frame>, site: &'static Location<'static>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Entry {
-            // Relaxed: it only has to be unique.
+            // Relaxed: the number only has to be unique.
             key: NEXT.fetch_add(1, Ordering::Relaxed),
             frame: Arc::clone(frame),
             site,
@@ -43,8 +43,8 @@ impl Contention {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The transaction of a closure, which has this frame for itself, holds a place. (A guard
-    /// shares its frame with code beside it, so that nobody can tell who is inside.)
+    /// Notes that the transaction of a closure, which has this frame for itself, holds a connection. (A guard shares its
+    /// frame with other code, so it is unknown which code is inside the transaction.)
     pub(crate) fn hold(
         self: &Arc<Self>,
         frame: &Arc<Frame>,
@@ -59,8 +59,8 @@ impl Contention {
         }
     }
 
-    /// Code in this frame is about to wait for a place. `None` if it is inside of no
-    /// transaction that holds one: then it cannot be in anybody's way.
+    /// Notes that code in this frame waits for a connection. `None` if no transaction around it holds one: then it blocks
+    /// nobody.
     pub(crate) fn wait(
         self: &Arc<Self>,
         frame: &Arc<Frame>,
@@ -80,8 +80,8 @@ impl Contention {
         })
     }
 
-    /// If so many places are all held by transactions with a waiter inside them: the
-    /// error that tells of them.
+    /// Returns an error if all of this many connections are held by transactions with a waiter inside. The error names
+    /// them.
     pub(crate) fn deadlock(&self, places: usize) -> Option<Error> {
         let known = self.known();
         let stuck = known.holders.iter().filter_map(|holder| {
@@ -106,7 +106,7 @@ impl Contention {
     }
 }
 
-/// A place that a transaction holds.
+/// A connection that a transaction holds.
 pub(crate) struct Holding {
     contention: Arc<Contention>,
     key: u64,
@@ -115,11 +115,12 @@ pub(crate) struct Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let gone = take(&mut self.contention.known().holders, self.key);
-        drop(gone); // Deferred the lock.
+        // After the lock.
+        drop(gone);
     }
 }
 
-/// One that waits.
+/// A waiter inside a transaction.
 pub(crate) struct WaitingInside {
     contention: Arc<Contention>,
     key: u64,
@@ -128,7 +129,8 @@ pub(crate) struct WaitingInside {
 impl Drop for WaitingInside {
     fn drop(&mut self) {
         let gone = take(&mut self.contention.known().waiters, self.key);
-        drop(gone); // Deferred the lock.
+        // After the lock.
+        drop(gone);
     }
 }
 

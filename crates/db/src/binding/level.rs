@@ -17,36 +17,36 @@ use crate::sql::{Class, TransactionVerb};
 
 /// An open transaction or savepoint.
 pub(crate) struct Level {
-    /// Its number; never given out again.
+    /// The level's number, which is never reused.
     pub(crate) serial: u64,
-    /// The frame it is open in; none for an explicit connection.
+    /// The frame that opened the level; `None` on an explicit connection.
     pub(crate) frame: Option<Arc<Frame>>,
-    /// The savepoint's name; none for the transaction itself.
+    /// The savepoint's name; `None` for the transaction itself.
     pub(crate) savepoint: Option<String>,
-    /// Where it was begun.
+    /// Where the level was begun.
     pub(crate) site: &'static Location<'static>,
-    /// The level whose guard its own guard borrows: while that is used, nobody has its own.
+    /// The level whose guard is borrowed by this level's guard: a call by that guard shows that this one is gone.
     pub(crate) borrows: Option<u64>,
-    /// How it begins, and whether that has been sent.
+    /// How the level begins, and whether BEGIN was sent.
     pub(crate) begin: Begin,
     pub(crate) begun: bool,
-    /// Begun by the text of a statement, so only such a text ends it.
+    /// The text of a statement began the level, and only such a text ends it.
     pub(crate) raw: bool,
-    /// A call in it that was dropped half-way.
+    /// The call in the level that was dropped half-way.
     pub(crate) doomed_by: Option<&'static Location<'static>>,
-    /// The error with which the server has aborted it.
+    /// The error with which the server aborted the transaction.
     pub(crate) aborted_by: Option<Error>,
-    /// Its end has been sent, from there, and not been answered.
+    /// The call that has sent the level's end and has no answer yet.
     pub(crate) ending: Option<&'static Location<'static>>,
-    /// Tells of the place in the pool that it holds.
+    /// The connection that the level holds, for the detection of self-deadlocks.
     pub(crate) holding: Option<Holding>,
-    /// Ends the watch over its limits with it.
+    /// The watch over the level's limits, which ends with the level.
     pub(crate) watch: Option<Watch>,
-    /// When it began, if its age is limited.
+    /// When the level began, if its age is limited.
     pub(crate) since: Option<Instant>,
-    /// How long it may idle.
+    /// How long the level may idle.
     pub(crate) idle_limit: Option<Duration>,
-    /// When it was last used, if idling is limited.
+    /// When the level was last used, if its idle time is limited.
     pub(crate) idle_since: Option<Instant>,
     pub(crate) after_commit: Vec<AfterCommit>,
 }
@@ -57,7 +57,7 @@ impl Level {
     pub(crate) fn new(frame: Option<Arc<Frame>>, site: &'static Location<'static>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Level {
-            // Relaxed: it only has to be unique.
+            // Relaxed: the number only has to be unique.
             serial: NEXT.fetch_add(1, Ordering::Relaxed),
             frame,
             savepoint: None,
@@ -80,7 +80,7 @@ impl Level {
 }
 
 impl Level {
-    /// One that the text of a statement began.
+    /// Returns a level that the text of a statement began.
     pub(crate) fn raw(
         shared: &Arc<Shared>,
         frame: Option<Arc<Frame>>,
@@ -93,14 +93,14 @@ impl Level {
         level
     }
 
-    /// From now on it holds a place in the pool, for the code in its frame and nobody else.
+    /// Notes that the level holds a connection, for the code in its frame only.
     pub(crate) fn hold(&mut self, shared: &Arc<Shared>) {
         if let Some(frame) = &self.frame {
             self.holding = Some(shared.contention.hold(frame, self.site));
         }
     }
 
-    /// It has begun: the limits of the handle hold, and this one for idling if it is shorter.
+    /// Applies the handle's limits to a level that has begun, and this idle limit if it is shorter.
     pub(crate) fn limit(&mut self, shared: &Arc<Shared>, idle: Option<Duration>) {
         if shared.max_transaction_age.is_some() {
             self.since = Some(shared.runtime.now());
@@ -121,19 +121,19 @@ impl fmt::Debug for Level {
     }
 }
 
-/// What the text of a statement did to the transaction it was run in.
+/// What the text of a statement did to its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// It committed.
+    /// The text committed.
     Committed,
-    /// It rolled back.
+    /// The text rolled back.
     RolledBack,
-    /// It began a transaction, or did several of these.
+    /// The text began a transaction, or did several of these.
     Other,
 }
 
 impl Control {
-    /// What a text of this class did, if it succeeded or not.
+    /// Returns what a text of this class did, given whether it succeeded.
     pub(crate) fn of(class: &Class, succeeded: bool) -> Option<Self> {
         match class.transaction {
             Some(
@@ -143,7 +143,7 @@ impl Control {
             Some(TransactionVerb::Commit) => Some(Control::Committed),
             Some(TransactionVerb::Rollback) => Some(Control::RolledBack),
             Some(TransactionVerb::Begin) => Some(Control::Other),
-            // A script that failed may have got as far as its COMMIT.
+            // A script that failed may have run its COMMIT.
             None if class.contains_transaction_control => Some(Control::Other),
             None => None,
         }
@@ -151,7 +151,7 @@ impl Control {
 }
 
 impl Level {
-    /// It was begun by a text, and a text has ended it: its callbacks run if that was a commit.
+    /// Ends a level that texts have begun and ended. Its callbacks run if the text committed.
     pub(crate) fn end_raw(self, control: Option<Control>) {
         if control == Some(Control::Committed) {
             self.after_commit.into_iter().for_each(run_callback);
@@ -159,13 +159,13 @@ impl Level {
     }
 }
 
-/// What is to be undone before the next call.
+/// A rollback that has to run before the next call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo {
-    /// At which depth of the stack it was. Whatever was above it is undone with it.
+    /// The depth of the level in the stack. The levels above are undone with it.
     pub(crate) depth: usize,
-    /// Back to this savepoint; the whole transaction if none.
+    /// The savepoint to roll back to; `None` is the whole transaction.
     pub(crate) savepoint: Option<String>,
-    /// It was sent by the call that was made there, and nobody saw the answer.
+    /// The call that has sent the rollback, if nobody saw the answer.
     pub(crate) sent: Option<&'static Location<'static>>,
 }

@@ -1,4 +1,4 @@
-//! Limits on transactions: how old they may grow, and how long they may idle.
+//! Enforces the limits of transactions: their age, and how long they may idle.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,18 +14,17 @@ use super::state::{Deferred, LostSession, Seat, State};
 use crate::error::rounded;
 use crate::{Error, Kind};
 
-/// How long a call whose time is over may take to come to its end before it is looked at again.
+/// A call whose deadline has passed gets this long to end before the next check.
 const ABOUT_TO_END: Duration = Duration::from_millis(500);
 
-/// Ends the watch over a transaction when it is dropped, with the transaction's level.
+/// A watch over a transaction. It ends when it is dropped, with the transaction's level.
 #[derive(Debug)]
 pub(crate) struct Watch {
     _end: oneshot::Sender<()>,
 }
 
-/// Watches a transaction, if there is a limit to watch: one that idles beyond it is
-/// rolled back and its place freed, though its holder is not there to do it. A statement that is
-/// under way has a deadline of its own.
+/// Watches a transaction that has a limit. A transaction that idles too long is rolled back and its connection
+/// released, without its holder. A running statement has a deadline of its own.
 pub(crate) fn watch(bound: &Arc<Bound>, serial: u64) {
     if !bound.is_limited(serial) {
         return;
@@ -54,19 +53,19 @@ pub(crate) fn watch(bound: &Arc<Bound>, serial: u64) {
 }
 
 fn next_look(bound: &Weak<Bound>, serial: u64) -> Option<Instant> {
-    // Let go of before sleeping: the watch must not keep the connection.
+    // Dropped before sleeping: the watch must not keep the connection.
     bound.upgrade()?.next_expiry(serial)
 }
 
 impl Bound {
-    /// Whether there is a limit on the age or the idling of this transaction.
+    /// Returns whether the age or the idle time of this transaction is limited.
     fn is_limited(&self, serial: u64) -> bool {
         let state = self.state();
         let level = state.levels.first().filter(|first| first.serial == serial);
         level.is_some_and(|level| level.since.is_some() || level.idle_limit.is_some())
     }
 
-    /// Gives the watch to the level that it is for; `false` if that is over.
+    /// Gives the watch to its level. Returns `false` if the level has ended.
     fn set_watch(&self, serial: u64, watch: Watch) -> bool {
         let mut state = self.state();
         let Some(depth) = state.depth_of(serial) else {
@@ -76,7 +75,7 @@ impl Bound {
         true
     }
 
-    /// When this transaction has to be looked at again; `None` if it is over.
+    /// Returns when this transaction has to be checked again; `None` if it has ended.
     fn next_expiry(&self, serial: u64) -> Option<Instant> {
         let now = self.shared.runtime.now();
         self.next_expiry_in(&self.state(), serial, now)
@@ -93,7 +92,7 @@ impl Bound {
         let old = self.shared.max_transaction_age.zip(level.since);
         let old = old.and_then(|(most, since)| since.checked_add(most));
         let most_idle = level.idle_limit;
-        // While a call is under way it does not idle: look again when it could.
+        // A transaction with a running call does not idle: check again when it could.
         let idle_since = match state.seat {
             Seat::Lent { .. } => Some(now),
             _ => level.idle_since,
@@ -110,8 +109,7 @@ impl Bound {
         let idle = idle.and_then(|(most, since)| since.checked_add(most));
         let next = old.into_iter().chain(idle).min();
         match state.seat {
-            // A call that is under way has a deadline of its own; when that has passed, it is
-            // about to end.
+            // A running call has a deadline of its own; when that has passed, the call is about to end.
             Seat::Lent { .. } if !streaming => {
                 let next = next.filter(|next| *next > now);
                 next.or_else(|| now.checked_add(ABOUT_TO_END))
@@ -120,7 +118,7 @@ impl Bound {
         }
     }
 
-    /// Rolls this transaction back if its time is over and no call is under way in it.
+    /// Rolls this transaction back if its time is over and no call runs in it.
     fn expire(self: &Arc<Self>, serial: u64) {
         let now = self.shared.runtime.now();
         let mut state = self.state();
@@ -137,7 +135,7 @@ impl Bound {
         ) {
             return;
         }
-        // It may have ended since, and another begun.
+        // The transaction may have ended since, and another begun.
         let first = state.levels.first();
         let Some(first) = first.filter(|first| first.serial == serial) else {
             return;
@@ -151,14 +149,14 @@ impl Bound {
             wakers: std::mem::take(&mut state.waiting),
             ..Deferred::default()
         };
-        // A stream keeps its connection until it is read or dropped: it gets the error then.
+        // A stream keeps its connection until it is read or dropped: then it gets the error.
         if matches!(state.seat, Seat::Here(_)) {
             if let Seat::Here(lease) = std::mem::replace(&mut state.seat, Seat::Gone) {
                 after.lease = Some(lease);
             }
             state.undo.clear();
             state.free_place();
-            state.lose_session(LostSession::Untold);
+            state.lose_session(LostSession::Unreported);
         }
         drop(state);
         tracing::warn!("transaction rolled back: {error}");

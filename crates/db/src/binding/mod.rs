@@ -1,20 +1,20 @@
-//! A connection that something pins: an open transaction, a live statement, touched
-//! session state, an explicit pin.
+//! Pinned connections: an open transaction, a live statement, changed session state or an explicit pin keeps a
+//! connection.
 //!
-//! [`Bound`] owns the lease while it is pinned. Whoever wants to use the connection
-//! takes a [`ConnectionTurn`], one at a time; when a turn or a pin ends and nothing pins it any more,
-//! the lease is dropped, and the pool's release hook does the rest (`pooled/manager.rs`).
+//! [`Bound`] owns the lease of a pinned connection. Each call on it takes a [`ConnectionTurn`], one at a time. When a
+//! turn or a pin ends and nothing pins the connection any more, the lease is dropped, and the pool's release hook
+//! does the rest (`pooled/manager.rs`).
 //!
 //! ```text
 //!   frame ──> Bound { seat, levels, pins, undo } <── transaction guards, statements, pins
 //!               │ seat: Here(lease) <──> Lent(turn)
-//!               └ nothing pins it: unbound, lease dropped
+//!               └ nothing pins the connection: unbound, lease dropped
 //! ```
 //!
-//! 1. At most one turn is out, and only it touches the connection.
-//! 2. Levels form a stack: the transaction, then savepoints. A call runs only in or below the
-//!    frame of the top one; others wait until it ends.
-//! 3. What a dropped guard leaves to be undone is undone before anybody else's call.
+//! 1. At most one turn exists, and only the turn uses the connection.
+//! 2. Levels form a stack: the transaction, then savepoints. A call runs only in or below the frame of the top level;
+//!    other calls wait until that level ends.
+//! 3. The transaction of a dropped guard is undone before any other call.
 //! 4. While a level is open and the transaction is lost, every call fails.
 //! 5. Nothing is awaited, woken or dropped under the lock.
 

@@ -5,12 +5,12 @@
 
 use super::state::{Deferred, LostSession, Seat, State};
 
-/// Things that pin a connection and are counted.
+/// Pins that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinKind {
     /// A live statement.
     Statement,
-    /// A pin or a connection that somebody holds on purpose.
+    /// An explicit pin, or an explicitly held connection.
     Explicit,
 }
 
@@ -32,15 +32,15 @@ impl State {
         self.session |= self.owner.is_some();
     }
 
-    /// Takes the lease out of its seat if nothing pins it; dropping that lease gives the connection back.
+    /// Takes the lease out of its seat if nothing pins the connection; dropping the lease gives the connection back.
     pub(super) fn release_if_free(&mut self) -> Deferred {
         let mut after = Deferred::default();
-        // A connection that is gone is nobody's, whatever pinned it: only a transaction that
-        // was lost with it stays, until it is ended.
+        // A lost connection is released whatever pinned it. Only a transaction that was lost with it stays, until it
+        // is ended.
         if !self.is_gone() && (self.is_pinned() || matches!(self.seat, Seat::Lent { .. })) {
             return after;
         }
-        if self.lost_session == LostSession::Untold && self.owner.is_some() {
+        if self.lost_session == LostSession::Unreported && self.owner.is_some() {
             return after;
         }
         self.session = false;

@@ -12,19 +12,19 @@ use crate::{Error, Kind, Result};
 
 pub(super) struct State {
     pub(super) seat: Seat,
-    /// The frame it is bound to. None for statements and connections outside of coroutines.
+    /// The frame that has the connection. `None` for statements and connections outside coroutines.
     pub(super) owner: Option<Weak<Frame>>,
     pub(super) levels: Vec<Level>,
     pub(super) statements: usize,
     pub(super) explicit: usize,
-    /// The session was touched: pinned until the coroutine ends.
+    /// The session was changed: the connection is pinned until the coroutine ends.
     pub(super) session: bool,
     pub(super) undo: Vec<Undo>,
-    /// Why no call can run in its transaction any more, until that is ended.
+    /// The error of every call in a lost transaction, until the transaction is ended.
     pub(super) lost: Option<Error>,
-    /// Session state went with the connection.
+    /// Whether session state was lost with the connection.
     pub(super) lost_session: LostSession,
-    /// Its coroutine ended with a transaction open, begun here.
+    /// Where the transaction was begun that was open when the coroutine ended.
     pub(super) ended_at: Option<&'static Location<'static>>,
     pub(super) waiting: Vec<(u64, Waker)>,
 }
@@ -32,7 +32,7 @@ pub(super) struct State {
 /// Where the lease is.
 pub(super) enum Seat {
     Here(Lease),
-    /// Out with a turn, which was taken there.
+    /// With a turn, which the call at `site` has taken.
     Lent {
         site: &'static Location<'static>,
         streaming: bool,
@@ -40,31 +40,30 @@ pub(super) enum Seat {
     Gone,
 }
 
-/// Whether session state that a coroutine had changed went with its connection.
+/// Whether session state that a coroutine had changed was lost with its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LostSession {
     No,
-    /// And no caller has had an error for it: the connection stays bound until one has.
-    Untold,
-    Told,
+    /// It was lost, and no caller got an error for it: the connection stays bound until one has.
+    Unreported,
+    /// It was lost, and a caller got an error for it.
+    Reported,
 }
 
-/// What has to happen after the lock is released: the lease is dropped, which gives it
-/// back, and waiters are woken.
+/// What has to happen after the lock is released: dropping the lease, which gives it back, and waking waiters.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Deferred {
     pub(super) lease: Option<Lease>,
     pub(super) wakers: Vec<(u64, Waker)>,
     pub(super) unbind: Option<Arc<Frame>>,
-    /// Levels that are gone: they hold callbacks of the user's.
+    /// Levels that have ended: they hold the user's callbacks.
     pub(super) levels: Vec<Level>,
     pub(super) clean_up: bool,
 }
 
 impl Deferred {
-    /// With what follows from a release. A lease that goes back needs no cleaning up
-    /// here: the pool's hook does it.
+    /// Adds the consequences of a release. A lease that goes back needs no clean-up here: the pool's hook does it.
     pub(super) fn absorb(&mut self, released: Deferred) {
         self.clean_up &= released.lease.is_none();
         self.lease = released.lease;
@@ -89,21 +88,21 @@ impl State {
         }
     }
 
-    /// The connection goes: if its session was changed, that is lost.
-    pub(super) fn lose_session(&mut self, told: LostSession) {
+    /// Notes that the connection goes away, and with it a changed session.
+    pub(super) fn lose_session(&mut self, lost_session: LostSession) {
         if std::mem::take(&mut self.session) {
-            self.lost_session = told;
+            self.lost_session = lost_session;
         }
     }
 
-    /// The connection is gone: its transaction is lost, and so is what was changed in its session. Gives the frame
-    /// that it is bound to no more; a session stays bound until a caller was told that it is lost.
+    /// Notes that the connection is gone, and with it its transaction and its changed session. Returns the frame to
+    /// unbind from. An unreported lost session stays bound until a caller gets an error for it.
     pub(super) fn lose_connection(
         &mut self,
-        told: LostSession,
+        lost_session: LostSession,
         message: String,
     ) -> Option<Arc<Frame>> {
-        self.lose_session(told);
+        self.lose_session(lost_session);
         self.seat = Seat::Gone;
         self.undo.clear();
         self.free_place();
@@ -113,8 +112,10 @@ impl State {
             return None;
         }
         match self.lost_session {
-            LostSession::Untold => None,
-            LostSession::No | LostSession::Told => self.owner.take().and_then(|it| it.upgrade()),
+            LostSession::Unreported => None,
+            LostSession::No | LostSession::Reported => {
+                self.owner.take().and_then(|it| it.upgrade())
+            }
         }
     }
 
@@ -122,7 +123,7 @@ impl State {
         self.owner.as_ref()?.upgrade()
     }
 
-    /// The levels of a frame go on in another.
+    /// Moves the levels of a frame to another.
     pub(super) fn move_levels(&mut self, from: &Arc<Frame>, to: &Arc<Frame>) {
         for level in &mut self.levels {
             if matches!(&level.frame, Some(of) if Arc::ptr_eq(of, from)) {
@@ -131,12 +132,12 @@ impl State {
         }
     }
 
-    /// It is not there any more, and nothing that was lost with it.
+    /// Returns whether the connection is gone, and no lost transaction is left of it.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.seat, Seat::Gone) && self.levels.is_empty()
     }
 
-    /// The innermost level that code in this frame is in.
+    /// Returns the innermost level around code in this frame.
     pub(super) fn level_around(&self, frame: &Arc<Frame>) -> Option<usize> {
         self.levels.iter().rposition(|level| match &level.frame {
             Some(of) => frame.is_within(of),
@@ -162,7 +163,7 @@ impl State {
         self.levels.iter().position(|level| level.serial == serial)
     }
 
-    /// Forgets the levels from this depth on; what they did is to be undone.
+    /// Removes the levels from this depth on, and notes that they have to be undone.
     pub(super) fn end_levels(&mut self, depth: usize, after: &mut Deferred) {
         after.levels = self.levels.drain(depth..).collect();
         let Some(outermost) = after.levels.first() else {
@@ -170,7 +171,7 @@ impl State {
         };
         after.wakers = std::mem::take(&mut self.waiting);
         if let Some(site) = outermost.ending.filter(|_| depth > 0) {
-            // It may have ended before it could be undone: nobody knows.
+            // Its end was sent: it is unknown whether the level ended before the rollback.
             self.doom(site);
         } else if outermost.begun && !matches!(self.seat, Seat::Gone) {
             self.undo.retain(|undo| undo.depth < depth);
@@ -183,7 +184,7 @@ impl State {
         }
     }
 
-    /// A call was dropped before it was answered.
+    /// Dooms the innermost level, because a call was dropped before its answer.
     pub(super) fn doom(&mut self, dropped: &'static Location<'static>) {
         if let Some(top) = self.levels.last_mut()
             && top.ending.is_none()
@@ -192,7 +193,7 @@ impl State {
         }
     }
 
-    /// From now on the transaction idles.
+    /// Notes that the transaction begins to idle.
     pub(super) fn note_idle(&mut self, shared: &Shared) {
         if let Some(first) = self.levels.first_mut()
             && first.idle_limit.is_some()
@@ -201,14 +202,14 @@ impl State {
         }
     }
 
-    /// The connection is gone: its transaction does not hold a place any more.
+    /// Notes that the transaction holds no connection any more, because the connection is gone.
     pub(super) fn free_place(&mut self) {
         if let Some(first) = self.levels.first_mut() {
             first.holding = None;
         }
     }
 
-    /// The connection has been lost under a transaction, or so it seems.
+    /// Marks the transaction as lost.
     /// `role` says what was done at `site`.
     pub(super) fn lose(
         &mut self,

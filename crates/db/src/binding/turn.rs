@@ -1,4 +1,4 @@
-//! Turns: the right to use a bound connection, one at a time.
+//! Turns: a call's exclusive use of a pinned connection.
 
 use std::future::poll_fn;
 use std::panic::Location;
@@ -21,23 +21,23 @@ use crate::pooled::shared::TimeLimit;
 use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
-/// From where a call comes, which decides whether it may run now.
+/// The origin of a call, which decides whether it may run now.
 #[derive(Clone, Debug)]
 pub(crate) enum Position {
-    /// From code in this frame, or in none.
+    /// Code in this frame, or in none.
     Frame(Option<Arc<Frame>>),
-    /// From code in this frame, which was in this level when it began to wait.
+    /// Code in this frame, which was in this level when it began to wait.
     FrameWithin(Arc<Frame>, u64),
-    /// From the guard of this level, used by code in this frame.
+    /// The guard of this level, used by code in this frame.
     Level(u64, Option<Arc<Frame>>),
-    /// From that guard, to end the level: it may have been lost or doomed.
+    /// The guard of this level, to end the level, which may be lost or doomed.
     Ending(u64),
-    /// From nobody, to clean up.
+    /// The clean-up, without a caller.
     CleanUp,
 }
 
 impl Position {
-    /// The same, of a call that waits in this level.
+    /// Returns the position of a call that waits in this level.
     fn within(&self, level: Option<u64>) -> Self {
         match (self, level) {
             (Position::Frame(Some(frame)), Some(level)) => {
@@ -47,7 +47,7 @@ impl Position {
         }
     }
 
-    /// The frame of the code that makes the call.
+    /// Returns the frame of the code that makes the call.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         match self {
             Position::Frame(frame) => frame.as_ref(),
@@ -58,48 +58,46 @@ impl Position {
     }
 }
 
-/// The connection, for one call. Dropping it gives the turn up, whatever the state of
-/// the connection.
+/// The exclusive use of a connection, for one call. Dropping it ends the turn, whatever the state of the connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTurn {
     bound: Arc<Bound>,
-    /// `None` when it has been given up.
+    /// `None` when the connection was given up.
     lease: Option<Lease>,
-    /// Where the call was made that it was taken for.
+    /// The call that took the turn.
     site: &'static Location<'static>,
 }
 
-/// What a look at the seat comes to.
-enum Looked {
-    /// The lease, and the level that the call is in.
+/// The result of checking the seat.
+enum SeatCheck {
+    /// The call has the lease; and the level around the call.
     Mine(Lease, Option<u64>),
-    /// Who has it, and the level that the call is in: it must not run without it.
+    /// Another call has the lease; and the level around this call, outside which it must not run.
     Wait(&'static Location<'static>, Option<u64>),
     Never(Error),
 }
 
 impl Bound {
-    /// Waits for a turn, settles and undoes what others left behind, and takes it.
+    /// Waits for a turn, takes it, and settles and undoes what earlier calls left behind.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while waiting, nothing has happened; dropped while undoing, the next one
-    /// goes on with it.
+    /// Dropped while waiting, nothing has happened; dropped while undoing, the next turn continues.
     ///
     /// # Errors
     ///
-    /// The call may not run: its transaction has ended, is lost or doomed, before or by what was undone.
+    /// The call may not run: its transaction has ended, is lost or doomed, perhaps by the clean-up.
     pub(crate) async fn turn(
         self: &Arc<Self>,
         position: &Position,
         site: &'static Location<'static>,
     ) -> Result<ConnectionTurn> {
         let (lease, within) = match self.look(position, site) {
-            Looked::Mine(lease, within) => (lease, within),
-            Looked::Never(error) => return Err(error),
-            Looked::Wait(holder, within) => {
+            SeatCheck::Mine(lease, within) => (lease, within),
+            SeatCheck::Never(error) => return Err(error),
+            SeatCheck::Wait(holder, within) => {
                 let position = position.within(within);
-                // This future lies in those of many calls: what is rare is boxed.
+                // This future is part of many calls' futures: the rare branch is boxed.
                 let waited = Box::pin(self.wait_for_turn(&position, site, holder));
                 (waited.await?, within)
             }
@@ -110,19 +108,19 @@ impl Bound {
             site,
         };
         if turn.is_untidy() {
-            let told = match position {
-                // The error of a rollback goes to nobody.
-                Position::CleanUp | Position::Ending(_) => LostSession::Untold,
-                _ => LostSession::Told,
+            let lost_session = match position {
+                // No caller gets the error of a rollback.
+                Position::CleanUp | Position::Ending(_) => LostSession::Unreported,
+                _ => LostSession::Reported,
             };
-            Box::pin(turn.tidy(told)).await?;
-            // To cancel what was left behind may have cost the transaction, or it has been ended meanwhile:
-            // then the call must not run without it.
+            Box::pin(turn.tidy(lost_session)).await?;
+            // The clean-up may have rolled the transaction back, or the transaction has ended meanwhile: the call
+            // must not run outside it.
             if let Admission::No(error) = self.state().admits(&position.within(within)) {
                 return Err(error);
             }
         }
-        // If it is lost, the call says so, and that nothing of it was sent.
+        // If the connection is lost, the call fails with an error that says that nothing was sent.
         turn.link().probe();
         Ok(turn)
     }
@@ -139,21 +137,20 @@ impl Bound {
             holder,
         };
         let looked = poll_fn(|cx| match self.look(position, site) {
-            Looked::Mine(lease, _) => Poll::Ready(Ok(lease)),
-            Looked::Never(error) => Poll::Ready(Err(error)),
-            Looked::Wait(holder, _) => {
+            SeatCheck::Mine(lease, _) => Poll::Ready(Ok(lease)),
+            SeatCheck::Never(error) => Poll::Ready(Err(error)),
+            SeatCheck::Wait(holder, _) => {
                 waiting.holder = holder;
-                // Registered first, then looked at again: what ended in between has
-                // woken nobody.
+                // Registered first, then checked again: a turn that ended in between has woken nobody.
                 waiting.register(cx.waker());
                 match self.look(position, site) {
-                    Looked::Mine(lease, _) => Poll::Ready(Ok(lease)),
-                    Looked::Never(error) => Poll::Ready(Err(error)),
-                    Looked::Wait(..) => Poll::Pending,
+                    SeatCheck::Mine(lease, _) => Poll::Ready(Ok(lease)),
+                    SeatCheck::Never(error) => Poll::Ready(Err(error)),
+                    SeatCheck::Wait(..) => Poll::Pending,
                 }
             }
         });
-        // What is to be cleaned up waits as long as it takes.
+        // The clean-up has no deadline.
         let cleans_up = matches!(position, Position::CleanUp);
         let limit = self.shared.acquire_timeout.filter(|_| !cleans_up);
         let lease = cenote_pool::within(&self.shared.runtime, limit, looked).await;
@@ -168,22 +165,22 @@ impl Bound {
         })
     }
 
-    fn look(&self, position: &Position, site: &'static Location<'static>) -> Looked {
+    fn look(&self, position: &Position, site: &'static Location<'static>) -> SeatCheck {
         let mut state = self.state();
         let within = state.level_of(position);
         match state.admits(position) {
             Admission::Yes => {}
-            Admission::Deferred(holder) => return Looked::Wait(holder, within),
-            Admission::No(error) => return Looked::Never(error),
+            Admission::Deferred(holder) => return SeatCheck::Wait(holder, within),
+            Admission::No(error) => return SeatCheck::Never(error),
         }
         match &state.seat {
-            // A closed handle lets open transactions finish, and nothing else.
+            // A closed handle only lets open transactions finish.
             Seat::Here(_)
                 if state.levels.is_empty()
                     && self.shared.is_closed()
                     && !matches!(position, Position::CleanUp) =>
             {
-                return Looked::Never(route::closed());
+                return SeatCheck::Never(route::closed());
             }
             Seat::Here(_) => {}
             Seat::Lent {
@@ -192,9 +189,9 @@ impl Bound {
             } if !matches!(position, Position::CleanUp) => {
                 let message = "a row stream that is still open holds the connection that this \
                                call has to run on: read it to its end or drop it first";
-                return Looked::Never(Error::new(Kind::Busy, message).at("opened at", site));
+                return SeatCheck::Never(Error::new(Kind::Busy, message).at("opened at", site));
             }
-            Seat::Lent { site, .. } => return Looked::Wait(site, within),
+            Seat::Lent { site, .. } => return SeatCheck::Wait(site, within),
             Seat::Gone => {
                 let message = match state.lost_session {
                     LostSession::No => "the connection was lost",
@@ -203,7 +200,7 @@ impl Bound {
                          its session: change it again"
                     }
                 };
-                return Looked::Never(Error::new(Kind::ConnectionLost, message));
+                return SeatCheck::Never(Error::new(Kind::ConnectionLost, message));
             }
         }
         let lent = Seat::Lent {
@@ -211,7 +208,7 @@ impl Bound {
             streaming: false,
         };
         match std::mem::replace(&mut state.seat, lent) {
-            Seat::Here(lease) => Looked::Mine(lease, within),
+            Seat::Here(lease) => SeatCheck::Mine(lease, within),
             _ => unreachable!("it was here a moment ago, under the same lock"),
         }
     }
@@ -219,23 +216,23 @@ impl Bound {
 
 enum Admission {
     Yes,
-    /// When what was begun there has ended.
+    /// After the transaction that was begun at this site.
     Deferred(&'static Location<'static>),
     No(Error),
 }
 
 impl State {
-    /// The level that a call from there is in.
+    /// Returns the level around a call from this position.
     fn level_of(&self, position: &Position) -> Option<u64> {
         let depth = self.level_around(position.frame()?)?;
         Some(self.levels[depth].serial)
     }
 
-    /// Whether it comes from code in or below the frame of the innermost level.
+    /// Returns whether a call comes from code in or below the frame of the innermost level.
     fn is_inside_top(&self, position: &Position) -> bool {
         let within = match self.levels.last().map(|top| &top.frame) {
             Some(Some(within)) => within,
-            // Nobody's frame: an explicit connection.
+            // An explicit connection has no frame.
             Some(None) => return !matches!(position, Position::Level(..) | Position::Ending(_)),
             None => return true,
         };
@@ -243,7 +240,7 @@ impl State {
         frame.is_some_and(|frame| frame.is_within(within))
     }
 
-    /// Whether a call from there may run now.
+    /// Decides whether a call from this position may run now.
     fn admits(&self, position: &Position) -> Admission {
         match position {
             Position::CleanUp => return Admission::Yes,
@@ -290,7 +287,7 @@ impl State {
     }
 }
 
-/// The error of everything in a transaction in which a call was dropped half-way.
+/// Returns the error of every call in a transaction in which a call was dropped half-way.
 pub(super) fn doomed(site: &'static Location<'static>) -> Error {
     let message = "a call of this transaction was dropped before it was answered, so nobody \
                    knows whether it took effect: the transaction can only be rolled back";
@@ -306,7 +303,7 @@ impl ConnectionTurn {
         self.lease.as_mut().expect("a turn has its lease")
     }
 
-    /// Marks the turn as a stream's: others get an error instead of waiting.
+    /// Marks the turn as a stream's: other calls get an error instead of waiting.
     pub(crate) fn set_streaming(&mut self) {
         let mut state = self.bound.state();
         if let Seat::Lent { streaming, .. } = &mut state.seat {
@@ -317,13 +314,13 @@ impl ConnectionTurn {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Something is left to be settled or undone.
+    /// Returns whether something has to be settled or undone.
     fn is_untidy(&mut self) -> bool {
         self.link().is_unsettled() || !self.bound.state().undo.is_empty()
     }
 
-    /// Settles and undoes what others left behind.
-    async fn tidy(&mut self, told: LostSession) -> Result<()> {
+    /// Settles and undoes what earlier calls left behind.
+    async fn tidy(&mut self, lost_session: LostSession) -> Result<()> {
         let limit = Some(self.bound.shared.cleanup_timeout);
         let runtime = Arc::clone(&self.bound.shared.runtime);
         let done = match cenote_pool::within(&runtime, limit, self.undo_all()).await {
@@ -335,7 +332,7 @@ impl ConnectionTurn {
         };
         done.map_err(|error| {
             if let Some(lease) = self.lease.take() {
-                self.bound.give_up(lease, &error, told);
+                self.bound.give_up(lease, &error, lost_session);
             }
             error.wrapped(
                 Kind::ConnectionLost,
@@ -352,13 +349,13 @@ impl ConnectionTurn {
             let dropped = self.link().dropped_call();
             let streamed = self.link().stream().copied();
             self.link().settle().await?;
-            // Nobody read how it ended. That a COMMIT succeeded is not certain then.
+            // Nobody read how the stream ended, so it is uncertain whether a COMMIT in it succeeded.
             control = streamed.and_then(|class| Control::of(&class, true));
             control = control.map(|_| Control::Other);
             if let Some(dropped) = dropped
                 && self.link().status() == Status::Idle
             {
-                // Cancelling it has cost the whole transaction.
+                // The cancel has rolled the whole transaction back.
                 self.bound.state().doom(dropped);
             }
             let nobody_began = self.bound.state().levels.is_empty();
@@ -367,13 +364,13 @@ impl ConnectionTurn {
                 self.send_undo(Rollback, site).await?;
             }
         }
-        // Taken off the list when it has been done: a cancel leaves it there.
+        // Removed from the list when it is done: a cancel leaves it there.
         while let Some(next) = self.next_undo() {
             match (&next.savepoint, next.sent) {
-                // The server has ended it already.
+                // The server has ended the transaction already.
                 _ if self.link().status() == Status::Idle => {}
                 (None, _) => self.send_undo(Rollback, site).await?,
-                // The savepoint may be gone or not: only the whole transaction can be undone.
+                // It is unknown whether the savepoint still exists: only the whole transaction can be undone.
                 (Some(_), Some(sent)) => self.bound.state().doom(sent),
                 (Some(name), None) => {
                     let back = AtSavepoint(Savepoint::RollBack(name));
@@ -389,8 +386,8 @@ impl ConnectionTurn {
         Ok(())
     }
 
-    /// A cancel here leaves the link unsettled, and what was to be undone on the list. It
-    /// dooms nothing: what is undone has no transaction any more.
+    /// Sends a rollback. A cancel leaves the connection unsettled and the rollback on the list. It dooms nothing: nobody
+    /// uses the transaction any more.
     async fn send_undo<O: Op>(
         &mut self,
         op: O,
@@ -409,9 +406,8 @@ impl ConnectionTurn {
         self.bound.state().undo.last().cloned()
     }
 
-    /// Compares what the server says of the transaction with what we think of it.
-    /// `site` is where the call was made that has just been answered, and `control` what it
-    /// did to the transaction by its text.
+    /// Compares the transaction status that the server reports with the levels. `site` is the call that was just
+    /// answered, and `control` what its text did to the transaction.
     pub(crate) fn observe(
         &mut self,
         site: Option<&'static Location<'static>>,
@@ -423,7 +419,7 @@ impl ConnectionTurn {
         match state.levels.first() {
             None => {
                 let open = matches!(status, Status::InTransaction | Status::Failed);
-                // What is about to be undone is nobody's transaction any more.
+                // A transaction that is about to be undone belongs to nobody.
                 let open = open && state.undo.is_empty();
                 if let (true, Some(site)) = (open, site) {
                     let level = Level::raw(&self.bound.shared, state.owner(), site);
@@ -432,13 +428,13 @@ impl ConnectionTurn {
                 }
             }
             Some(first) if first.raw && state.levels.len() == 1 => {
-                // Ended by the text of a statement, as it was begun.
+                // The text of a statement has ended what a text began.
                 let is_chained = matches!(control, Some(Control::Committed | Control::RolledBack));
                 if status == Status::Idle || is_chained {
                     ended = state.levels.pop();
                 }
                 if let (Some(of), true) = (&ended, status != Status::Idle) {
-                    // COMMIT AND CHAIN, ROLLBACK AND CHAIN: the next one has begun.
+                    // COMMIT AND CHAIN, ROLLBACK AND CHAIN: the next transaction has begun.
                     let site = site.unwrap_or(of.site);
                     let level = Level::raw(&self.bound.shared, state.owner(), site);
                     began = Some(level.serial);
@@ -470,7 +466,7 @@ impl ConnectionTurn {
         }
     }
 
-    /// Sends a BEGIN that was to travel with the first statement.
+    /// Sends a BEGIN that was waiting for the first statement.
     pub(crate) async fn begin_now(&mut self, call: &Call<'_>) -> Result<()> {
         let Some(begin) = self.bound.unsent_begin() else {
             return Ok(());
@@ -485,12 +481,13 @@ impl ConnectionTurn {
         done.map(drop)
     }
 
-    /// Sends the first request of the transaction, which begins with it. If the connection was lost before anything ran on
-    /// it, sends the request once more on a new one.
+    /// Sends the first request of the transaction together with BEGIN. If the connection was lost before anything ran,
+    /// sends both once more on a new connection.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it connects, the transaction has not begun; otherwise it may have, and is rolled back.
+    /// Dropped while it connects, the transaction has not begun. Otherwise the transaction may have begun, and is rolled
+    /// back.
     pub(crate) async fn send_first<O: Op>(
         &mut self,
         op: &O,
@@ -526,11 +523,11 @@ impl ConnectionTurn {
         self.link().send_within(op, site, runtime, limit).await
     }
 
-    /// Closes the connection, whose state cannot be told any more.
+    /// Closes the connection, whose state is unknown.
     pub(crate) fn give_up(&mut self) {
         if let Some(lease) = self.lease.take() {
             let why = Error::new(Kind::ConnectionLost, "a rollback failed");
-            self.bound.give_up(lease, &why, LostSession::Untold);
+            self.bound.give_up(lease, &why, LostSession::Unreported);
         }
     }
 }
@@ -539,7 +536,7 @@ impl Drop for ConnectionTurn {
     fn drop(&mut self) {
         if let Some(mut lease) = self.lease.take() {
             if lease.status() == Status::Idle {
-                // Whatever else pins it, it does not write any more.
+                // Other pins may keep the connection, but it does not write any more.
                 lease.set_writer(None);
             }
             self.bound.put_back(lease);
@@ -547,7 +544,7 @@ impl Drop for ConnectionTurn {
     }
 }
 
-/// One that waits for a turn: its waker is taken away with it.
+/// A waiter for a turn. Dropped, it removes its waker.
 struct Waiting<'b> {
     bound: &'b Arc<Bound>,
     key: Option<u64>,
@@ -557,7 +554,7 @@ struct Waiting<'b> {
 impl Waiting<'_> {
     fn register(&mut self, waker: &Waker) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: it only has to be unique.
+        // Relaxed: the number only has to be unique.
         let key = *self
             .key
             .get_or_insert_with(|| NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! How many connections may be taken to write with, where only one can write at a time.
+//! Limits the connections that writers may take, for databases with one writer at a time.
 //!
-//! Who waits to write keeps a connection from those who only read. So some are never given to
-//! writers: the rest of them queue here, in the order in which they came, before they take one.
+//! A call that waits to write would keep its connection from readers. So some connections are reserved for readers, and
+//! further writers queue here, in the order of arrival, before they take a connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -25,13 +25,12 @@ pub(crate) struct Writers {
     waited: AtomicU64,
 }
 
-/// The right to take a connection to write with. It stays with the connection until that goes
-/// back to the pool.
+/// The right to take a connection to write. It stays with the connection until the connection goes back to the pool.
 pub(crate) type Writer = OwnedSemaphorePermit;
 
 impl Writers {
-    /// For a pool of so many connections: a quarter of them, and at least one, is for those who read.
-    /// `None` if there is only one.
+    /// For a pool of this many connections: a quarter of them, and at least one, is reserved for readers. `None` if the
+    /// pool has only one.
     pub(crate) fn among(connections: usize) -> Option<Self> {
         let reserved = (connections / 4).max(1);
         let most = connections.saturating_sub(reserved);
@@ -43,7 +42,7 @@ impl Writers {
         })
     }
 
-    /// How many wait.
+    /// Returns how many calls wait.
     pub(crate) fn waiting(&self) -> usize {
         // Relaxed: a figure to look at.
         self.waiting.load(Ordering::Relaxed)
@@ -55,15 +54,15 @@ impl Writers {
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// Waits until one more may write, for as long as for a connection.
+    /// Waits for the right to write, at most as long as for a connection.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has left the queue, or passed its place on.
+    /// Dropped, the call leaves the queue, or the right goes to the next waiter.
     pub(crate) async fn enter(&self, handle: &Handle) -> Result<Writer> {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(writer) => Ok(writer),
-            // This future lies in those of many calls: what is rare is boxed.
+            // This future is part of many calls' futures: the rare branch is boxed.
             Err(_) => Box::pin(self.wait(handle)).await,
         }
     }
@@ -97,7 +96,7 @@ impl Writers {
     }
 }
 
-/// One who waits.
+/// Counts a waiter while it exists.
 struct Counted<'c>(&'c AtomicUsize);
 
 impl<'c> Counted<'c> {

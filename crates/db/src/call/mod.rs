@@ -16,8 +16,8 @@ use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::{Shared, TimeLimit};
-use crate::sql::{self, Class, Plan, Statements};
-use crate::types::params::Params;
+use crate::sql::{self, Class, Origin, Plan, Statements};
+use crate::types::params::{List, Params};
 use crate::{Error, Kind, Result};
 
 /// The parameters as the caller gave them; a value that no parameter can have is an error of the call.
@@ -61,6 +61,8 @@ pub(crate) enum Hold {
 pub(crate) struct Text<'a> {
     pub(crate) plan: Arc<Plan>,
     params: Vec<Param<'a>>,
+    /// The text as the caller wrote it, if `plan` is that of a text with expanded lists.
+    pub(crate) origin: Option<Arc<Origin>>,
 }
 
 impl<'a> Text<'a> {
@@ -70,12 +72,19 @@ impl<'a> Text<'a> {
 
     /// Returns the SQL as the caller wrote it.
     pub(crate) fn sql(&self) -> &str {
-        self.plan.written_sql()
+        match &self.origin {
+            None => self.plan.written_sql(),
+            Some(origin) => origin.plan.written_sql(),
+        }
     }
 
     /// See [`Plan::located`].
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        self.plan.located(done)
+        let mut located = self.plan.located(done);
+        if let (Err(error), Some(origin)) = (&mut located, &self.origin) {
+            error.relocate(&|at| origin.written(at));
+        }
+        located
     }
 
     /// Returns the request to a driver; `rows` says whether the caller wants the rows.
@@ -170,7 +179,27 @@ impl<'a> Call<'a> {
             return Err(script_with_params());
         }
         self.refuse_session_only(&plan.class)?;
-        Ok(Text { plan, params })
+        let text = Text {
+            plan,
+            params,
+            origin: None,
+        };
+        match text.params.iter().any(|param| List::of(param).is_some()) {
+            false => Ok(text),
+            true => self.expand_lists(&text),
+        }
+    }
+
+    /// Gives each value of a list a placeholder of its own.
+    #[cold]
+    fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
+        let expanded = sql::expand(&text.plan, &text.params)?;
+        let plan = self.plan(&expanded.sql)?;
+        Ok(Text {
+            plan,
+            params: expanded.params,
+            origin: Some(Arc::new(expanded.origin)),
+        })
     }
 
     /// Refuses a call that is awaited in another frame than it was made in: it must not leave its
@@ -240,7 +269,7 @@ impl<'a> Call<'a> {
                 Err(error) if error.kind() == Kind::TransactionEnded => return Err(error),
                 Err(error) if bound.is_gone() => {
                     self.forget(&bound);
-                    if bound.tell_lost_session() {
+                    if bound.report_lost_session() {
                         return Err(error);
                     }
                     // The connection went back to the pool after the lookup: look again.
@@ -399,7 +428,7 @@ impl<'a> Call<'a> {
                 return Ok(Some(pin));
             }
             self.forget(&bound);
-            if bound.tell_lost_session() {
+            if bound.report_lost_session() {
                 let message = "the connection was lost, and with it what this coroutine had changed \
                                in its session: change it again";
                 return Err(Error::new(Kind::ConnectionLost, message));

@@ -8,7 +8,7 @@ use super::{Call, Given, Hold, Text, may_pin, route};
 use crate::driver::{Batch, BoxFuture, Outcome, Param};
 use crate::pooled::handle::Handle;
 use crate::sql::{Class, Statements, TransactionVerb};
-use crate::types::params::Params;
+use crate::types::params::{List, Params};
 use crate::types::row::Row;
 use crate::{DeserializeOwned, Error, Kind, Result, from_row};
 
@@ -131,8 +131,17 @@ impl<'a> Call<'a> {
         let placeholders = plan.placeholders();
         let sets: Vec<Vec<Param<'_>>> = sets?
             .into_iter()
-            .map(|params| params.bind(&placeholders))
+            .map(|params| {
+                let values = params.len();
+                let bound = params.bind(&placeholders);
+                bound.map_err(|wrong| plan.with_operator_hint(wrong, values))
+            })
             .collect::<Result<_>>()?;
+        if sets.iter().flatten().any(|param| List::of(param).is_some()) {
+            let message = "exec_many runs one statement, and a list would make it another one for each set: \
+                           use exec for each";
+            return Err(Error::new(Kind::Parameters, message));
+        }
         let mut batch = RunBatch {
             sql: plan.sql(),
             sets: &sets,
@@ -174,40 +183,56 @@ impl<'a> Call<'a> {
         Ok(outcome.into_rows())
     }
 
-    pub(crate) async fn query_opt(self, sql: &str, params: Given<'_>) -> Result<Option<Row>> {
-        let outcome = self.run(sql, params, true).await?;
-        at_most_one(outcome).map_err(|error| self.named(Some(sql), error))
+    // Blocks and no `async fn`s: a future of an `async fn` stores an argument twice that it uses after an await.
+
+    pub(crate) fn query_opt(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Option<Row>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            at_most_one(outcome).map_err(|error| self.named(Some(sql), error))
+        }
     }
 
-    pub(crate) async fn query_one(self, sql: &str, params: Given<'_>) -> Result<Row> {
-        let outcome = self.run(sql, params, true).await?;
-        only_row(outcome).map_err(|error| self.named(Some(sql), error))
+    pub(crate) fn query_one(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Row>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            only_row(outcome).map_err(|error| self.named(Some(sql), error))
+        }
     }
 
     /// Runs a query whose rows are to be read into a type. The type is no part of this future, which so needs no bound on
     /// its lifetime.
-    pub(crate) async fn query_unread<'s>(
+    pub(crate) fn query_unread(
         self,
-        sql: &'s str,
-        params: Given<'_>,
-    ) -> Result<Unread<'a, 's>> {
-        let outcome = self.run(sql, params, true).await?;
-        Ok(Unread {
-            outcome,
-            call: self,
-            sql,
-        })
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Unread<'a>>> + Send {
+        async move {
+            let outcome = self.run(sql, params, true).await?;
+            Ok(Unread {
+                outcome,
+                call: self,
+                sql,
+            })
+        }
     }
 }
 
 /// The rows of a query before they are read into a type; errors of that name the call.
-pub(crate) struct Unread<'a, 's> {
+pub(crate) struct Unread<'a> {
     outcome: Outcome,
     call: Call<'a>,
-    sql: &'s str,
+    sql: &'a str,
 }
 
-impl Unread<'_, '_> {
+impl Unread<'_> {
     /// Reads all rows.
     pub(crate) fn all<T: DeserializeOwned>(self) -> Result<Vec<T>> {
         let rows = self.outcome.rows.map(Batch::into_rows);

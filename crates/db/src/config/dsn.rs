@@ -1,4 +1,4 @@
-//! Data source names: where a database is, in one line.
+//! Data source names: the driver, the server and the options in one line.
 //!
 //! ```text
 //! text ──Dsn::parse──> driver : rest ──by the driver's syntax──> options · credentials · path
@@ -6,7 +6,7 @@
 //!                          Options (builder) ── the builder wins ──> OptionReader ── take … finish
 //! ```
 //!
-//! Parsing opens nothing and knows nothing of what an option means. It only takes text apart:
+//! Parsing opens nothing, and does not know what an option means:
 //!
 //! | before the colon | after it | options |
 //! |---|---|---|
@@ -16,10 +16,10 @@
 //! | `odbc` | `key=value;key={va;lue}`, or the name of a data source | the pairs |
 //! | others | `key=value;key=va;;lue`, where `;;` is one `;` | the pairs |
 //!
-//! Names of options are the same in capitals and small letters. A user and a password are no
-//! options: they are the [`credentials`](Dsn::credentials), which the layer hands to each connect.
+//! Option names are case-insensitive. User and password are not options but [`credentials`](Dsn::credentials), which the
+//! layer passes to each connect.
 //!
-//! What is shown of a DSN never holds a password; that is decided once, while it is parsed.
+//! The displayed form of a DSN never contains a password; it is computed once, by the parser.
 
 mod options;
 mod pairs;
@@ -36,9 +36,9 @@ pub use self::reader::{Host, OptionReader};
 use crate::config::secret::{Credentials, Secret};
 use crate::{Error, Kind, Result};
 
-/// A data source name, taken apart.
+/// A parsed data source name.
 ///
-/// It can be written as PHP's PDO does, or as a URL:
+/// It is written as in PHP's PDO, or as a URL:
 ///
 /// ```
 /// use cenote::driver::Dsn;
@@ -55,7 +55,7 @@ use crate::{Error, Kind, Result};
 /// # Ok::<(), cenote::Error>(())
 /// ```
 ///
-/// `Display` and `Debug` show it with `***` for every password.
+/// `Display` and `Debug` show `***` for every password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Dsn {
     driver: String,
@@ -63,29 +63,29 @@ pub struct Dsn {
     parts: Parts,
 }
 
-/// What the rest of a DSN comes apart into.
+/// The parts of the text after the colon.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Parts {
-    /// In the order in which they were written. Wiped, because any of them may be a secret.
+    /// In the order of the text. Wiped, because any of them may be a secret.
     options: Vec<(String, Secret)>,
     credentials: Credentials,
     path: Option<Secret>,
-    /// The rest as it may be shown: in one line, and with no password in it.
+    /// The text for display: in one line, without passwords.
     shown: String,
 }
 
-/// How the text after the colon is written when it is no URL.
+/// The syntax of the text after the colon, unless it is a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Syntax {
-    /// The name of a file, and a query. Its URLs have no server in them.
+    /// A file name and a query. Its URLs contain no server.
     File,
-    /// libpq's, with spaces between pairs and quotes around values.
+    /// libpq's: blanks between pairs, quotes around values.
     Libpq,
-    /// With braces around values, or just a name.
+    /// ODBC's: braces around values, or only a data source name.
     Odbc,
     /// PDO's, with `;;` for a `;` in a value.
     Pdo,
-    /// Of a driver that is not known here: PDO's if it looks so, else just a text.
+    /// An unknown driver's: PDO's if the text looks like it, otherwise any text.
     Free,
 }
 
@@ -100,7 +100,7 @@ impl Syntax {
         }
     }
 
-    /// What a right one looks like, for messages.
+    /// Returns valid examples, for messages.
     fn example(self) -> &'static str {
         match self {
             Syntax::File => "sqlite:/path/shop.db or sqlite:///path/shop.db?mode=ro",
@@ -117,12 +117,12 @@ impl Syntax {
 }
 
 impl Dsn {
-    /// Takes a DSN apart. Opens nothing.
+    /// Parses a DSN. Opens nothing.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`], in one line that says what is wrong and shows what a right one looks like.
-    /// The text itself is never in it, because a password may be in the text.
+    /// [`Kind::Config`], in one line with the problem and a valid example. The message never quotes the text, which may
+    /// contain a password.
     pub fn parse(text: &str) -> Result<Self> {
         let (driver, rest) = text.split_once(':').ok_or_else(|| {
             malformed(
@@ -150,49 +150,44 @@ impl Dsn {
         })
     }
 
-    /// What stands before the first colon, in small letters: `pgsql`, `postgres`, `sqlite` …
+    /// Returns the text before the first colon in lower case: `pgsql`, `postgres`, `sqlite` …
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// Everything after the first colon, as it was written, for drivers with a format of their own.
+    /// Returns the text after the first colon, unchanged, for drivers with their own format.
     ///
-    /// There may be a password in it: it must not get into a message.
+    /// It may contain a password, so it must not appear in a message.
     pub fn rest(&self) -> &str {
         self.rest.expose()
     }
 
-    /// The name of the file or of the data source, when that is what the DSN holds.
+    /// Returns the file name or data source name; `None` for a DSN that names a server.
     ///
-    /// For `sqlite:` it is what stands before the `?`, and `file:…` as a whole: for SQLite to take
-    /// apart. Of a URL (`sqlite:///path`) it is decoded. `None` for a DSN that names a server.
+    /// For `sqlite:` it is the text before the `?`, decoded if the DSN is a URL (`sqlite:///path`). `file:…` is returned as a
+    /// whole, because SQLite parses it.
     pub fn path(&self) -> Option<&str> {
         self.parts.path.as_ref().map(Secret::expose)
     }
 
-    /// The user and the password that stand in it: a copy of them.
+    /// Returns a copy of the user and the password in the DSN.
     ///
-    /// From a URL's `user:password@`, or from `user` (`username`, `uid`) and
-    /// `password` (`passwd`, `pwd`).
+    /// They come from a URL's `user:password@`, or from `user` (`username`, `uid`) and `password` (`passwd`, `pwd`).
     pub fn credentials(&self) -> Credentials {
         self.parts.credentials.clone()
     }
 
-    /// The value of an option, whichever way the DSN is written.
+    /// Returns the value of an option, for every syntax.
     pub fn option(&self, name: &str) -> Option<&str> {
         find(&self.parts.options, name).map(Secret::expose)
     }
 
-    /// All options in the order in which they were written; of a URL,
-    /// `host`, `port` and `dbname` come first.
+    /// Returns all options in the order of the text; for a URL, `host`, `port` and `dbname` come first.
     pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
         in_order(&self.parts.options)
     }
 
-    /// A reader of the options of this DSN and of the builder, for a driver to take them one by
-    /// one.
-    ///
-    /// An option that is in both is the builder's.
+    /// Returns a reader of the options of this DSN and of the builder. The builder's options take precedence.
     pub fn reader<'a>(&'a self, options: &'a Options) -> OptionReader<'a> {
         let replaced = |name: &str| options.get(name).is_some();
         let own = self.options().filter(|(name, _)| !replaced(name));
@@ -251,7 +246,7 @@ fn just_a_name(rest: &str) -> Parts {
 }
 
 impl Parts {
-    /// Keeps a pair where it belongs: with the credentials or with the options.
+    /// Adds a pair to the credentials or to the options.
     fn keep(&mut self, name: String, value: Secret) -> Result<(), String> {
         let lower = name.to_ascii_lowercase();
         match lower.as_str() {
@@ -292,7 +287,7 @@ fn in_order(options: &[(String, Secret)]) -> impl Iterator<Item = (&str, &str)> 
         .map(|(name, value)| (name.as_str(), value.expose()))
 }
 
-/// As in a URL: a letter, then letters, digits and `+`, `-`, `.`, `_`.
+/// Whether the text is a valid driver name: a letter, then letters, digits and `+`, `-`, `.`, `_`.
 fn is_driver_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text
@@ -300,7 +295,7 @@ fn is_driver_name(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_'))
 }
 
-/// Whether an option can be called so. What passes can stand in a message of one line.
+/// Whether the text is a valid option name. A valid one has no line break, so messages can quote it.
 fn is_option_name(text: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
     !text.is_empty() && text.chars().all(fits)

@@ -9,12 +9,12 @@ use crate::config::dsn::texts::parse_duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reads a duration that is always there.
+/// Reads a duration that cannot be switched off.
 pub(super) fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     optional(deserializer)?.ok_or_else(|| D::Error::custom("this duration cannot be switched off"))
 }
 
-/// Reads a duration that may be switched off.
+/// Reads a duration that can be switched off.
 pub(super) fn optional<'de, D>(deserializer: D) -> Result<Option<Duration>, D::Error>
 where
     D: Deserializer<'de>,
@@ -25,7 +25,7 @@ where
 /// Reads `30s`, a number of seconds, or `off`.
 pub(super) fn parse(text: &str) -> Result<Option<Duration>, &'static str> {
     match text.trim().to_ascii_lowercase().as_str() {
-        // Not every format has a null.
+        // Not every file format has a null.
         "off" | "none" => Ok(None),
         _ => parse_duration(text, SECOND).map(Some),
     }

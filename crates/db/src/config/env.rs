@@ -12,9 +12,9 @@ use crate::config::dsn::{Dsn, Options};
 use crate::config::secret::Secret;
 
 impl DbConfig {
-    /// The settings that stand in the environment of this process.
+    /// Reads the settings from this process's environment variables.
     ///
-    /// | variable | field | such as |
+    /// | variable | field | example |
     /// |---|---|---|
     /// | `CENOTE_DSN`, or `DATABASE_URL` if that is not set | `dsn` | `sqlite:shop.db` |
     /// | `CENOTE_USER` | `user` | `app` |
@@ -42,25 +42,23 @@ impl DbConfig {
     /// | `CENOTE_RESET` | `reset` | `when_touched`, `always`, `replace` |
     /// | `CENOTE_OPTIONS` | `options` | `busy_timeout=5s;mode=ro` |
     ///
-    /// A variable that is empty counts as one that is not set, and its field has its default. A
-    /// duration that is a number alone counts seconds. How the fields fit together is for
-    /// [`check`](DbConfig::check) to say.
+    /// An empty variable counts as not set, and its field has its default. A duration without a unit is in seconds.
+    /// [`check`](DbConfig::check) verifies that the fields fit together.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`](crate::Kind::Config), naming the variable that is missing or makes no
-    /// sense. What may be a secret is not quoted in it.
+    /// [`Kind::Config`](crate::Kind::Config), with the variable that is missing or invalid. The message quotes no secrets.
     pub fn from_env() -> Result<Self> {
         DbConfig::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The settings that stand in these variables, such as those of another process.
+    /// Reads the settings from the variables that `lookup` returns.
     ///
-    /// They are named as for [`from_env`](DbConfig::from_env).
+    /// Their names are those of [`from_env`](DbConfig::from_env).
     ///
     /// # Errors
     ///
-    /// As [`from_env`](DbConfig::from_env).
+    /// Those of [`from_env`](DbConfig::from_env).
     pub fn from_variables(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let variables = Variables { lookup };
         let mut config = DbConfig::new(variables.dsn()?);
@@ -151,7 +149,7 @@ impl<L: Fn(&str) -> Option<OsString>> Variables<L> {
         })
     }
 
-    /// Reads a variable that is no secret into a field, which stays as it is if there is none.
+    /// Reads a variable that is not a secret into a field. Without the variable the field keeps its value.
     fn read<T, Wrong: fmt::Display>(
         &self,
         name: &str,

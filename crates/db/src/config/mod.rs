@@ -1,4 +1,4 @@
-//! The settings of a handle, as a configuration file or the environment gives them.
+//! The settings of a handle, from a configuration file or the environment.
 
 pub(crate) mod dsn;
 mod durations;
@@ -15,13 +15,11 @@ use crate::config::dsn::{Dsn, Options};
 use crate::config::secret::{Credentials, Secret};
 use crate::{Error, Kind, Result};
 
-/// Everything that a handle is opened with.
+/// All settings of a handle.
 ///
-/// It is read from a configuration file with serde, from the environment with
-/// [`from_env`](DbConfig::from_env), or begun with [`new`](DbConfig::new). In a file every field
-/// but `dsn` may be left out, and a field that is not known is an error. A duration is a text such
-/// as `"250ms"`, `"30s"`, `"10min"`, or a number of seconds; one that can be switched off is
-/// switched off with `"off"`.
+/// Read it from a configuration file with serde or from the environment with [`from_env`](DbConfig::from_env), or start with
+/// [`new`](DbConfig::new). In a file, only `dsn` is required, and an unknown field is an error. A duration is a text such as
+/// `"250ms"`, `"30s"`, `"10min"`, or a number of seconds; `"off"` switches an optional one off.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,22 +36,19 @@ use crate::{Error, Kind, Result};
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DbConfig {
-    /// Where the database is. Kept as a secret, because a password may be in it. There is no
-    /// default.
+    /// The DSN. Stored as a secret, because it may contain a password. No default.
     pub dsn: Secret,
-    /// Who connects. Goes before the user in the DSN. Default: nobody is named.
+    /// The user. Takes precedence over the user in the DSN. Default: none.
     pub user: Option<String>,
-    /// Goes before the password in the DSN. It is read but never written. Default: none.
+    /// The password. Takes precedence over the password in the DSN. Never serialised. Default: none.
     pub password: Option<Secret>,
-    /// What the pool is called in events and messages. Default: none.
+    /// The pool's name in events and messages. Default: none.
     pub name: Option<String>,
-    /// Connections that are kept open even if nobody needs them. Default: 0. Clashes with
-    /// `unpooled`.
+    /// The number of connections that stay open while they are idle. Default: 0. Excludes `unpooled`.
     pub min: usize,
-    /// The most connections there may be, at least 1. Default: 10. An unpooled handle has one.
+    /// The maximum number of connections, at least 1. Default: 10. An unpooled handle has one.
     pub max: usize,
-    /// How long a call may wait for a connection, its creation included. Default: 30 s; `None` is
-    /// for ever.
+    /// How long a call may wait for a connection, including its creation. Default: 30 s; `None` means without limit.
     #[serde(deserialize_with = "durations::optional")]
     pub acquire_timeout: Option<Duration>,
     /// How long opening a connection may take. Default: 10 s.
@@ -63,34 +58,33 @@ pub struct DbConfig {
     /// instead. Default: 5 s.
     #[serde(deserialize_with = "durations::required")]
     pub cleanup_timeout: Duration,
-    /// How often idle connections are checked. Default: 30 s; `None` is never.
+    /// The interval between health checks of an idle connection. Default: 30 s; `None` means never.
     #[serde(deserialize_with = "durations::optional")]
     pub healthcheck_interval: Option<Duration>,
     /// How long a connection may be idle before it is closed, if there are more than `min`.
-    /// Default: 10 min; `None` is for ever.
+    /// Default: 10 min; `None` means without limit.
     #[serde(deserialize_with = "durations::optional")]
     pub idle_timeout: Option<Duration>,
-    /// How old a connection may get before another takes its place. Default: 30 min; `None` is any
-    /// age.
+    /// How old a connection may become before a new one replaces it. Default: 30 min; `None` means any age.
     #[serde(deserialize_with = "durations::optional")]
     pub max_lifetime: Option<Duration>,
-    /// By which part of itself `max_lifetime` differs from connection to connection, so that they
-    /// do not all end at once: from 0.0 to less than 1.0. Default: 0.1.
+    /// The fraction by which `max_lifetime` varies between connections, so that they do not all end at once: from 0.0 to
+    /// less than 1.0. Default: 0.1.
     pub lifetime_jitter: f64,
     /// How many connections may be opened at the same time, at least 1. Default: 4.
     pub max_creating: usize,
-    /// How many prepared statements each connection keeps. Default: 64; 0 is none.
+    /// How many prepared statements each connection caches. Default: 64; 0 means none.
     pub statement_cache: usize,
-    /// How long a statement may run. Default: `None`, for ever.
+    /// How long a statement may run. Default: `None`, without limit.
     #[serde(deserialize_with = "durations::optional")]
     pub statement_timeout: Option<Duration>,
-    /// How old a transaction may get. Default: `None`, any age.
+    /// How old a transaction may become. Default: `None`, any age.
     #[serde(deserialize_with = "durations::optional")]
     pub max_transaction_age: Option<Duration>,
-    /// How long an open transaction may go without a statement. Default: `None`, for ever.
+    /// How long an open transaction may be without a statement. Default: `None`, without limit.
     #[serde(deserialize_with = "durations::optional")]
     pub idle_in_transaction: Option<Duration>,
-    /// After how long a wait for a connection is reported. Default: 1 s; `None` is never.
+    /// How long a call waits for a connection before a warning is logged. Default: 1 s; `None` means never.
     #[serde(deserialize_with = "durations::optional")]
     pub slow_acquire_warning: Option<Duration>,
     /// A connection that one task has held for this long is reported. Default: `None`, never.
@@ -99,14 +93,14 @@ pub struct DbConfig {
     /// A statement that takes this long is reported. Default: `None`, never.
     #[serde(deserialize_with = "durations::optional")]
     pub slow_statements: Option<Duration>,
-    /// One connection, opened on first use, in place of a pool. Default: `false`.
+    /// One connection, opened on first use, instead of a pool. Default: `false`.
     pub unpooled: bool,
-    /// The connection stays open for as long as the handle lives: needs `unpooled`, because a pool
-    /// opens and closes connections by itself. Default: `false`.
+    /// The connection stays open as long as the handle lives. Requires `unpooled`, because a pool opens and closes
+    /// connections by itself. Default: `false`.
     pub persistent: bool,
-    /// When a session is reset before another task gets it. Default: when it was touched.
+    /// When a session is reset before another task gets it. Default: when it may have changed.
     pub reset: ResetPolicy,
-    /// Options for the driver. They go before those in the DSN. Default: none.
+    /// Options for the driver. They take precedence over those in the DSN. Default: none.
     pub options: Options,
 }
 
@@ -115,18 +109,17 @@ pub struct DbConfig {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ResetPolicy {
-    /// When something may have changed it: `"when_touched"`. What the text of a statement or the server tells
-    /// counts; what a function of the application's own schema does in silence does not.
+    /// When a statement's text or a report of the server shows a change: `"when_touched"`. Changes by functions of the
+    /// application's own schema may go unnoticed.
     #[default]
     WhenTouched,
-    /// Every time a connection comes back: `"always"`. For schemas whose own functions have side effects on the
-    /// session. The driver undoes all that it can: on PostgreSQL what `DISCARD ALL` does (so that kept statements are
-    /// forgotten, too), connections of `dblink`, the origin of replication and the seed of `random()`. What a server has no way to
-    /// undo stays: a library that a function loaded, a temporary replication slot, a backup that has begun, variables of PL/Perl,
-    /// PL/Python and PL/Tcl.
+    /// Every time a connection is released: `"always"`. For schemas whose functions have side effects on the session.
+    /// The driver undoes everything that it can. On PostgreSQL that is `DISCARD ALL` (which also discards cached statements),
+    /// `dblink` connections, the replication origin and the seed of `random()`. What the server cannot undo stays: loaded
+    /// libraries, temporary replication slots, a started backup, variables of PL/Perl, PL/Python and PL/Tcl.
     Always,
-    /// Every time a connection comes back another one takes its place: `"replace"`. Nothing survives, and every call outside
-    /// of a transaction or a coroutine costs a new connection.
+    /// Never: a new connection replaces each released one: `"replace"`. Nothing survives, and every call outside of a
+    /// transaction or a coroutine costs a new connection.
     Replace,
 }
 
@@ -163,7 +156,7 @@ impl Default for DbConfig {
 }
 
 impl DbConfig {
-    /// The defaults, for this database.
+    /// Returns the default settings for this database.
     pub fn new(dsn: impl Into<Secret>) -> Self {
         DbConfig {
             dsn: dsn.into(),
@@ -171,7 +164,7 @@ impl DbConfig {
         }
     }
 
-    /// The DSN, taken apart.
+    /// Parses the DSN.
     ///
     /// # Errors
     ///
@@ -183,7 +176,7 @@ impl DbConfig {
         Dsn::parse(self.dsn.expose())
     }
 
-    /// A copy of the credentials: what stands here, and otherwise what stands in the DSN.
+    /// Returns a copy of the credentials: those of this configuration, completed by those of the DSN.
     pub fn credentials(&self, dsn: &Dsn) -> Credentials {
         let mut own = Credentials::default();
         own.user.clone_from(&self.user);
@@ -191,12 +184,12 @@ impl DbConfig {
         own.or(dsn.credentials())
     }
 
-    /// Says what cannot be meant. Opens nothing.
+    /// Checks the settings. Opens nothing.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for a DSN that is missing or malformed, for a value that makes no sense,
-    /// and for two that exclude each other: it names both.
+    /// [`Kind::Config`] for a DSN that is missing or malformed, for an invalid value, and for two settings that exclude each
+    /// other, with the names of both.
     pub fn check(&self) -> Result<()> {
         self.parse_dsn()?;
         let (min, max) = (self.min, self.max);

@@ -1,8 +1,8 @@
-//! Secrets: shown to nobody, wiped when they go.
+//! Secrets: never displayed, and wiped from memory on drop.
 //!
-//! A [`Secret`] is in no `Debug` output, has no `Display`, and cannot be serialised. A template
-//! keeps a [`CredentialProvider`]; every connect asks it for [`Credentials`] of its own, hands them
-//! to the driver by value, and they are wiped when the driver is done with them.
+//! A [`Secret`] does not appear in `Debug` output, has no `Display`, and cannot be serialised. A handle has a
+//! [`CredentialProvider`]. Every connect asks it for its own [`Credentials`] and passes them to the driver by value, which
+//! wipes them when it drops them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,10 +15,10 @@ use zeroize::{ZeroizeOnDrop, Zeroizing};
 use crate::driver::BoxFuture;
 use crate::{Error, Kind, Result};
 
-/// A text that nobody gets to see: not printed, not serialised, wiped from memory on drop.
+/// A text that is never printed or serialised, and is wiped from memory on drop.
 ///
-/// A clone is a copy to be wiped on its own. Two of them can be compared, so that
-/// a connection opened with the same credentials can be found again.
+/// Each clone is a copy that is wiped on its own drop. Secrets can be compared, to find a connection with the same
+/// credentials.
 ///
 /// ```
 /// use cenote::driver::Secret;
@@ -31,12 +31,12 @@ use crate::{Error, Kind, Result};
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// The text itself. Who copies it has to wipe the copy.
+    /// Returns the text. A caller that copies it must wipe the copy.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no text in it.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -45,14 +45,14 @@ impl Secret {
 impl ZeroizeOnDrop for Secret {}
 
 impl From<String> for Secret {
-    /// Takes the text over without a copy, so that nothing is left to be wiped.
+    /// Takes the text without a copy, so nothing else needs wiping.
     fn from(text: String) -> Self {
         Secret(Zeroizing::new(text))
     }
 }
 
 impl From<&str> for Secret {
-    /// Copies the text; the caller's own stays as it is.
+    /// Copies the text; the caller's text is not wiped.
     fn from(text: &str) -> Self {
         Secret::from(text.to_owned())
     }
@@ -65,8 +65,7 @@ impl fmt::Debug for Secret {
 }
 
 impl<'de> Deserialize<'de> for Secret {
-    /// From a text. The error for anything else does not quote it: a password may well
-    /// have been written as a number.
+    /// Reads a text. The error for anything else does not quote it: it may be a password of digits.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_string(SecretVisitor)
     }
@@ -120,19 +119,19 @@ impl Visitor<'_> for SecretVisitor {
     }
 }
 
-/// Who connects: handed by value to [`Template::connect`](crate::driver::Template::connect), and
-/// wiped when it is dropped there.
+/// User and password of a connect. [`Template::connect`](crate::driver::Template::connect) gets them by value; the password
+/// is wiped on drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// The name of the user; the driver's default if there is none.
+    /// The user name; `None` for the driver's default.
     pub user: Option<String>,
     /// The password or token.
     pub password: Option<Secret>,
 }
 
 impl Credentials {
-    /// This user with this password.
+    /// Returns credentials with this user and password.
     pub fn new(user: impl Into<String>, password: impl Into<Secret>) -> Self {
         Credentials {
             user: Some(user.into()),
@@ -142,7 +141,7 @@ impl Credentials {
 
     /// Fills missing fields from `others`.
     ///
-    /// What the builder was given goes before what stands in the DSN.
+    /// The builder's credentials take precedence over those in the DSN.
     #[must_use]
     pub fn or(self, others: Credentials) -> Self {
         Credentials {
@@ -151,8 +150,7 @@ impl Credentials {
         }
     }
 
-    /// In the messages of a login a NUL ends a text, and what follows would be read as the next
-    /// field.
+    /// Refuses a NUL: it ends a text in the messages of a login, and the rest would be read as the next field.
     pub(crate) fn check(&self) -> Result<()> {
         let user = self.user.as_deref();
         let password = self.password.as_ref().map(Secret::expose);
@@ -165,7 +163,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// A provider that gives a copy of these to every connect.
+    /// Returns a provider that gives every connect a copy of these credentials.
     pub fn into_provider(self) -> CredentialProvider {
         CredentialProvider {
             source: Source::Fixed(self),
@@ -173,10 +171,10 @@ impl Credentials {
     }
 }
 
-/// Where the credentials of each new connection come from.
+/// Provides the credentials of each new connection.
 ///
-/// Either always the same ones, or the answer of an async closure, which is asked anew for every
-/// connection: for passwords and tokens that change while the program runs.
+/// They are always the same, or come from an async closure that is called for every connection: for passwords and tokens
+/// that change while the program runs.
 #[derive(Clone)]
 pub struct CredentialProvider {
     source: Source,
@@ -191,7 +189,7 @@ enum Source {
 }
 
 impl CredentialProvider {
-    /// A provider that asks this closure for every connection.
+    /// Returns a provider that calls this closure for every connection.
     pub fn new<F, Answer, E>(ask: F) -> Self
     where
         F: Fn() -> Answer + Send + Sync + 'static,
@@ -211,11 +209,11 @@ impl CredentialProvider {
         }
     }
 
-    /// Credentials for one connect: a copy that is its own to wipe.
+    /// Returns the credentials for one connect.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it drops what the closure was doing; nothing is kept.
+    /// If dropped, the closure's future is dropped; nothing remains.
     ///
     /// # Errors
     ///
@@ -229,7 +227,7 @@ impl CredentialProvider {
 }
 
 impl Default for CredentialProvider {
-    /// One that gives neither a user nor a password.
+    /// Returns a provider of empty credentials.
     fn default() -> Self {
         Credentials::default().into_provider()
     }
@@ -265,23 +263,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_wiped_when_it_is_dropped() {
+    fn secret_is_wiped_on_drop() {
         fn wiped_on_drop<T: ZeroizeOnDrop>(_: &T) {}
         let secret = Secret::from("hunter2");
-        // The field, not only our own word for it: that is what does the wiping.
+        // Checks the field too, because its drop does the wiping.
         wiped_on_drop(&secret.0);
         wiped_on_drop(&secret);
     }
 
     #[test]
-    fn a_secret_is_made_of_a_string_without_leaving_a_copy() {
+    fn secret_takes_a_string_without_a_copy() {
         let text = "hunter2".to_owned();
         let place = text.as_ptr();
         assert_eq!(Secret::from(text).expose().as_ptr(), place);
     }
 
     #[test]
-    fn a_secret_equals_another_with_the_same_text() {
+    fn secrets_with_the_same_text_are_equal() {
         assert_eq!(Secret::from("a"), Secret::from("a".to_owned()));
         assert_ne!(Secret::from("a"), Secret::from("b"));
         assert!(Secret::default().is_empty());
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_about_what_is_no_secret_does_not_quote_it() {
+    fn error_about_an_invalid_secret_does_not_quote_it() {
         type Outcome = Result<Secret, ValueError>;
         let read: Outcome = Secret::deserialize("hunter2".into_deserializer());
         assert_eq!(read.unwrap(), Secret::from("hunter2"));
@@ -320,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_is_asked_once_for_every_connect_by_all_its_clones() {
+    async fn provider_and_its_clones_ask_once_per_connect() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let provider = CredentialProvider::new(move || {
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_error_of_a_provider_is_a_failed_connect_with_its_cause() {
+    async fn error_of_a_provider_is_a_connect_error_with_its_cause() {
         let provider = CredentialProvider::new(|| async {
             Err::<Credentials, _>(io::Error::other("the vault is sealed"))
         });
@@ -348,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_was_doing_is_dropped_with_the_connect() {
+    fn future_of_a_provider_is_dropped_with_the_connect() {
         let held = Arc::new(());
         let for_closure = Arc::clone(&held);
         let provider = CredentialProvider::new(move || {
@@ -370,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_shows_no_password() {
+    fn provider_shows_no_password() {
         let fixed = Credentials::new("app", "hunter2").into_provider();
         let asked =
             CredentialProvider::new(|| async { Ok::<_, io::Error>(Credentials::default()) });

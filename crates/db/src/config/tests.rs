@@ -98,7 +98,7 @@ fn all_of(config: &DbConfig) -> String {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_defaults_are_those_of_the_design() {
+fn defaults_are_the_documented_ones() {
     let config = DbConfig::new("sqlite:x.db");
     assert_eq!((config.min, config.max), (0, 10));
     assert_eq!(config.acquire_timeout, Some(30 * SECOND));
@@ -122,7 +122,7 @@ fn the_defaults_are_those_of_the_design() {
 }
 
 #[test]
-fn a_file_that_only_has_a_dsn_gives_the_defaults() {
+fn file_with_only_a_dsn_gives_the_defaults() {
     let config = read([("dsn", Text("sqlite:x.db"))]).unwrap();
     assert_eq!(all_of(&config), all_of(&DbConfig::new("sqlite:x.db")));
 }
@@ -244,12 +244,12 @@ fn file_and_environment_set_every_field_to_the_same_values() {
 }
 
 #[test]
-fn an_unknown_field_of_a_file_is_an_error_that_names_it() {
+fn unknown_field_of_a_file_is_an_error_that_names_it() {
     assert!(refused("maximum", Number(3)).contains("maximum"));
 }
 
 #[test]
-fn a_duration_that_makes_no_sense_is_refused() {
+fn invalid_duration_is_refused() {
     for value in [
         Text("soon"),
         Text("5 parsecs"),
@@ -266,7 +266,7 @@ fn a_duration_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_password_written_as_a_number_is_refused_and_not_quoted() {
+fn password_of_digits_is_refused_and_not_quoted() {
     for field in ["password", "dsn"] {
         let message = refused(field, Number(31_337));
         assert!(!message.contains("31337"), "{message}");
@@ -300,7 +300,7 @@ fn file_options_are_texts_numbers_or_booleans_and_not_repeated() {
 }
 
 #[test]
-fn a_configuration_shows_neither_its_password_nor_its_dsn() {
+fn configuration_shows_neither_its_password_nor_its_dsn() {
     let mut config = DbConfig::new("postgres://app:hunter2@h/db");
     config.password = Some(Secret::from("hunter2"));
     config.options.set("access_token", "hunter2");
@@ -309,7 +309,7 @@ fn a_configuration_shows_neither_its_password_nor_its_dsn() {
 }
 
 #[test]
-fn the_dsn_is_that_of_cenote_and_only_without_it_that_of_others() {
+fn cenote_dsn_takes_precedence_over_database_url() {
     let both = [
         ("CENOTE_DSN", "sqlite:a.db"),
         ("DATABASE_URL", "sqlite:b.db"),
@@ -328,7 +328,7 @@ fn the_dsn_is_that_of_cenote_and_only_without_it_that_of_others() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_not_set() {
+fn empty_variable_counts_as_not_set() {
     let config = from_variables([
         ("CENOTE_DSN", "sqlite:x.db"),
         ("CENOTE_USER", ""),
@@ -405,7 +405,7 @@ fn invalid_secret_variable_is_an_error_that_does_not_quote_it() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_utf8_is_an_error_that_names_it() {
+fn variable_that_is_not_utf8_is_an_error_that_names_it() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
@@ -447,7 +447,7 @@ fn checked(change: impl FnOnce(&mut DbConfig)) -> String {
 }
 
 #[test]
-fn a_check_names_all_options_that_exclude_each_other() {
+fn check_names_settings_that_exclude_each_other() {
     let message = checked(|config| (config.min, config.max) = (5, 3));
     assert_eq!(
         message,
@@ -471,7 +471,7 @@ fn a_check_names_all_options_that_exclude_each_other() {
 }
 
 #[test]
-fn a_check_names_the_value_that_makes_no_sense() {
+fn check_names_the_invalid_value() {
     assert!(checked(|config| config.max = 0).starts_with("max is 0"));
     assert!(checked(|config| config.max_creating = 0).starts_with("max_creating is 0"));
     for jitter in [1.0, -0.1, f64::NAN, f64::INFINITY] {
@@ -483,7 +483,7 @@ fn a_check_names_the_value_that_makes_no_sense() {
 }
 
 #[test]
-fn a_check_refuses_a_duration_of_zero() {
+fn check_refuses_a_duration_of_zero() {
     type Field = fn(&mut DbConfig) -> &mut Option<Duration>;
     let optional: [(&str, Field); 10] = [
         ("acquire_timeout", |config| &mut config.acquire_timeout),
@@ -519,7 +519,7 @@ fn a_check_refuses_a_duration_of_zero() {
 }
 
 #[test]
-fn credentials_given_beside_the_dsn_go_before_those_in_it() {
+fn credentials_beside_the_dsn_take_precedence() {
     let mut config = DbConfig::new("postgres://app:one@h");
     let dsn = config.parse_dsn().unwrap();
     assert_eq!(config.credentials(&dsn), Credentials::new("app", "one"));

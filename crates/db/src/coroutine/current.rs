@@ -1,4 +1,4 @@
-//! Which frame is being polled on this thread.
+//! The frame that is being polled on this thread.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use super::frame::{CoroutineId, Frame};
 thread_local! {
     static CURRENT: RefCell<Option<Entered>> = const { RefCell::new(None) };
 
-    /// Whether there is one: every call asks, and mostly there is none.
+    /// Whether `CURRENT` has a frame: every call asks, and mostly it has none.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 
-    /// The frame that a detached future is polled in, which is not its own.
+    /// The frame around a detached future, which is not the future's own.
     static HIDDEN: RefCell<Option<Entered>> = const { RefCell::new(None) };
 
-    /// Whether there is one: every call outside of a frame asks.
+    /// Whether `HIDDEN` has a frame: every call outside a frame asks.
     static IS_HIDDEN: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -26,13 +26,13 @@ fn replace_hidden(hidden: Option<Entered>) -> Option<Entered> {
     before.unwrap_or_default()
 }
 
-/// Whether the running code is detached from a frame that waits for it.
+/// Returns whether the running code is detached from a frame that waits for it.
 #[inline]
 pub(crate) fn is_hidden() -> bool {
     IS_HIDDEN.get()
 }
 
-/// The frame that waits for the running code, which is detached from it.
+/// Returns the frame that waits for the running code, which is detached from the frame.
 pub(crate) fn hidden_frame() -> Option<Arc<Frame>> {
     let found = HIDDEN.try_with(|hidden| {
         let hidden = hidden.borrow();
@@ -44,13 +44,13 @@ pub(crate) fn hidden_frame() -> Option<Arc<Frame>> {
     found.unwrap_or_default()
 }
 
-/// The frame that waits for the running code: the one that it is in, or is detached from.
+/// Returns the frame that waits for the running code: its own, or the one that it is detached from.
 pub(super) fn surrounding_frame() -> Option<Arc<Frame>> {
     current_frame().or_else(hidden_frame)
 }
 
 fn replace_current(entered: Option<Entered>) -> Option<Entered> {
-    // A thread that is ending has no current frame any more.
+    // A thread that is ending has no current frame.
     let before = CURRENT.try_with(|current| {
         IS_INSIDE.set(entered.is_some());
         current.replace(entered)
@@ -73,8 +73,7 @@ impl Entered {
     }
 }
 
-/// Puts something else in the place of the current frame until it is dropped, which a
-/// panic does too.
+/// Replaces the current frame until it is dropped, also by a panic.
 pub(super) struct Swapped {
     before: Option<Entered>,
 }
@@ -90,12 +89,12 @@ impl Swapped {
 impl Drop for Swapped {
     fn drop(&mut self) {
         let ours = replace_current(self.before.take());
-        // Dropped only now: the last hold on a frame may run the user's code.
+        // Dropped last: the last reference to a frame may run the user's code.
         drop(ours);
     }
 }
 
-/// Hides the current frame until it is dropped, as if the code ran outside of it.
+/// Hides the current frame until it is dropped, as if the code ran outside it.
 pub(super) struct Hidden {
     _outside: Swapped,
     before: Option<Entered>,
@@ -117,10 +116,10 @@ impl Drop for Hidden {
     }
 }
 
-/// The frame that the running code is in, if any.
+/// Returns the frame of the running code, if any.
 ///
-/// A task that runs inside the poll of a scope but is none of it (a `LocalSet` driven
-/// there) is told by its executor's task id, and counts as outside.
+/// Another task can run inside the poll of a scope: one of a `LocalSet` that the scope drives. Its task id differs, and
+/// it counts as outside.
 #[inline]
 pub(crate) fn current_frame() -> Option<Arc<Frame>> {
     with_current(|frame| frame.map(Arc::clone))
@@ -142,20 +141,20 @@ fn with_entered<T>(look: impl Fn(Option<&Arc<Frame>>) -> T) -> T {
         let inside = entered.filter(|entered| entered.task == tokio::task::try_id());
         look(inside.map(|entered| &entered.frame))
     });
-    // A thread that is ending has no current frame any more.
+    // A thread that is ending has no current frame.
     looked.unwrap_or_else(|_| look(None))
 }
 
-/// The identity of the coroutine that the running code is in, if any.
+/// Returns the identity of the coroutine that the running code is in, if any.
 pub fn current() -> Option<CoroutineId> {
     Some(current_frame()?.coroutine())
 }
 
-/// Where a call was made: the frame, or outside of any.
+/// The frame of a call, or outside any frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen(Option<Arc<Frame>>);
 
-/// Notes where the running code is.
+/// Returns where the running code is.
 #[inline]
 pub(crate) fn seen() -> Seen {
     Seen(current_frame())
@@ -166,7 +165,7 @@ impl Seen {
         self.0.as_ref()
     }
 
-    /// Whether the running code is where it was then.
+    /// Returns whether the running code is in this place.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         with_current(|now| match (&self.0, now) {

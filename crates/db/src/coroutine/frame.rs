@@ -1,4 +1,4 @@
-//! Frames: a coroutine, and the transaction closures inside it.
+//! Frames: coroutines, and the transaction closures inside them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,18 +14,18 @@ use crate::api::lazy::Lazy;
 use crate::binding::Bound;
 use crate::pooled::shared::DbId;
 
-/// The number of a coroutine. Numbers are given out in order and never again.
+/// The number of a coroutine. Numbers increase and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoroutineId(u64);
 
 impl CoroutineId {
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: it only has to be unique.
+        // Relaxed: the number only has to be unique.
         CoroutineId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The number itself.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -37,10 +37,10 @@ impl fmt::Display for CoroutineId {
     }
 }
 
-/// Coroutines inside of each other are followed so far outwards.
+/// The search outwards through nested coroutines stops after this many.
 const MOST_NESTED: usize = 64;
 
-/// What binding a connection to a frame comes to.
+/// The result of binding a connection to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bind {
     Done,
@@ -54,19 +54,18 @@ pub(crate) enum Bind {
 pub(crate) struct Frame {
     coroutine: CoroutineId,
     parent: Option<Arc<Frame>>,
-    /// It is the transaction of an outside handle of this `Db`: what is bound further out
-    /// is none of its business.
+    /// Set for the transaction of an outside handle of this `Db`, which does not see outer bindings.
     outside_of: Option<DbId>,
-    /// The transaction of its closure, if that begins with the first statement.
+    /// The transaction of the closure, if it begins with the first statement.
     pub(super) lazy: Option<Arc<Lazy>>,
-    /// There are errors to remember or to forget; of root frames only. Written under the
-    /// lock. Relaxed: a coroutine sees its own writes.
+    /// There are errors to remember or to forget; for root frames only. Written under the lock. Relaxed: a coroutine
+    /// sees its own writes.
     has_errors: AtomicBool,
-    /// There is something in `lost`.
+    /// `lost` is not empty.
     has_lost: AtomicBool,
-    /// It is polled in another coroutine, which waits for it. Relaxed: a coroutine sees its own writes.
+    /// Another coroutine polls this one, and waits for it. Relaxed: a coroutine sees its own writes.
     is_surrounded: AtomicBool,
-    /// It takes no more bindings. Written under the lock.
+    /// The frame takes no more bindings. Written under the lock.
     ended: AtomicBool,
     state: Mutex<FrameState>,
 }
@@ -74,19 +73,19 @@ pub(crate) struct Frame {
 #[derive(Default)]
 pub(super) struct FrameState {
     pub(super) bindings: Vec<(DbId, Arc<Bound>)>,
-    /// The frames inside: they end with it at the latest.
+    /// The frames inside, which end with this one at the latest.
     inner: Vec<Weak<Frame>>,
     /// Connections on which guards opened levels in this frame.
     levels_on: Vec<Weak<Bound>>,
-    /// The frame of another coroutine in which it was last polled; of root frames only.
+    /// The frame of another coroutine that last polled this one; for root frames only.
     surrounding: Option<Weak<Frame>>,
-    /// The `Db`s whose transaction in this frame was ended by somebody else.
+    /// The `Db`s whose transaction in this frame was ended from outside.
     lost: Vec<DbId>,
-    /// Run when it ends; of root frames only.
+    /// Callbacks for the end of the coroutine; for root frames only.
     callbacks: Vec<Callback>,
-    /// The last error of each `Db`; of root frames only.
+    /// The last error of each `Db`; for root frames only.
     last_errors: HashMap<DbId, Error>,
-    /// The open transactions that it was spawned in; of root frames only.
+    /// The open transactions around the code that spawned the coroutine; for root frames only.
     #[cfg(debug_assertions)]
     pub(super) spawned_in: Vec<SpawnedIn>,
     /// The `Db`s with a call in this frame that failed with a retryable error, and none that has succeeded since.
@@ -96,17 +95,17 @@ pub(super) struct FrameState {
 type Callback = Box<dyn FnOnce() + Send>;
 
 impl Frame {
-    /// The frame of a new coroutine.
+    /// Returns the frame of a new coroutine.
     pub(crate) fn root() -> Arc<Self> {
         Frame::inside(None, None)
     }
 
-    /// A frame inside this one, or a new coroutine's if there is none.
+    /// Returns a frame inside `outer`, or of a new coroutine without one.
     pub(crate) fn inside(outer: Option<&Arc<Self>>, outside_of: Option<DbId>) -> Arc<Self> {
         Frame::new(outer, outside_of, None)
     }
 
-    /// The same, for a closure whose transaction begins with its first statement.
+    /// As [`inside`](Frame::inside), for a closure whose transaction begins with its first statement.
     pub(crate) fn lazily_inside(
         outer: Option<&Arc<Self>>,
         outside_of: Option<DbId>,
@@ -146,7 +145,7 @@ impl Frame {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This frame and those around it, outwards.
+    /// Returns this frame and those around it, outwards.
     pub(super) fn outwards(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Frame>> {
         std::iter::successors(Some(self), |frame| frame.parent.as_ref())
     }
@@ -155,7 +154,7 @@ impl Frame {
         self.outwards().any(|frame| Arc::ptr_eq(frame, outer))
     }
 
-    /// It is about to be polled, in another coroutine perhaps.
+    /// Notes in which coroutine this one is about to be polled.
     pub(super) fn note_surrounding(&self, look: impl FnOnce() -> Option<Arc<Frame>>) {
         if self.parent.is_some() {
             return;
@@ -168,11 +167,10 @@ impl Frame {
         }
     }
 
-    /// Whether this frame has to end, or to go on, before that one can: it is within it, or in a coroutine
-    /// that is polled within it.
+    /// Returns whether `outer` waits for this frame: this frame is within it, or in a coroutine that is polled within it.
     pub(crate) fn is_inside(self: &Arc<Self>, outer: &Arc<Frame>) -> bool {
         let mut frame = Arc::clone(self);
-        // Where frames were last polled may be out of date, and so go round in a circle.
+        // The notes on the last poll may be out of date, and so form a cycle.
         for _ in 0..MOST_NESTED {
             if frame.is_within(outer) {
                 return true;
@@ -185,13 +183,14 @@ impl Frame {
         false
     }
 
-    /// The frame of another coroutine that its own one was last polled in.
+    /// Returns the frame of another coroutine that last polled this frame's coroutine.
     fn surrounding(self: &Arc<Self>) -> Option<Arc<Frame>> {
         self.root_of().state().surrounding.as_ref()?.upgrade()
     }
 
-    /// Where a closure of another coroutine, which waits for this one, began a transaction that may write, on another connection
-    /// than this. Outwards from this frame; from the one that the running code is detached from if there is none.
+    /// Returns where a closure of another coroutine, which waits for this one, began a transaction that may write, on
+    /// another connection. The search goes outwards from this frame, or from the one that the running code is detached
+    /// from.
     pub(crate) fn surrounding_writer(
         inside: Option<&Arc<Self>>,
         db: DbId,
@@ -218,7 +217,7 @@ impl Frame {
         self.outwards().last().expect("a frame is its own first")
     }
 
-    /// The binding of this `Db` that code in this frame uses: the nearest, outwards.
+    /// Returns the binding of this `Db` that code in this frame uses: the nearest, outwards.
     pub(crate) fn lookup(self: &Arc<Self>, db: DbId) -> Option<Arc<Bound>> {
         for frame in self.outwards() {
             let bound = frame.bound(db);
@@ -229,14 +228,14 @@ impl Frame {
         None
     }
 
-    /// The binding that an outside handle of this `Db` uses here: that of its own transaction.
+    /// Returns the binding that an outside handle of this `Db` uses in this frame: that of its own transaction.
     pub(crate) fn lookup_outside(self: &Arc<Self>, db: DbId) -> Option<Arc<Bound>> {
         let mut outwards = self.outwards();
         let own = outwards.find(|frame| frame.outside_of == Some(db))?;
         own.bound(db)
     }
 
-    /// The innermost lazy transaction of this `Db` that code in this frame is in, with its frame.
+    /// Returns the innermost lazy transaction of this `Db` around code in this frame, with its frame.
     pub(crate) fn lazy(self: &Arc<Self>, db: DbId) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
         for frame in self.outwards() {
             let lazy = frame.lazy.as_ref().filter(|lazy| lazy.is_of(db));
@@ -247,7 +246,7 @@ impl Frame {
         None
     }
 
-    /// The lazy transaction that an outside handle of this `Db` is in here.
+    /// Returns the lazy transaction of an outside handle of this `Db` in this frame.
     pub(crate) fn lazy_outside(self: &Arc<Self>, db: DbId) -> Option<(&Arc<Frame>, &Arc<Lazy>)> {
         let mut outwards = self.outwards();
         let own = outwards.find(|frame| frame.outside_of == Some(db))?;
@@ -255,8 +254,8 @@ impl Frame {
         lazy.map(|lazy| (own, lazy))
     }
 
-    /// It is a coroutine that goes on, and nothing is bound in it: a call that leaves nothing behind can be made as if it
-    /// were in none.
+    /// Returns whether the frame is a running coroutine without bindings: a call that pins nothing can run as if outside
+    /// it.
     pub(crate) fn is_free(&self) -> bool {
         // Acquire pairs with the release in `end`, and with that in `lose`.
         self.parent.is_none()
@@ -273,7 +272,7 @@ impl Frame {
         Some(Arc::clone(bound))
     }
 
-    /// Binds a connection here, unless this frame has ended or has one already.
+    /// Binds a connection to this frame, unless the frame has ended or has one already.
     pub(crate) fn bind(self: &Arc<Self>, db: DbId, bound: &Arc<Bound>) -> Bind {
         let mut state = self.state();
         if self.is_over() {
@@ -286,7 +285,7 @@ impl Frame {
         Bind::Done
     }
 
-    /// This frame has ended, or one around it: its code is where it does not belong.
+    /// Returns whether this frame, or one around it, has ended: code that still runs in it was carried out of it.
     pub(crate) fn is_over(self: &Arc<Self>) -> bool {
         // Acquire pairs with the release in `end`.
         self.outwards()
@@ -301,29 +300,29 @@ impl Frame {
             .position(|(_, of)| Arc::ptr_eq(of, bound));
         let gone = found.map(|at| state.bindings.swap_remove(at));
         drop(state);
-        // Dropped after the lock.
+        // After the lock.
         drop(gone);
     }
 
-    /// Unbinds a connection from whichever frame around has it.
+    /// Unbinds a connection from this frame or the one around that has it.
     pub(crate) fn unbind_around(self: &Arc<Self>, bound: &Arc<Bound>) {
         for frame in self.outwards() {
             frame.unbind(bound);
         }
     }
 
-    /// A level was opened in this frame on a connection that may be bound further out.
+    /// Notes that a level was opened in this frame, on a connection that an outer frame may have.
     pub(crate) fn note_levels_on(&self, bound: &Arc<Bound>) {
         self.state().levels_on.push(Arc::downgrade(bound));
     }
 
-    /// The transaction of this frame's closure was ended by somebody else.
+    /// Notes that the transaction of this frame's closure was ended from outside.
     pub(crate) fn lose(&self, db: DbId) {
         self.state().lost.push(db);
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Whether code in this frame was in a transaction that somebody else has ended.
+    /// Returns whether a transaction around code in this frame was ended from outside.
     pub(crate) fn has_lost(self: &Arc<Self>, db: DbId) -> bool {
         self.outwards().any(|frame| {
             // Acquire pairs with the release in `lose`.
@@ -331,7 +330,7 @@ impl Frame {
         })
     }
 
-    /// Registers what is to run when the coroutine has ended.
+    /// Registers a callback for the end of the coroutine.
     pub(crate) fn on_end(self: &Arc<Self>, callback: Callback) {
         let root = self.root_of();
         let mut state = root.state();
@@ -343,8 +342,7 @@ impl Frame {
         }
     }
 
-    /// Ends it: what is bound here is taken down, or passed on outwards if it has to
-    /// live as long as the coroutine.
+    /// Ends the frame: its bindings end, or move to the outer frame if they have to live as long as the coroutine.
     pub(crate) fn end(self: &Arc<Self>) {
         let mut state = self.state();
         self.ended.store(true, Ordering::Release);
@@ -355,7 +353,7 @@ impl Frame {
         let inner = std::mem::take(&mut state.inner);
         drop(state);
         drop(errors);
-        // Closures that were carried out of it go no further.
+        // Closures that were carried out of this frame end with it.
         for frame in inner.iter().filter_map(Weak::upgrade) {
             frame.end();
         }
@@ -364,7 +362,7 @@ impl Frame {
             outer.state().inner.retain(|inner| inner.as_ptr() != own);
         }
         if let Some(outer) = &self.parent {
-            // Guards may live on outside: what they hold open is the outer frame's then.
+            // Guards may live on outside: then their levels belong to the outer frame.
             for bound in levels_on.iter().filter_map(Weak::upgrade) {
                 bound.move_levels(self, outer);
                 outer.note_levels_on(&bound);
@@ -373,7 +371,7 @@ impl Frame {
         for (db, bound) in bindings {
             let outer = self.parent.as_ref();
             let outer = outer.filter(|_| self.outside_of != Some(db));
-            // A waker of the user's that panics must not keep the rest from being taken down.
+            // A user's waker that panics must not stop the end of the other bindings.
             let ended = catch_unwind(AssertUnwindSafe(|| bound.frame_ended(db, self, outer)));
             drop(ended);
         }
@@ -403,7 +401,7 @@ impl Frame {
         drop(before);
     }
 
-    /// Whether a call in this frame failed with a retryable error, and no call on the same `Db` has succeeded since.
+    /// Returns whether a call in this frame failed with a retryable error, and no call on the same `Db` has succeeded since.
     pub(crate) fn has_failed_retryably(&self) -> bool {
         !self.state().retryable.is_empty()
     }
@@ -413,7 +411,7 @@ impl Frame {
     }
 }
 
-/// Runs a callback. One that panics must not keep the next from running.
+/// Runs a callback, and contains its panic, so that the next one runs.
 fn run(callback: Callback) {
     let _ = catch_unwind(AssertUnwindSafe(callback));
 }

@@ -1,15 +1,14 @@
-//! Coroutines that somebody else drives.
+//! Coroutines that a host drives.
 
 use std::sync::Arc;
 
 use super::current::{Entered, Swapped, surrounding_frame};
 use super::frame::{CoroutineId, Frame};
 
-/// A coroutine that a host drives: the runtime of another language, or an executor of
-/// one's own.
+/// A coroutine that a host drives: the runtime of another language, or an executor of your own.
 ///
-/// The host makes its identity current with [`enter`](Coroutine::enter) whenever the coroutine runs,
-/// and says when it has ended. Dropping this ends it too.
+/// The host calls [`enter`](Coroutine::enter) whenever the coroutine runs, and [`end`](Coroutine::end) when it has ended.
+/// Dropping the value also ends the coroutine.
 ///
 /// # Examples
 ///
@@ -26,33 +25,32 @@ pub struct Coroutine {
 }
 
 impl Coroutine {
-    /// A new one.
-    #[allow(clippy::new_without_default)] // Two are never equal.
+    /// Returns a new coroutine.
+    #[allow(clippy::new_without_default)] // A default would suggest that two are equal.
     pub fn new() -> Self {
         Coroutine {
             frame: Frame::root(),
         }
     }
 
-    /// Its number.
+    /// Returns the coroutine's number.
     pub fn id(&self) -> CoroutineId {
         self.frame.coroutine()
     }
 
-    /// Runs a piece of it on this thread: a poll, or a call from the other language.
+    /// Runs a part of the coroutine on this thread: a poll, or a call from the other language.
     pub fn enter<T>(&self, run: impl FnOnce() -> T) -> T {
         self.frame.note_surrounding(surrounding_frame);
         let _inside = Swapped::with(Some(Entered::now(Arc::clone(&self.frame))));
         run()
     }
 
-    /// Registers a callback that runs when it has ended, after its connections were
-    /// given up.
+    /// Registers a callback that runs when the coroutine has ended, after its connections were released.
     pub fn on_end(&self, callback: impl FnOnce() + Send + 'static) {
         self.frame.on_end(Box::new(callback));
     }
 
-    /// Ends it: what it still has pinned is rolled back and returned.
+    /// Ends the coroutine: rolls back what is open on its connections, and returns them to the pool.
     pub fn end(self) {
         drop(self);
     }

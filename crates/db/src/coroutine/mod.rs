@@ -1,9 +1,8 @@
 //! Coroutines: the units that own connections.
 //!
-//! A coroutine is a future with an identity. It is always explicit ([`scope`], [`spawn`], a
-//! [`Coroutine`] that a host drives): nothing is guessed from threads or executor
-//! tasks, because two tasks that shared an identity by accident would share a
-//! transaction.
+//! A coroutine is a future with an identity (not `std::ops::Coroutine`). It is always explicit: [`scope`], [`spawn`], or
+//! a [`Coroutine`] that a host drives. Nothing is guessed from threads or executor tasks, because two tasks that shared
+//! an identity by accident would share a transaction.
 //!
 //! ```text
 //! coroutine ── root frame ── frame of a transaction closure ── frame of one inside it
@@ -11,8 +10,8 @@
 //!               bindings             bindings        (frame, Db) ──> connection
 //! ```
 //!
-//! While a scope is polled its frame stands in a thread-local, and nowhere else: it is put
-//! there when the poll begins and taken away when it ends, panicking or not.
+//! A thread-local holds the frame while its scope is polled: it is set when a poll begins and cleared when the poll ends
+//! or panics.
 
 mod current;
 mod frame;

@@ -14,13 +14,13 @@ use super::frame::{CoroutineId, Frame};
 
 /// Makes a future a coroutine of its own.
 ///
-/// While it runs, an open transaction, a live statement or touched session state
-/// pins a connection to it. When it ends, by returning, panicking or being dropped,
-/// whatever is left is rolled back and returned. Works on any executor.
+/// While the future runs, an open transaction, a live statement or changed session state pins a connection to it. When
+/// the future returns, panics or is dropped, Cenote rolls back what is open and returns the connections. Works on
+/// any executor.
 ///
 /// # Cancel safety
 ///
-/// Dropping it is one of the ways to end it.
+/// Dropped, the coroutine ends.
 ///
 /// # Examples
 ///
@@ -47,13 +47,13 @@ pub fn scope<F: Future>(future: F) -> Scope<F> {
 
 /// Spawns a future on Tokio, as a coroutine of its own.
 ///
-/// The new coroutine is in no transaction, also if the code around this call is in one. In debug builds a warning is logged
-/// when a coroutine that was spawned inside a transaction uses the `Db` of that transaction: its calls run outside of it, and may wait
-/// for it.
+/// The new coroutine is in no transaction, even if the calling code is in one. Debug builds log a warning if a coroutine
+/// that was spawned inside a transaction uses the `Db` of that transaction: its calls run outside the transaction, and
+/// may wait for it.
 ///
 /// # Panics
 ///
-/// Outside of a Tokio runtime, like [`tokio::spawn`].
+/// Outside a Tokio runtime, like [`tokio::spawn`].
 #[track_caller]
 pub fn spawn<F>(future: F) -> tokio::task::JoinHandle<F::Output>
 where
@@ -71,9 +71,9 @@ where
     tokio::runtime::Handle::current().spawn(scope)
 }
 
-/// Runs a future as if it were outside of the coroutine that awaits it.
+/// Runs a future as if outside the coroutine that awaits it.
 ///
-/// What it does with a `Db` joins no transaction around it.
+/// Its calls join no transaction of that coroutine.
 pub fn detached<F: Future>(future: F) -> Detached<F> {
     Detached { future }
 }
@@ -89,13 +89,12 @@ pin_project! {
 }
 
 impl<F> Scope<F> {
-    /// Its number.
+    /// Returns the coroutine's number.
     pub fn id(&self) -> CoroutineId {
         self.inner.frame.coroutine()
     }
 
-    /// Registers a callback that runs when it has ended, however that came about,
-    /// after its connections were given up.
+    /// Registers a callback that runs when the coroutine has ended, for any reason, after its connections were released.
     pub fn on_end(self, callback: impl FnOnce() + Send + 'static) -> Self {
         self.inner.frame.on_end(Box::new(callback));
         self
@@ -111,11 +110,11 @@ impl<F: Future> Future for Scope<F> {
 }
 
 pin_project! {
-    /// A future that runs in a frame, which ends with it.
+    /// A future that runs in a frame. The frame ends with the future.
     #[derive(Debug)]
     pub(crate) struct InFrame<F> {
         frame: Arc<Frame>,
-        // `None` when it has ended.
+        // `None` when the future has ended.
         #[pin]
         future: Option<F>,
     }
@@ -135,7 +134,7 @@ impl<F> InFrame<F> {
         }
     }
 
-    /// Drops the future where it ran, then ends the frame. Does so once.
+    /// Drops the future inside its frame, then ends the frame. The second call does nothing.
     fn finish(self: Pin<&mut Self>) {
         let mut this = self.project();
         if this.future.is_none() {
@@ -175,7 +174,7 @@ impl<F: Future> Future for InFrame<F> {
 }
 
 pin_project! {
-    /// A future that runs as if outside of the coroutine around it: see [`detached`].
+    /// A future that runs as if outside the coroutine around it: see [`detached`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless awaited"]
     pub struct Detached<F> {

@@ -1,4 +1,4 @@
-//! Warns of a coroutine that was spawned inside a transaction and uses the same `Db`. In debug builds only.
+//! Warns if a coroutine that was spawned inside a transaction uses the `Db` of that transaction. In debug builds only.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::Frame;
 use crate::pooled::shared::DbId;
 
-/// An open transaction that a coroutine was spawned in.
+/// An open transaction around the code that spawned a coroutine.
 #[derive(Clone, Copy)]
 pub(super) struct SpawnedIn {
     db: DbId,
@@ -15,7 +15,7 @@ pub(super) struct SpawnedIn {
 }
 
 impl Frame {
-    /// Notes the transactions that the spawning code is in.
+    /// Notes the transactions around the spawning code.
     pub(super) fn note_spawned_in(
         &self,
         around: &Arc<Frame>,
@@ -41,7 +41,7 @@ impl Frame {
         self.state().spawned_in.extend(spawned);
     }
 
-    /// Warns, once, if this coroutine was spawned in a transaction of this `Db`.
+    /// Warns once if this coroutine was spawned in a transaction of this `Db`.
     pub(crate) fn warn_if_spawned_in(self: &Arc<Self>, db: DbId, site: &'static Location<'static>) {
         let mut state = self.root_of().state();
         let Some(found) = state.spawned_in.iter().position(|of| of.db == db) else {

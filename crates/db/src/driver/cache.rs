@@ -1,17 +1,17 @@
-//! The prepared statements that a connection keeps.
+//! The cache of a connection's prepared statements.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Prepared statements by their text, at most `capacity` of them. The least recently used one makes room for the next.
+/// Prepared statements by their text, at most `capacity` of them. A new one evicts the least recently used one.
 ///
-/// What a statement is, and when one is stale, is the driver's affair: `S` is what the driver keeps of it.
+/// `S` is the driver's statement. The driver decides when a statement is stale.
 #[derive(Debug)]
 pub(crate) struct StatementCache<S> {
     capacity: usize,
     kept: Vec<Entry<S>>,
     by_sql: HashMap<Arc<str>, usize>,
-    /// The place of the one that was used last: a call that repeats the last one needs no hash.
+    /// The index of the statement that was used last: a call that repeats it needs no hash.
     last: usize,
     uses: u64,
 }
@@ -20,7 +20,7 @@ pub(crate) struct StatementCache<S> {
 struct Entry<S> {
     sql: Arc<str>,
     statement: S,
-    /// The number of its last use.
+    /// The number of the last use.
     used: u64,
 }
 
@@ -35,7 +35,7 @@ impl<S> StatementCache<S> {
         }
     }
 
-    /// Whether it keeps statements at all.
+    /// Returns whether the cache keeps statements at all.
     pub(crate) fn is_on(&self) -> bool {
         self.capacity > 0
     }
@@ -45,7 +45,7 @@ impl<S> StatementCache<S> {
         self.kept.len()
     }
 
-    /// The statement of a text, which counts as used now.
+    /// Returns the statement of a text, and counts it as used.
     #[inline]
     #[cfg(any(test, feature = "postgres", feature = "mysql"))]
     pub(crate) fn get(&mut self, sql: &str) -> Option<&mut S> {
@@ -59,7 +59,7 @@ impl<S> StatementCache<S> {
         Some(&mut kept.statement)
     }
 
-    /// Makes room for one more. Returns the one that had to go for it.
+    /// Makes room for one more statement. Returns the evicted one.
     pub(crate) fn make_room(&mut self) -> Option<S> {
         if self.kept.len() < self.capacity {
             return None;
@@ -69,7 +69,7 @@ impl<S> StatementCache<S> {
         self.remove(&sql)
     }
 
-    /// Keeps a statement, for which there is room. Returns the one of the same text whose place it takes.
+    /// Adds a statement, for which there is room. Returns the earlier statement of the same text.
     pub(crate) fn insert(&mut self, sql: &str, statement: S) -> Option<S> {
         let replaced = self.remove(sql);
         let sql: Arc<str> = sql.into();

@@ -1,28 +1,26 @@
-//! What a database driver has to be: [`Driver`], [`Template`], [`Connection`].
+//! The contract of database drivers: [`Driver`], [`Template`], [`Connection`].
 //!
 //! ```text
 //! Driver ──template(dsn)──> Template ──connect(credentials)──> Connection
 //! by name    opens nothing    one a Db     by the pool, when needed
 //! ```
 //!
-//! A driver speaks to the database and tells the truth about it. It knows nothing of
-//! tasks, pools or nested transactions: those are the layer's. Anybody can write one;
-//! [`Db::builder_with`](crate::Db::builder_with) takes it, and the `cenote-testkit` crate has
-//! the suite that every driver has to pass.
+//! A driver talks to the database and reports its state truthfully. It knows nothing of tasks, pools or nested
+//! transactions: the layer above handles those. You can write your own driver:
+//! [`Db::builder_with`](crate::Db::builder_with) takes it, and the `cenote-testkit` crate has the suite that every
+//! driver has to pass.
 //!
 //! # Rules for drivers
 //!
-//! 1. **The server's word.** [`Connection::status`] is what the server last said, not what
-//!    was sent. From the moment a BEGIN, COMMIT or ROLLBACK is sent until it is
-//!    answered it is [`Status::Unknown`].
-//! 2. **Dropped futures.** Any future of a connection may be dropped at any await. After
-//!    that the layer calls [`settle`](Connection::settle) before anything else: it cancels what still runs,
-//!    waits until the server is done with it, and throws its rows and errors away. Until
-//!    that has succeeded, no other call may see anything of the dropped one.
-//! 3. **Errors are final.** An error is returned when the server is done with the call,
-//!    so that the status is known with it.
-//! 4. **Broken is for ever.** Once [`is_broken`](Connection::is_broken), always; the layer closes it.
-//! 5. Nothing blocks the thread that polls for longer than a bounded, tested time (SQLite: 2 ms of processor time).
+//! 1. **The server decides the status.** [`Connection::status`] is what the server last reported, not what was sent.
+//!    From the moment a BEGIN, COMMIT or ROLLBACK is sent until it is answered, the status is [`Status::Unknown`].
+//! 2. **Futures may be dropped** at any await. Then the layer calls [`settle`](Connection::settle) before anything
+//!    else: it cancels the dropped call, waits until the server has ended it, and discards its rows and errors. Until
+//!    `settle` has succeeded, no other call may see anything of the dropped one.
+//! 3. **Errors are final.** A call returns an error when the server has ended the call, so that the status is known.
+//! 4. **A broken connection stays broken.** Once [`is_broken`](Connection::is_broken) returns `true`, it always does;
+//!    the layer closes the connection.
+//! 5. **A poll is short.** It blocks its thread for a bounded, tested time at most (SQLite: 2 ms of processor time).
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 pub(crate) mod cache;
@@ -48,11 +46,11 @@ pub use crate::types::row::{
 pub use crate::types::value::Value;
 use crate::{Error, Result, Row};
 
-/// A future of a driver.
+/// A future that a driver returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Boxes a future that is made where it is to stay. `Box::pin` makes it on the stack and moves it, all of it: a
-/// large one costs as much as a short call.
+/// Builds a future in its box. `Box::pin` builds it on the stack and moves it: for a large future that costs as much
+/// as a short call.
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) fn boxed_in_place<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     let place = Box::new_uninit();
@@ -61,10 +59,10 @@ pub(crate) fn boxed_in_place<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>>
 
 /// A kind of database.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
-    /// What it is called in messages, and before the colon of a DSN: `sqlite`.
+    /// Returns the driver's name, for messages and before the colon of a DSN: `sqlite`.
     fn name(&self) -> &'static str;
 
-    /// Other names before the colon: `sqlite3`.
+    /// Returns other names before the colon of a DSN: `sqlite3`.
     fn aliases(&self) -> &'static [&'static str] {
         &[]
     }
@@ -73,30 +71,29 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`](crate::Kind::Config) for a DSN that cannot be meant, and for every option it does
-    /// not know: none is dropped in silence.
+    /// [`Kind::Config`](crate::Kind::Config) for a malformed DSN, and for every unknown option: a driver ignores none.
     fn template(&self, dsn: &Dsn, options: &Options) -> Result<Arc<dyn Template>>;
 }
 
-/// What all connections of one handle have in common; from it each is made.
+/// Opens the connections of one handle, with the settings that they share.
 pub trait Template: fmt::Debug + Send + Sync + 'static {
-    /// How SQL is written here.
+    /// Returns the database's dialect.
     fn dialect(&self) -> &'static Dialect;
 
-    /// Where it leads to, for messages. No credentials in it.
+    /// Returns the database's address for messages, without credentials.
     fn address(&self) -> String;
 
-    /// Several connections see the same database. A private in-memory one does not.
+    /// Checks that several connections see the same database. They do not for a private in-memory one.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`](crate::Kind::Config), saying what to do.
+    /// [`Kind::Config`](crate::Kind::Config), with what to do instead.
     fn check_poolable(&self) -> Result<()> {
         Ok(())
     }
 
-    /// A transaction that writes keeps all other writers out, as in SQLite: the layer then
-    /// refuses what could only wait for itself.
+    /// Returns whether a transaction that writes excludes all other writers, as in SQLite. The layer then refuses calls
+    /// that would wait for their own caller.
     fn one_writer(&self) -> bool {
         false
     }
@@ -105,34 +102,34 @@ pub trait Template: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nothing open.
+    /// Dropped, it leaves no connection open.
     ///
     /// # Errors
     ///
-    /// [`Kind::Connect`](crate::Kind::Connect), with what the server said in it.
+    /// [`Kind::Connect`](crate::Kind::Connect), with the server's message.
     fn connect<'t>(
         &'t self,
         credentials: Credentials,
         settings: &'t ConnectSettings,
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>>;
 
-    /// Itself, so that an application can reach what only this driver has.
+    /// Returns the template as its own type, so that an application can use what only this driver has.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What the layer wants of every connection.
+/// The layer's settings for every connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectSettings {
-    /// Prepared statements that a connection keeps; 0 is none.
+    /// How many prepared statements a connection keeps; 0 is none.
     pub statement_cache: usize,
-    /// Every session is reset, because statements change it in ways that neither their text nor the server tells:
-    /// [`reset`](Connection::reset) has to undo all that can be undone, and not only what is known to have changed.
+    /// Sessions may change in ways that neither the text of a statement nor the server shows:
+    /// [`reset`](Connection::reset) has to undo everything that it can, not only known changes.
     pub full_reset: bool,
 }
 
 impl ConnectSettings {
-    /// With a statement cache of this size.
+    /// Returns settings with a statement cache of this size.
     pub fn new(statement_cache: usize) -> Self {
         ConnectSettings {
             statement_cache,
@@ -143,8 +140,8 @@ impl ConnectSettings {
 
 /// An open connection. See the [module](self) for the rules.
 pub trait Connection: fmt::Debug + Send + 'static {
-    /// Runs one statement, or a script of several if there are no parameters. The outcome of a
-    /// script is its last statement's.
+    /// Runs one statement, or a script of several if there are no parameters. The outcome of a script is that of its
+    /// last statement.
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>>;
 
     /// Runs one statement, or a script of several if there are no parameters, and returns the outcome of each
@@ -164,78 +161,73 @@ pub trait Connection: fmt::Debug + Send + 'static {
         })
     }
 
-    /// Runs one statement with many sets of parameters, in as few round trips as
-    /// there can be. The affected rows are added up. It stops at the first error.
+    /// Runs one statement with many sets of parameters, in as few round trips as possible. Adds up the affected rows.
+    /// Stops at the first error.
     fn run_batch<'c>(
         &'c mut self,
         sql: &'c str,
         sets: &'c [Vec<Param<'c>>],
     ) -> BoxFuture<'c, Result<Outcome>>;
 
-    /// Prepares a statement, and keeps it in the cache where there is one.
+    /// Prepares a statement, and keeps it if the connection has a cache.
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>>;
 
-    /// Starts a statement whose rows are taken batch by batch with
-    /// [`poll_batch`](Connection::poll_batch).
+    /// Starts a statement. [`poll_batch`](Connection::poll_batch) returns its rows batch by batch.
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>>;
 
-    /// The next rows of the stream; `None` after the last. No more than a bounded
-    /// number is ever kept ready.
+    /// Returns the next rows of the stream, or `None` after the last. The driver buffers a bounded number of rows.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>>;
 
-    /// Ends a stream before its last row. In a transaction it never aborts it. Fine if there is
-    /// none.
+    /// Ends a stream before its last row, without aborting the transaction around it. Without a stream it does nothing.
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Begins a transaction, with its first statement if there is one: in one round
-    /// trip where that can be done. The outcome is that statement's.
+    /// Begins a transaction and runs its first statement, if there is one: in one round trip if possible. Returns the
+    /// outcome of that statement.
     ///
     /// # Errors
     ///
-    /// Of the BEGIN, or of the statement; [`status`](Connection::status) tells which.
+    /// BEGIN or the statement failed; [`status`](Connection::status) shows which.
     fn begin_with<'c>(
         &'c mut self,
         begin: &'c Begin,
         first: Option<Request<'c>>,
     ) -> BoxFuture<'c, Result<Outcome>>;
 
-    /// Whether BEGIN had better travel with the first statement.
+    /// Returns whether the layer should send BEGIN together with the first statement.
     fn begins_lazily(&self) -> bool {
         false
     }
 
-    /// Commits. [`CommitOutcome::RolledBack`] if that is what the server did.
+    /// Commits. Returns [`CommitOutcome::RolledBack`] if the server rolled back instead.
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>>;
 
-    /// Rolls the whole transaction back. Fine if there is none.
+    /// Rolls the whole transaction back. Without one it does nothing.
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Sets, releases or goes back to a savepoint of the open transaction.
+    /// Sets, releases or rolls back to a savepoint of the open transaction.
     fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>>;
 
-    /// The transaction, as the server last told.
+    /// Returns the transaction status that the server last reported.
     fn status(&self) -> Status;
 
-    /// The server told that the last call changed the session; of a stream, asked when it has
-    /// ended. The layer looks at the text besides; `false` is no promise.
+    /// Returns whether the server reported that the last call, or a stream that has ended, changed the session. The
+    /// layer also reads the text, so `false` promises nothing.
     fn session_changed(&self) -> bool {
         false
     }
 
-    /// The session may be changed by what is sent next, or was changed by what was sent last: its
-    /// settings, its temporary tables … Until the next [`reset`](Connection::reset) it is not what it
-    /// was after connecting.
+    /// Notes that the next call may change the session, or the last one has changed it: its settings, its temporary
+    /// tables … The session stays changed until the next [`reset`](Connection::reset).
     ///
-    /// A database may resolve names and literals when it prepares a statement. Where it does, a
-    /// driver does not use prepared statements across this call, in either direction: neither those
-    /// of before while the session is changed, nor those of the changed session after the reset.
+    /// A database may resolve names and literals when it prepares a statement. A driver of such a database does not use
+    /// prepared statements across this call: neither earlier ones in the changed session, nor those of the changed
+    /// session after the reset.
     fn expect_session_change(&mut self) {}
 
-    /// The layer has set the session up, by `on_connect` and defaults: from now on it counts as what
-    /// it was after connecting.
+    /// Notes that the layer has set the session up, by `on_connect` and defaults: a reset goes back to this state.
     fn session_is_set_up(&mut self) {}
 
-    /// Warnings of the last call.
+    /// Returns the number of warnings of the last call.
     fn warnings(&self) -> u64 {
         0
     }
@@ -245,31 +237,29 @@ pub trait Connection: fmt::Debug + Send + 'static {
         None
     }
 
-    /// It must not be used again.
+    /// Returns whether the connection must not be used again.
     fn is_broken(&self) -> bool;
 
-    /// Looks, without a round trip, whether the other side has closed the connection;
-    /// [`is_broken`](Connection::is_broken) says so afterwards. The layer calls it before every use;
-    /// `rested` is the time since the last answer, so that a driver can leave out what costs a
-    /// system call after no rest at all.
+    /// Checks, without a round trip, whether the server has closed the connection; then
+    /// [`is_broken`](Connection::is_broken) returns `true`. The layer calls this before every use. `rested` is the time
+    /// since the last answer: after a short rest a driver can save the system call.
     fn probe(&mut self, rested: Duration) {
         let _ = rested;
     }
 
-    /// After a dropped future: cancels what still runs, waits for it to be over and
-    /// throws away what comes of it; a stream that is open ends with it. Fine if there is
-    /// nothing. What changes nothing that matters (a savepoint being set, a ping, a prepare) had
-    /// better be waited for than cancelled, where cancelling would fail the transaction.
+    /// Settles a dropped call: cancels it, waits for its end, and discards its rows and errors. Ends an open stream.
+    /// Without either it does nothing. If cancelling would fail the transaction, a driver should wait for calls that
+    /// change nothing important (setting a savepoint, a ping, a prepare) instead of cancelling them.
     fn settle(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// A round trip.
+    /// Makes one round trip to the server.
     fn ping(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Brings the session back to what it was after connecting. There is no open
-    /// transaction. [`Reset::Replace`] if that cannot be done.
+    /// Resets the session to its state after connecting. No transaction is open. Returns [`Reset::Replace`] if that is
+    /// not possible.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>>;
 
-    /// The line of the program that makes the calls from now on, for messages such as who holds a lock. The layer says so
+    /// Sets the line of the program that makes the next calls, for messages such as who holds a lock. The layer calls this
     /// only if the [template](Template::one_writer) has one writer at a time.
     fn set_call_site(&mut self, site: &'static Location<'static>) {
         let _ = site;
@@ -279,17 +269,18 @@ pub trait Connection: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if there are none here.
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if the database has no settings.
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
         let _ = value;
         let message = format!("the driver has no settings to set: {name}");
         Box::pin(async move { Err(Error::new(crate::Kind::Unsupported, message)) })
     }
 
-    /// Says goodbye, also after a dropped future. What it cannot do within its deadline, dropping it must do.
+    /// Closes the connection, also after a dropped call. If the layer's deadline passes first, dropping the future must
+    /// close it.
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 
-    /// What only this driver has.
+    /// Returns the connection as its own type, so that an application can use what only this driver has.
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
@@ -297,23 +288,23 @@ pub trait Connection: fmt::Debug + Send + 'static {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// The SQL, with the placeholders that the dialect wants.
+    /// The SQL, with the placeholders of the dialect.
     pub sql: &'a str,
-    /// One for each placeholder.
+    /// One parameter for each placeholder.
     pub params: &'a [Param<'a>],
-    /// How many statements there are in it.
+    /// The SQL is a script: it has several statements, or may have.
     pub script: bool,
-    /// It will be run again: worth a place in the cache.
+    /// The statement will probably run again: the driver should keep it prepared.
     pub cache: bool,
-    /// Its rows are wanted.
+    /// The caller wants the rows.
     pub rows: bool,
-    /// Nothing that follows on this connection depends on it: it is a transaction of its own, and
-    /// the connection is for the next who needs one afterwards.
+    /// The statement is a transaction of its own, and its caller has nothing else on this connection. So a driver may
+    /// run it on another connection of the handle.
     pub unpinned: bool,
 }
 
 impl<'a> Request<'a> {
-    /// A single statement that is worth caching and whose rows are wanted.
+    /// Returns a request for a single statement that is kept prepared and whose rows are wanted.
     pub fn new(sql: &'a str, params: &'a [Param<'a>]) -> Self {
         Request {
             sql,
@@ -361,16 +352,16 @@ pub enum Verified {
 /// One parameter.
 #[derive(Clone, Debug)]
 pub enum Param<'a> {
-    /// A neutral value, which every driver takes.
+    /// A neutral value, which every driver accepts.
     Value(Value<'a>),
-    /// A value of a type that one driver knows.
+    /// A value of a type that only one driver accepts.
     Native(Native),
 }
 
-/// A value of a driver's own kind, such as a `ToSql` of its client library.
+/// A value of a driver's own type, such as a `ToSql` of its client library.
 #[derive(Clone)]
 pub struct Native {
-    /// What it is called in messages.
+    /// The type's name for messages.
     pub type_name: &'static str,
     /// The value, for the driver to downcast.
     pub value: Arc<dyn Any + Send + Sync>,
@@ -382,7 +373,7 @@ impl fmt::Debug for Native {
     }
 }
 
-/// What came of a statement: the result of `exec`, `run` and `run_all`.
+/// The result of a statement, as `exec`, `run` and `run_all` return it.
 ///
 /// # Examples
 ///
@@ -429,18 +420,18 @@ impl Outcome {
     }
 }
 
-/// A statement that has been prepared.
+/// A prepared statement.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Prepared {
-    /// How many parameters it takes.
+    /// The number of parameters.
     pub params: usize,
-    /// What its rows look like; empty if it has none.
+    /// The columns of its rows; empty if it returns no rows.
     pub columns: Arc<Columns>,
 }
 
 impl Prepared {
-    /// A statement with so many parameters and these columns.
+    /// Returns a statement with this number of parameters and these columns.
     pub fn new(params: usize, columns: Arc<Columns>) -> Self {
         Prepared { params, columns }
     }
@@ -450,11 +441,11 @@ impl Prepared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Begin {
-    /// How well it is kept apart from others; the database's default if not said.
+    /// The isolation level; `None` is the database's default.
     pub isolation: Option<Isolation>,
-    /// It writes nothing.
+    /// The transaction only reads.
     pub read_only: bool,
-    /// It waits until it can run without serialization failures: PostgreSQL's SERIALIZABLE READ ONLY DEFERRABLE.
+    /// The transaction waits until it can run without serialization failures: PostgreSQL's SERIALIZABLE READ ONLY DEFERRABLE.
     pub deferrable: bool,
 }
 
@@ -463,7 +454,7 @@ impl Begin {
     ///
     /// # Errors
     ///
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if this one is deferrable.
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if the transaction is deferrable.
     pub fn check_not_deferrable(&self) -> Result<()> {
         match self.deferrable {
             false => Ok(()),
@@ -476,7 +467,7 @@ impl Begin {
     }
 }
 
-/// How well a transaction is kept apart from others.
+/// The isolation level of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -487,23 +478,23 @@ pub enum Isolation {
     Serializable,
 }
 
-/// What the server did when told to commit.
+/// What the server did with a COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// It committed.
+    /// The server committed.
     Committed,
-    /// It rolled back, because the transaction had failed.
+    /// The server rolled back, because the transaction had failed.
     RolledBack,
 }
 
-/// A step with a savepoint.
+/// An operation on a savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Savepoint<'a> {
-    /// Sets it.
+    /// Sets the savepoint.
     Set(&'a str),
-    /// Keeps what was done since, and forgets it.
+    /// Releases the savepoint, and keeps the changes since.
     Release(&'a str),
-    /// Undoes what was done since, and forgets it.
+    /// Rolls back to the savepoint, and releases it.
     RollBack(&'a str),
 }
 
@@ -512,35 +503,35 @@ pub enum Savepoint<'a> {
 pub enum Status {
     /// No transaction is open.
     Idle,
-    /// One is.
+    /// A transaction is open.
     InTransaction,
-    /// One is, and has failed: it can only be rolled back.
+    /// A transaction is open and has failed: it can only be rolled back.
     Failed,
-    /// It cannot be told just now. After an answered call that is only for databases that
-    /// never tell: their connections are rolled back whenever they come back.
+    /// The status is unknown at the moment. After an answered call, only databases that never report it have this
+    /// status: the layer rolls their connections back whenever they are released.
     Unknown,
 }
 
-/// What a reset came to.
+/// The result of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// The session is as it was after connecting.
     Done,
-    /// It cannot be brought back: another connection has to take its place.
+    /// The session cannot be reset: the connection has to be replaced.
     Replace,
 }
 
-/// What a database reports when it refuses.
+/// An error that a database reports.
 ///
 /// `Debug` does not show the [`detail`](DatabaseError::detail), which often contains personal data.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct DatabaseError {
-    /// The database's own words.
+    /// The database's message.
     pub message: String,
-    /// The five characters of the SQL standard.
+    /// The SQLSTATE: five characters.
     pub sql_state: Option<String>,
-    /// The database's own number.
+    /// The database's own error number.
     pub code: Option<i64>,
     /// The rule that was violated.
     pub violation: Option<Violation>,
@@ -556,8 +547,8 @@ pub struct DatabaseError {
     pub column: Option<String>,
     /// The name of the constraint.
     pub constraint: Option<String>,
-    /// The character that the error is about, counted from 1 in the SQL that the driver was given. The
-    /// layer finds the place in the text as the caller wrote it.
+    /// The position of the error in the driver's SQL, in characters from 1. The layer converts it to the position in
+    /// the original text.
     pub position: Option<usize>,
 }
 
@@ -600,7 +591,7 @@ impl DatabaseError {
         }
     }
 
-    /// With an SQLSTATE, and the violation that it stands for.
+    /// Sets the SQLSTATE, and the violation that it means.
     #[must_use]
     pub fn with_sql_state(mut self, state: &str) -> Self {
         self.violation = self.violation.or_else(|| sqlstate::violation(state));
@@ -609,7 +600,7 @@ impl DatabaseError {
     }
 }
 
-/// Rules that programs react to when they are broken.
+/// Violations that programs react to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
@@ -621,18 +612,18 @@ pub enum Violation {
     NotNull,
     /// A check constraint.
     Check,
-    /// Two transactions could not both have been alone.
+    /// Two transactions conflict: their result equals no serial order.
     Serialization,
     /// Two transactions waited for each other.
     Deadlock,
-    /// A lock was not granted in time.
+    /// The wait for a lock timed out.
     Locked,
-    /// The SQL is not understood.
+    /// The SQL has a syntax error.
     Syntax,
-    /// There is no such table, column or function.
+    /// A table, column or function does not exist.
     Undefined,
-    /// It was cancelled.
+    /// The call was cancelled.
     Cancelled,
-    /// Not allowed.
+    /// The user lacks a permission.
     Permission,
 }

@@ -1,8 +1,8 @@
-//! What the SQLSTATEs that programs react to stand for.
+//! Converts SQLSTATEs to violations.
 
 use super::Violation;
 
-/// The violation that an SQLSTATE stands for, in PostgreSQL, MySQL and ODBC alike.
+/// Returns the violation that an SQLSTATE means, in PostgreSQL, MySQL and ODBC alike.
 pub(super) fn violation(state: &str) -> Option<Violation> {
     Some(match state {
         "23505" => Violation::Unique,

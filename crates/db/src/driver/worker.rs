@@ -1,17 +1,15 @@
-//! A thread of its own for every connection, for databases whose client library blocks.
+//! Runs each connection on a thread of its own, for databases whose client library blocks.
 //!
 //! ```text
 //! Worker ──job: the session, and a program──> thread
 //!        <──────────home: the session────────
 //! ```
 //!
-//! The [`Worker`] owns the [session](Session) and lends it to the thread by value for as long
-//! as a program runs on it. So there is only ever one place where it can be: here, where
-//! its status can be read, or there. A future that is dropped half-way leaves it there;
-//! [`settle`](Worker::settle) brings it home.
+//! The [`Worker`] owns the [session](Session) and lends it to the thread, by value, while a program runs on it. So the
+//! session is in one place: with the worker, which can read its status, or with the thread. A dropped future leaves
+//! it with the thread; [`settle`](Worker::settle) waits until it is back.
 //!
-//! Calls are numbered, and the session's [`Control`] knows which one runs: so a cancel that comes
-//! late can never hit the next one.
+//! Calls are numbered, and the session's [`Control`] knows which one runs: a late cancel never hits the next call.
 
 pub(crate) mod stream;
 
@@ -27,38 +25,37 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Kind, Result};
 
-/// What is lent to the thread: an open connection of a library that blocks.
+/// An open connection of a library that blocks, which the worker lends to the thread.
 pub(crate) trait Session: fmt::Debug + Send + Sized + 'static {
-    /// What both sides share.
+    /// The state that worker and thread share.
     type Control: Control;
 
-    /// What its threads are called.
+    /// The name of the threads.
     const THREAD: &'static str;
 
-    /// A program has ended, well or not: the last thing before it goes home.
+    /// Cleans up after a program, successful or not, before the session goes back to the worker.
     fn tidy(&mut self) {}
 
-    /// Says goodbye to the database.
+    /// Closes the connection.
     fn close(self) -> Result<()>;
 
-    /// Nobody waits any more for the thread, which ends when it has closed the session; or when
-    /// what it still runs has ended.
+    /// Takes the thread of a dropped worker. The thread ends when its program has ended and the session is closed.
     fn leave(_control: &Self::Control, _thread: JoinHandle<()>) {}
 }
 
-/// Which call runs, and how it is cancelled. Calls are numbered from 1.
+/// Knows which call runs, and cancels it. Calls are numbered from 1.
 pub(crate) trait Control: fmt::Debug + Send + Sync + 'static {
-    /// The call runs from now on. `false` if it has been cancelled already.
+    /// Begins a call. Returns `false` if the call was cancelled before.
     fn begin(&self, call: u64) -> bool;
 
-    /// The call is over, or cannot be cancelled from here on.
+    /// Ends the running call, or makes the rest of it uncancellable.
     fn end(&self);
 
-    /// Cancels a call, if it has not ended: one that is only sent is not begun. Waits for nothing.
+    /// Cancels a call that has not ended: one that waits for the thread never begins. Does not block.
     fn cancel(&self, call: u64);
 }
 
-/// What the thread runs on the session.
+/// A program that the thread runs on the session.
 type Program<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 enum Job<S> {
@@ -69,30 +66,30 @@ enum Job<S> {
     },
     Close {
         session: Box<S>,
-        /// None if nobody waits for it.
+        /// `None` if nobody waits for the end.
         answer: Option<oneshot::Sender<Result<()>>>,
     },
 }
 
-/// This side of the thread. See the [module](self).
+/// The handle of a connection's thread. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Worker<S: Session> {
-    /// None while it is lent.
+    /// `None` while the thread has it.
     session: Option<Box<S>>,
     jobs: mpsc::Sender<Job<S>>,
     home: UnboundedReceiver<Box<S>>,
     control: Arc<S::Control>,
     /// The number of the last call.
     call: u64,
-    /// The thread has ended, and the session with it.
+    /// The thread has ended, and with it the session.
     lost: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a call on the thread will have come to.
+/// Receives the answer of a call on the thread.
 pub(crate) type Answer<T> = oneshot::Receiver<Result<T>>;
 
-/// The thread of a connection has ended under it.
+/// Returns the error of a connection whose thread has ended.
 pub(crate) fn lost() -> Error {
     let message = "the thread of this connection has ended: a call on it panicked";
     Error::new(Kind::ConnectionLost, message)
@@ -103,7 +100,7 @@ impl<S: Session> Worker<S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, opening is cancelled; what was opened all the same is closed.
+    /// Dropped, opening is cancelled; a session that was opened all the same is closed.
     pub(crate) async fn start(
         control: Arc<S::Control>,
         open: impl FnOnce() -> Result<S> + Send + 'static,
@@ -138,8 +135,7 @@ impl<S: Session> Worker<S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the program is cancelled; until [`settle`](Worker::settle) it may still
-    /// be running.
+    /// Dropped, the program is cancelled; it may run until [`settle`](Worker::settle) returns.
     pub(crate) async fn call<T: Send + 'static>(
         &mut self,
         program: impl FnOnce(&mut S) -> Result<T> + Send + 'static,
@@ -150,8 +146,8 @@ impl<S: Session> Worker<S> {
         answer.try_recv().unwrap_or_else(|_| Err(lost()))
     }
 
-    /// Sends a program to the thread. The session has to be here; it is home again, with
-    /// the answer there, when [`poll_home`](Worker::poll_home) says so.
+    /// Sends a program to the thread. The worker must have the session. The answer is there when
+    /// [`poll_home`](Worker::poll_home) is ready.
     pub(crate) fn send<T: Send + 'static>(
         &mut self,
         program: impl FnOnce(&mut S) -> Result<T> + Send + 'static,
@@ -159,7 +155,7 @@ impl<S: Session> Worker<S> {
         let session = self.session.take().ok_or_else(lost)?;
         let (answer, answered) = oneshot::channel();
         let program = Box::new(move |session: &mut S| {
-            // Nobody waits for the answer of a call that was dropped.
+            // The receiver is gone if the call was dropped.
             let _ = answer.send(program(session));
         });
         self.call += 1;
@@ -176,8 +172,11 @@ impl<S: Session> Worker<S> {
         Ok(answered)
     }
 
-    /// Waits for the session to come home, and cancels the call it is out for if that
-    /// is given up.
+    /// Waits until the session is back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the call on the thread is cancelled.
     pub(crate) async fn arrival(&mut self) -> Result<()> {
         let recall = self.recall();
         let arrived = poll_fn(|cx| self.poll_home(cx)).await;
@@ -185,14 +184,14 @@ impl<S: Session> Worker<S> {
         arrived
     }
 
-    /// Cancels the present call when it is dropped.
+    /// Returns a guard that cancels the present call when it is dropped.
     pub(crate) fn recall(&self) -> Recall<S::Control> {
         Recall {
             control: Some((Arc::clone(&self.control), self.call)),
         }
     }
 
-    /// Ready when the session is here.
+    /// Ready when the worker has the session.
     pub(crate) fn poll_home(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.session.is_some() {
             return Poll::Ready(Ok(()));
@@ -205,7 +204,7 @@ impl<S: Session> Worker<S> {
         Poll::Ready(if self.lost { Err(lost()) } else { Ok(()) })
     }
 
-    /// Cancels what runs, and waits until the session is here. Fine if it is.
+    /// Cancels the running call, and waits until the session is back. Does nothing if it is.
     ///
     /// # Cancel safety
     ///
@@ -220,17 +219,17 @@ impl<S: Session> Worker<S> {
         .await
     }
 
-    /// Cancels the present call, and waits for nothing.
+    /// Cancels the present call, without waiting.
     pub(crate) fn cancel(&self) {
         self.control.cancel(self.call);
     }
 
-    /// The session, unless it is lent.
+    /// Returns the session, unless the thread has it.
     pub(crate) fn session(&self) -> Option<&S> {
         self.session.as_deref()
     }
 
-    /// Begins a call that runs inline: its number, and the session. `None` if the session is lent.
+    /// Begins an inline call. Returns its number and the session, or `None` if the thread has the session.
     #[cfg(feature = "sqlite")]
     pub(crate) fn call_here(&mut self) -> Option<(u64, &mut S)> {
         let session = self.session.as_deref_mut()?;
@@ -238,35 +237,35 @@ impl<S: Session> Worker<S> {
         Some((self.call, session))
     }
 
-    /// The session, unless it is lent.
+    /// Returns the session, unless the thread has it.
     #[cfg(feature = "sqlite")]
     pub(crate) fn session_mut(&mut self) -> Option<&mut S> {
         self.session.as_deref_mut()
     }
 
-    /// Hands the thread out, for a test that waits for its end.
+    /// Takes the thread, for a test that waits for its end.
     #[cfg(any(test, feature = "sqlite"))]
     pub(crate) fn take_thread(&mut self) -> Option<JoinHandle<()>> {
         self.thread.take()
     }
 
-    /// The thread has ended.
+    /// Returns whether the thread has ended.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Looks whether the thread has ended.
+    /// Checks whether the thread has ended.
     pub(crate) fn look(&mut self) {
         if let Some(thread) = &self.thread {
             self.lost |= thread.is_finished();
         }
     }
 
-    /// Closes the session on the thread, which ends then.
+    /// Closes the session on the thread, and waits for it. Then the thread ends.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is closed all the same.
+    /// Dropped, the session is closed all the same.
     pub(crate) async fn close(mut self) -> Result<()> {
         self.settle().await?;
         let session = self.session.take().ok_or_else(lost)?;
@@ -282,7 +281,7 @@ impl<S: Session> Worker<S> {
 impl<S: Session> Drop for Worker<S> {
     /// Closes the session on its thread, without waiting for it.
     fn drop(&mut self) {
-        // What comes home after this goes back to the thread, which drops it.
+        // A session that the thread sends after this stays with the thread, which drops it.
         self.home.close();
         if let Ok(session) = self.home.try_recv() {
             self.session = Some(session);
@@ -290,7 +289,7 @@ impl<S: Session> Drop for Worker<S> {
         match self.session.take() {
             Some(session) => {
                 let answer = None;
-                // If there is no thread, it is closed here: nobody else can.
+                // If the thread has ended, the failed `send` drops the session here.
                 let _ = self.jobs.send(Job::Close { session, answer });
             }
             None => self.cancel(),
@@ -301,7 +300,7 @@ impl<S: Session> Drop for Worker<S> {
     }
 }
 
-/// Cancels a call when it is dropped, unless it has been called off.
+/// Cancels a call when it is dropped, unless [`call_off`](Recall::call_off) was called.
 #[must_use]
 pub(crate) struct Recall<C: Control> {
     control: Option<(Arc<C>, u64)>,
@@ -321,11 +320,10 @@ impl<C: Control> Drop for Recall<C> {
     }
 }
 
-/// Opening is the first call.
+/// The number of the call that opens the session.
 const OPENING: u64 = 1;
 
-/// The life of the thread: it ends when the session is closed or lost, or when nobody
-/// wants it any more.
+/// Runs on the thread, until the session is closed or lost, or the worker is dropped.
 fn work<S: Session>(
     control: &S::Control,
     open: impl FnOnce() -> Result<S>,
@@ -339,14 +337,14 @@ fn work<S: Session>(
     let session = catch_unwind(AssertUnwindSafe(open));
     control.end();
     match session {
-        // If it is not wanted any more it is dropped, and so closed, right here.
+        // If the worker is gone, the session is dropped, and so closed, here.
         Ok(Ok(session)) => {
             if home.send(Box::new(session)).is_err() {
                 return;
             }
         }
         Ok(Err(error)) => {
-            // Nobody waits for it if the connect was given up.
+            // The receiver is gone if the connect was dropped.
             let _ = refused.send(error);
             return;
         }
@@ -369,7 +367,7 @@ fn work<S: Session>(
                     survived = catch_unwind(AssertUnwindSafe(run)).is_ok();
                 }
                 control.end();
-                // After a panic nobody can tell what state it is in.
+                // After a panic the session's state is unknown.
                 if !survived || home.send(session).is_err() {
                     return;
                 }
@@ -377,7 +375,7 @@ fn work<S: Session>(
             Job::Close { session, answer } => {
                 let closed = session.close();
                 if let Some(answer) = answer {
-                    // Nobody waits for it if closing was given up.
+                    // The receiver is gone if closing was dropped.
                     let _ = answer.send(closed);
                 }
                 return;

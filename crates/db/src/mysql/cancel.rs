@@ -1,4 +1,4 @@
-//! Killing what a dropped call still runs on the server, by a second connection.
+//! Kills the query of a dropped call, through a second connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use mysql_async::{Error as ClientError, Opts, OptsBuilder};
 use super::session::Running;
 use super::wire::{Wire, caught};
 
-/// The end of a connection whose query is still running, from outside.
+/// Kills a connection on the server.
 ///
-/// It is over when the server is done with that connection, or has had its time.
+/// Ready when the server has removed the connection's thread, or after a time limit.
 pub(super) struct Kill {
     killing: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The longest time that killing may take. Callers that wait for it have the layer's own limit.
+/// The limit for a kill. Callers that wait for it have the layer's limit.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// So long is waited before a server that has too many connections is tried again.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The pause before the next attempt, if the server has too many connections.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// There is no connection of that number any more.
+/// The error code for an unknown connection id.
 const NO_SUCH_THREAD: u16 = 1094;
 
-/// The server, or this user, has as many connections as there may be.
+/// The error codes for too many connections, of the server or of this user.
 const TOO_MANY: [u16; 3] = [1040, 1203, 1226];
 
 impl Kill {
@@ -37,11 +37,11 @@ impl Kill {
         let killing = async move {
             let killed = caught(kill(options.into(), id, &running));
             match tokio::time::timeout(LIMIT, killed).await {
-                Ok(Ok(())) => tracing::debug!(id, "what a dropped call ran was killed"),
+                Ok(Ok(())) => tracing::debug!(id, "killed the query of a dropped call"),
                 Ok(Err(error)) => {
-                    tracing::warn!(id, %error, "what a dropped call runs cannot be killed");
+                    tracing::warn!(id, %error, "cannot kill the query of a dropped call");
                 }
-                Err(_) => tracing::warn!(id, "killing what a dropped call runs took too long"),
+                Err(_) => tracing::warn!(id, "timed out killing the query of a dropped call"),
             }
         };
         Kill {
@@ -63,28 +63,30 @@ async fn kill(options: Opts, id: u32, running: &Running) -> mysql_async::Result<
         match Wire::open(options.clone()).await {
             Ok(wire) => break wire,
             Err(ClientError::Server(said)) if TOO_MANY.contains(&said.code) => {
-                let _ = tokio::time::timeout(AGAIN, std::future::pending::<()>()).await;
+                let _ = tokio::time::timeout(RETRY_AFTER, std::future::pending::<()>()).await;
             }
             Err(wrong) => return Err(wrong),
         }
     };
     if !running.is_still(&Running::ask(&mut wire).await?) {
-        // Somebody in between has led us elsewhere, where that number is another's; or it is another's since
-        // the server was started again, and what it ran is gone.
+        // A load balancer has chosen another server, or the server was restarted: there the id belongs to
+        // another connection.
         tracing::warn!(
             id,
-            "another server answers, or it was restarted: nothing is killed there"
+            "cannot kill the query of a dropped call: another server answers, or it was restarted"
         );
         return Ok(());
     }
     match wire.query_drop(format!("KILL CONNECTION {id}")).await {
-        Err(ClientError::Server(said)) if said.code == NO_SUCH_THREAD => return wire.part().await,
+        Err(ClientError::Server(said)) if said.code == NO_SUCH_THREAD => {
+            return wire.disconnect().await;
+        }
         killed => killed?,
     }
-    // Only when it has gone has the server let go of its locks.
+    // The server releases the locks when it removes the thread.
     let left = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
     while wire.query_first(&left).await? != Some(0_u64) {
         wire.query_drop("DO SLEEP(0.002)").await?;
     }
-    wire.part().await
+    wire.disconnect().await
 }

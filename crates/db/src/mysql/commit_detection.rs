@@ -1,12 +1,10 @@
-//! Whether a transaction is still the one that it was.
+//! Detects that a text has ended the transaction and begun another one.
 //!
-//! A text can end it and open another, as a procedure can, and the server's flags are the same before and after. So
-//! a savepoint is set before such a text, as a witness. If it is gone afterwards, so is the transaction; then all is rolled
-//! back, so that nothing goes on as if it were the same one. That is for transactions that were begun by the layer: one that the
-//! text of a statement has begun is the business of such texts.
+//! A procedure can do that, and the server's flags are the same before and after. So the driver sets a savepoint before such
+//! a text, as a marker. If the marker is gone afterwards, the transaction is lost; the driver rolls back, so that nothing
+//! runs in the new one. This applies to transactions that the layer began, not to those that a text began.
 //!
-//! To hear the witness is to release it, and with it go the savepoints that were set after it: those of a procedure end
-//! with the procedure.
+//! Checking the marker releases it, and with it all later savepoints: those that a procedure sets end with the procedure.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as ClientError};
@@ -18,23 +16,23 @@ use super::wire::caught;
 use crate::Result;
 use crate::driver::Status;
 
-const SET: &str = "SAVEPOINT `cenote witness`";
-const RELEASE: &str = "RELEASE SAVEPOINT `cenote witness`";
+const SET: &str = "SAVEPOINT `cenote marker`";
+const RELEASE: &str = "RELEASE SAVEPOINT `cenote marker`";
 const NO_SUCH_SAVEPOINT: u16 = 1305;
 
 impl MysqlConnection {
-    /// Sets the witness, if there is a transaction that this text may end without saying so. Says whether it is
-    /// set: where there can be no savepoint, as in a global transaction, there is none.
+    /// Sets the marker if this text may end the layer's transaction unnoticed. Returns whether it is set: an XA
+    /// transaction has no savepoints.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     ///
     /// # Errors
     ///
     /// The connection is lost.
-    pub(super) async fn set_witness(&mut self, sql: &str) -> Result<bool> {
-        let is_guarded = self.is_ours && self.status == Status::InTransaction;
+    pub(super) async fn set_marker(&mut self, sql: &str) -> Result<bool> {
+        let is_guarded = self.begun_by_layer && self.status == Status::InTransaction;
         if !is_guarded || !self.may_end_unseen(sql) {
             return Ok(false);
         }
@@ -49,23 +47,22 @@ impl MysqlConnection {
         class.touches_session && class.transaction.is_none()
     }
 
-    /// Hears the witness that was set before a text that has been run: there is no transaction any more if it is not
-    /// the same one.
+    /// Checks the marker after the text has run. If it is gone, rolls back: the transaction is lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     ///
     /// # Errors
     ///
     /// The connection is lost.
-    pub(super) async fn hear_witness(&mut self) -> Result<()> {
+    pub(super) async fn check_marker(&mut self) -> Result<()> {
         if self.is_broken || self.status != Status::InTransaction {
             return Ok(());
         }
         let warnings = self.warnings;
-        self.depart().await?;
-        match caught(hear(self.wire()?)).await {
+        self.begin_call().await?;
+        match caught(release_marker(self.wire()?)).await {
             Ok(status) => {
                 self.status = status;
                 self.warnings = warnings;
@@ -73,20 +70,20 @@ impl MysqlConnection {
                 Ok(())
             }
             Err(wrong) => {
-                self.lose();
+                self.mark_lost();
                 Err(error::lost(wrong))
             }
         }
     }
 }
 
-/// Hears the witness; gives the transaction's status.
-pub(super) async fn hear(conn: &mut Conn) -> mysql_async::Result<Status> {
+/// Releases the marker and returns the transaction status.
+pub(super) async fn release_marker(conn: &mut Conn) -> mysql_async::Result<Status> {
     match conn.query_drop(RELEASE).await {
         Err(ClientError::Server(said)) if said.code == NO_SUCH_SAVEPOINT => {
             conn.query_drop("ROLLBACK").await?;
         }
-        // It tells nothing.
+        // An error contains no status.
         Err(ClientError::Server(_)) => return ask(conn).await,
         released => released?,
     }

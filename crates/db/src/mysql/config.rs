@@ -1,4 +1,4 @@
-//! What a DSN and its options mean.
+//! The configuration of a handle, from the DSN and the builder.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,21 +14,21 @@ use crate::driver::{Credentials, Dialect, Dsn, OptionReader, Options};
 use crate::sql::{Backslashes, DoubleQuotes};
 use crate::{Error, Kind, Result};
 
-/// The port of a server that is not told another one.
+/// MySQL's default port.
 const PORT: u16 = 3306;
 
-/// Where the database is, how to get there, and what every session is told.
+/// The servers, TLS, and the settings of every session.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
-    /// To be tried in this order. Never empty.
+    /// Tried in this order. Never empty.
     pub(super) servers: Vec<Server>,
     database: Option<String>,
     pub(super) tls: Tls,
     pub(super) session: Arc<Session>,
     pub(super) dialect: &'static Dialect,
-    /// For each address that is tried.
+    /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
-    /// A password may go to a server that nobody has checked.
+    /// A password may be sent to a server whose identity was not verified.
     pub(super) unverified_login: bool,
     keepalive: Option<Duration>,
     compress: bool,
@@ -36,15 +36,15 @@ pub(super) struct Config {
     infile: Option<Folder>,
 }
 
-/// A server, as it was written.
+/// A server, as the options describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Server {
-    /// Its name or address, and its port.
+    /// A name or address, and a port.
     Tcp(String, u16),
     Socket(String),
 }
 
-/// How much of TLS is wanted.
+/// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SslMode {
     Disable,
@@ -57,16 +57,16 @@ pub(super) enum SslMode {
 pub(super) struct Tls {
     pub(super) mode: SslMode,
     roots: Option<PathBuf>,
-    /// A certificate and its key, with which this side shows who it is.
+    /// The client certificate and its key.
     identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Config {
-    /// Reads a DSN and options.
+    /// Reads the DSN and the options.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for what makes no sense, and for an option that is not known.
+    /// [`Kind::Config`] for an unknown option or an invalid value.
     pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
         let settings: Vec<String> = dsn
             .options()
@@ -85,13 +85,13 @@ impl Config {
         let found_rows = reader.take_bool("found_rows")?.unwrap_or(false);
         let infile = match reader.take("local_infile").filter(|path| !path.is_empty()) {
             Some(path) if !path.starts_with('/') => {
-                let wrong = "is the folder whose files may be sent, and begins with a /";
+                let wrong = "must be an absolute path: the folder whose files may be sent";
                 return Err(reader.error("local_infile", wrong));
             }
             Some(path) => Some(Folder::new(path)),
             None => None,
         };
-        // What other clients are told and what is always so here.
+        // Accepted for other clients' sake, with the value that always applies here.
         reader.take_choice("charset", &[("utf8mb4", ()), ("utf8", ())])?;
         let sql_mode = reader.take("sql_mode");
         let session = Session::new(
@@ -117,7 +117,7 @@ impl Config {
         })
     }
 
-    /// Where it leads to, for messages: no credentials in it.
+    /// Returns the servers and the database, without credentials, for messages.
     pub(super) fn address(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(Server::to_string).collect();
         match &self.database {
@@ -126,24 +126,24 @@ impl Config {
         }
     }
 
-    /// Who logs in.
+    /// Returns the user.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] if nobody says who the user is.
+    /// [`Kind::Config`] if no user is configured.
     pub(super) fn user<'c>(&self, credentials: &'c Credentials) -> Result<&'c str> {
         let user = credentials.user.as_deref().filter(|user| !user.is_empty());
         user.ok_or_else(|| {
-            let message = "nobody says who the user is: not the DSN (user=…), not the builder";
+            let message = "no user configured: set it in the DSN (user=…) or the builder";
             Error::new(Kind::Config, message)
         })
     }
 
-    /// All that the client library has to know but where the server is.
+    /// Returns the client library's options, without the server.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] if nobody says who the user is.
+    /// [`Kind::Config`] if no user is configured.
     pub(super) fn client_options(&self, credentials: &Credentials) -> Result<OptsBuilder> {
         let user = self.user(credentials)?;
         let password = credentials.password.as_ref();
@@ -153,12 +153,12 @@ impl Config {
             .db_name(self.database.clone())
             .tcp_keepalive(self.keepalive)
             .client_found_rows(self.found_rows)
-            // It is asked of the server with other things, when the session is set up.
+            // The session's set-up asks the server for its own limit.
             .max_allowed_packet(Some(LARGEST_PACKET))
             .wait_timeout(Some(0))
-            // Who asked for TCP gets TCP.
+            // The library would otherwise switch from TCP to a Unix socket.
             .prefer_socket(false)
-            // Statements are kept here.
+            // The driver has its own cache.
             .stmt_cache_size(0);
         if self.compress {
             options = options.compression(Compression::default());
@@ -170,11 +170,11 @@ impl Config {
     }
 }
 
-/// The most that any server takes.
+/// The largest packet that any server accepts.
 const LARGEST_PACKET: usize = 1 << 30;
 
 impl Tls {
-    /// What the client library is told; nothing for a connection in the clear.
+    /// Returns the client library's TLS options; `None` for connections without TLS.
     pub(super) fn options(&self) -> Option<SslOpts> {
         if self.mode == SslMode::Disable {
             return None;
@@ -192,8 +192,7 @@ impl Tls {
         Some(options.with_danger_accept_invalid_certs(!self.checks()))
     }
 
-    /// Whether the server's certificate is checked. A root certificate that was given is one to check. With it goes the name: the
-    /// client library cannot do one without the other.
+    /// Whether the server's certificate and name are verified: with `verify-full`, or with a root certificate.
     pub(super) fn checks(&self) -> bool {
         self.mode == SslMode::VerifyFull || self.roots.is_some()
     }
@@ -216,7 +215,7 @@ fn read_servers(reader: &mut OptionReader<'_>) -> Result<Vec<Server>> {
             .iter()
             .any(|host| !matches!(&*host.name, "" | "localhost"))
         {
-            return Err(reader.error("unix_socket", "cannot be had together with host"));
+            return Err(reader.error("unix_socket", "excludes host; use one of them"));
         }
         return Ok(vec![Server::Socket(path.to_owned())]);
     }
@@ -241,12 +240,20 @@ fn read_tls(reader: &mut OptionReader<'_>) -> Result<Tls> {
     let mode = reader.take_choice(
         "sslmode",
         &[
-            ("disable", SslMode::Disable),
-            ("prefer", SslMode::Prefer),
-            ("require", SslMode::Require),
-            ("verify-full", SslMode::VerifyFull),
+            ("disable", Some(SslMode::Disable)),
+            ("prefer", Some(SslMode::Prefer)),
+            ("require", Some(SslMode::Require)),
+            ("verify-full", Some(SslMode::VerifyFull)),
+            // Known, because other clients have it, but the client library cannot do it.
+            ("verify-ca", None),
         ],
     )?;
+    if mode == Some(None) {
+        let wrong = "is verify-ca, which mysql_async cannot do: it verifies the host name together with the \
+                     certificate; use verify-full, and connect by a name that the certificate contains";
+        return Err(reader.error("sslmode", wrong));
+    }
+    let mode = mode.flatten();
     let mut path = |name| reader.take(name).filter(|path| !path.is_empty());
     let (roots, certificate, key) = (path("sslrootcert"), path("sslcert"), path("sslkey"));
     let identity = match (certificate, key) {
@@ -255,7 +262,7 @@ fn read_tls(reader: &mut OptionReader<'_>) -> Result<Tls> {
         (Some(_), None) => return Err(reader.error("sslcert", "needs sslkey beside it")),
         (None, Some(_)) => return Err(reader.error("sslkey", "needs sslcert beside it")),
     };
-    // Whoever says whom to trust does not want to go on in the clear where that fails.
+    // A root certificate shows that the server must be verified, so there is no fallback to clear text.
     let usual = match roots {
         Some(_) => SslMode::Require,
         None => SslMode::Prefer,
@@ -280,9 +287,9 @@ fn read_settings(
     for option in settings {
         let name = prefixed(option).expect("only these were collected");
         if setting_name(name).is_err() {
-            return Err(reader.error(option, "does not have the name of a setting"));
+            return Err(reader.error(option, "does not name a setting"));
         }
-        // One that is in the DSN and in the builder was collected twice.
+        // An option of both the DSN and the builder was collected twice.
         if let Some(value) = reader.take(option) {
             read.push((name.to_owned(), value.to_owned()));
         }
@@ -290,7 +297,7 @@ fn read_settings(
     Ok(read)
 }
 
-/// How SQL is written under this `sql_mode`.
+/// Returns the SQL dialect of this `sql_mode`.
 pub(super) fn dialect(sql_mode: &str) -> &'static Dialect {
     const fn with(double_quotes: DoubleQuotes, backslashes: Backslashes) -> Dialect {
         let mut dialect = Dialect::MYSQL;

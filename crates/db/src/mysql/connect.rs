@@ -1,4 +1,4 @@
-//! The template, and how a server is found and logged in to.
+//! The template, which connects to a server and logs in.
 
 use std::any::Any;
 use std::io;
@@ -16,7 +16,7 @@ use super::wire::{Wire, caught};
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::{Error, Kind, Result};
 
-/// What all connections of one handle have in common.
+/// What all connections of a handle share.
 #[derive(Debug)]
 pub(super) struct MysqlTemplate {
     config: Config,
@@ -56,15 +56,15 @@ impl Template for MysqlTemplate {
     }
 }
 
-/// So long one of several addresses is waited for if `connect_timeout` does not say otherwise: one that
-/// does not answer must not use up what the others need.
-const ONE_OF_SEVERAL: Duration = Duration::from_secs(3);
+/// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
+/// must leave time for the others.
+const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connects to the first server that is there. A refused login ends the search.
+/// Connects to the first server that can be reached. A refused login ends the search.
 ///
 /// # Cancel safety
 ///
-/// Dropped, nothing stays open.
+/// If dropped, nothing stays open.
 async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Facts, Running)> {
     config.user(credentials)?;
     let mut said = Vec::new();
@@ -83,7 +83,7 @@ async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Fa
     let count = places.len();
     for (n, (server, address)) in places.into_iter().enumerate() {
         let limit = match config.connect_timeout {
-            None if n + 1 < count => Some(ONE_OF_SEVERAL),
+            None if n + 1 < count => Some(DEFAULT_ADDRESS_TIMEOUT),
             limit => limit,
         };
         let attempt = log_in(config, credentials, server, address);
@@ -92,7 +92,7 @@ async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Fa
             Some(limit) => match tokio::time::timeout(limit, attempt).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    let message = format!("it did not answer within {limit:?}");
+                    let message = format!("timed out after {limit:?}");
                     Err(Error::new(Kind::Timeout, message))
                 }
             },
@@ -115,18 +115,18 @@ async fn connect(config: &Config, credentials: &Credentials) -> Result<(Wire, Fa
         Kind::Timeout => Kind::Timeout,
         _ => Kind::Connect,
     };
-    // The addresses of one name mostly say the same.
+    // The addresses of one name usually fail with the same error.
     said.dedup();
     Err(last.wrapped(kind, format!("cannot connect to {}", said.join("; "))))
 }
 
-/// The server has spoken, and not only of how busy it is.
+/// Whether the server refused the login for another reason than too many connections.
 fn is_refused_login(error: &Error) -> bool {
     const TOO_MANY: [i64; 3] = [1040, 1203, 1226];
     error.code().is_some_and(|code| !TOO_MANY.contains(&code))
 }
 
-/// The addresses of a server; for a socket, none is needed.
+/// Returns the addresses of a server; a Unix socket has none.
 async fn addresses(server: &Server) -> io::Result<Vec<Option<IpAddr>>> {
     let Server::Tcp(name, port) = server else {
         return Ok(vec![None]);
@@ -140,25 +140,25 @@ async fn addresses(server: &Server) -> io::Result<Vec<Option<IpAddr>>> {
     match found.is_empty() {
         true => Err(io::Error::new(
             io::ErrorKind::NotFound,
-            "its name has no address",
+            "the host name has no address",
         )),
         false => Ok(found),
     }
 }
 
-/// Logs in to a server, and sets the session up.
+/// Logs in and sets the session up.
 async fn log_in(
     config: &Config,
     credentials: &Credentials,
     server: &Server,
     address: Option<IpAddr>,
 ) -> Result<(Wire, Facts, Running)> {
-    // Made anew for each try: the client library does not wipe what it was given.
+    // Made for each attempt: the client library does not wipe the password, so it lives as short as possible.
     let options = || -> Result<OptsBuilder> {
         let options = config.client_options(credentials)?;
         Ok(match server {
             Server::Socket(path) => options.socket(Some(path.clone())),
-            // One address, so that whoever is to kill a query finds the same server.
+            // One address only, so that a kill reaches the same server.
             Server::Tcp(name, port) => options
                 .ip_or_hostname(name.clone())
                 .tcp_port(*port)
@@ -193,7 +193,7 @@ async fn log_in(
             let encrypted = options()?.ssl_opts(tls);
             match Wire::open(Opts::from(encrypted)).await {
                 Err(wrong) if config.tls.mode == SslMode::Prefer && is_about_tls(&wrong) => {
-                    tracing::debug!(%wrong, %server, "there is no TLS, which is only preferred");
+                    tracing::debug!(%wrong, %server, "connecting without TLS, because sslmode=prefer");
                     check_login(false)?;
                     Wire::open(Opts::from(options()?)).await
                 }
@@ -209,19 +209,19 @@ async fn log_in(
     Ok((wire, facts, running))
 }
 
-/// Nobody has checked who the server is, and it would get the password.
+/// Returns the error of a password login to a server whose identity was not verified.
 fn unverified() -> Error {
-    let message = "refusing to log in with a password where nobody has checked who the server is: any server that answers could ask \
-                   for the password and get it. Use sslmode=verify-full (with sslrootcert for a CA of your own), a Unix \
-                   socket or a loopback address; or say unverified_login=true if you trust the network";
+    let message = "refusing to send a password to a server whose identity is not verified, because any server that answers \
+                   could get it: use sslmode=verify-full (with sslrootcert for a CA of your own), a Unix socket or a \
+                   loopback address, or set unverified_login=true if you trust the network";
     Error::new(Kind::Config, message)
 }
 
-/// The client library takes the process's default, and panics where it cannot tell which of
-/// two that are compiled in is meant.
+/// Installs `ring` as the process's crypto provider, unless there is one. The client library uses the default, and panics if
+/// two are compiled in and none is installed.
 fn install_crypto() {
     if CryptoProvider::get_default().is_none() {
-        // Somebody else may have been faster, which is as good.
+        // Fails if another thread was faster, which is fine.
         let _ = ring::default_provider().install_default();
     }
 }
@@ -235,13 +235,13 @@ fn is_about_tls(wrong: &ClientError) -> bool {
     }
 }
 
-/// A handshake that failed comes as an error of the socket.
+/// Whether an error of the socket is a failed TLS handshake.
 fn is_tls_failure(wrong: &io::Error) -> bool {
     let inner = wrong.get_ref();
     inner.is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>())
 }
 
-/// Why a connect failed.
+/// Returns the error of a failed connect.
 fn refused(wrong: ClientError) -> Error {
     match wrong {
         ClientError::Server(said) => error::from_server(said),
@@ -253,7 +253,7 @@ fn refused(wrong: ClientError) -> Error {
             Error::new(Kind::Connect, format!("TLS: {wrong}")).because(wrong)
         }
         ClientError::Driver(DriverError::NoClientSslFlagFromServer) => {
-            let message = "the server has no TLS, which sslmode asks for";
+            let message = "the server does not offer TLS, which sslmode requires";
             Error::new(Kind::Connect, message)
         }
         wrong => Error::new(Kind::Connect, wrong.to_string()).because(wrong),

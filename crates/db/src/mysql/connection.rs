@@ -1,4 +1,4 @@
-//! A connection, as the layer sees it.
+//! A connection: implements the driver contract.
 
 use std::any::Any;
 use std::fmt;
@@ -28,41 +28,41 @@ use crate::driver::{
 
 /// An open connection to a MySQL or MariaDB server.
 ///
-/// It is what [`Connection::as_any`] gives for this driver.
+/// [`Connection::as_any`] returns this type for this driver.
 pub struct MysqlConnection {
     /// `None` while a stream reads from it, and when it is closed.
     pub(super) wire: Option<Wire>,
-    /// With what to open another one to the same server.
+    /// Opens another connection to the same server.
     pub(super) options: Opts,
-    /// What the server calls it.
+    /// The connection id on the server.
     pub(super) id: u32,
-    /// As the server last said.
+    /// The transaction status that the server last reported.
     pub(super) status: Status,
-    /// If there is a transaction, it was not begun by the text of a statement.
-    pub(super) is_ours: bool,
-    /// Set before each call and cleared when it has been answered. Found set, a call was dropped, and what
-    /// comes next on the wire is that call's answer: see [`settle`](super::settle).
+    /// The layer began the open transaction, not the text of a statement.
+    pub(super) begun_by_layer: bool,
+    /// Set before each call, and cleared when the answer is complete. If it is set between calls, a call was dropped, and
+    /// its answer is still on the wire: see [`dropped_call`](super::dropped_call).
     pub(super) in_flight: bool,
-    /// Its other side may have gone, for all we know: the next call asks first.
-    pub(super) is_unproven: bool,
+    /// The connection was idle for long: the next call pings first.
+    pub(super) needs_ping: bool,
     pub(super) is_broken: bool,
     pub(super) stream: Option<Stream>,
-    /// What kills the query that was left behind on the server.
+    /// Kills the query of a dropped call.
     pub(super) kill: Option<Kill>,
     pub(super) cache: StatementCache<Statement>,
     pub(super) session: Arc<Session>,
-    /// What the session was when it was new.
+    /// The state of the new session.
     pub(super) facts: Facts,
-    /// Its clock is in UTC: a TIMESTAMP is a moment.
+    /// The session's time zone is UTC, so a TIMESTAMP is a point in time.
     pub(super) is_utc: bool,
-    /// The server does not read in a text what is read in it here.
+    /// The setting under which the server reads texts differently than this client, if there is one.
     pub(super) misreads: Option<Misread>,
-    /// A stream may have changed how the server reads.
+    /// Whether the server still reads texts as this client does is unknown.
     pub(super) is_reading_unsure: bool,
-    /// Where its number means something.
+    /// The server in which the connection id is valid.
     pub(super) running: Running,
     pub(super) warnings: u64,
-    /// How many statements were prepared so far.
+    /// The number of statements prepared so far.
     pub(super) prepared: u64,
 }
 
@@ -78,10 +78,10 @@ impl MysqlConnection {
             options: wire.opts().clone(),
             id: wire.id(),
             status: status_of(&wire).unwrap_or(Status::Unknown),
-            is_ours: false,
+            begun_by_layer: false,
             wire: Some(wire),
             in_flight: false,
-            is_unproven: false,
+            needs_ping: false,
             is_broken: false,
             stream: None,
             kill: None,
@@ -97,37 +97,37 @@ impl MysqlConnection {
         }
     }
 
-    /// The number that the server gave this connection: `KILL` takes it.
+    /// Returns the connection id, as `KILL` takes it.
     pub fn connection_id(&self) -> u32 {
         self.id
     }
 
-    /// How many prepared statements are kept, for tests that count.
+    /// Returns the number of cached prepared statements, for tests.
     #[doc(hidden)]
     pub fn kept_statements(&self) -> usize {
         self.cache.len()
     }
 
-    /// How many statements were prepared so far, for tests that count.
+    /// Returns the number of statements prepared so far, for tests.
     #[doc(hidden)]
     pub fn prepared_statements(&self) -> u64 {
         self.prepared
     }
 
-    /// Whether a call was dropped before it was answered, for tests that count.
+    /// Whether a call was dropped before its answer was complete, for tests.
     #[doc(hidden)]
     pub fn is_in_flight(&self) -> bool {
         self.in_flight
     }
 
-    /// Forgets that a call was dropped: for the test that shows what would come of it.
+    /// Clears the in-flight flag, for the test that shows what happens without it.
     #[doc(hidden)]
-    pub fn forget_flight(&mut self) {
+    pub fn forget_in_flight(&mut self) {
         self.in_flight = false;
     }
 }
 
-/// The transaction, as the last OK of the server tells it. It tells nothing after an error.
+/// Returns the transaction status of the last OK; `None` after an error.
 pub(super) fn status_of(conn: &Conn) -> Option<Status> {
     let flags = conn.last_ok_packet()?.status_flags();
     Some(match flags.contains(StatusFlags::SERVER_STATUS_IN_TRANS) {
@@ -136,7 +136,7 @@ pub(super) fn status_of(conn: &Conn) -> Option<Status> {
     })
 }
 
-/// After so long a rest the next call asks first whether the server is still there.
+/// After this idle time the next call pings first.
 const PING_AFTER: Duration = Duration::from_millis(500);
 
 impl Connection for MysqlConnection {
@@ -145,8 +145,8 @@ impl Connection for MysqlConnection {
             return Box::pin(self.execute(request));
         }
         match self.kept(&request) {
-            // What runs again and again has a future of its own, which is small. What may end the transaction
-            // unseen is watched.
+            // Cached statements have a small future of their own. Those that may end the transaction
+            // unnoticed take the general path, which checks for that.
             Some(statement) if !statement.touches_session => {
                 boxed_in_place(|| self.exchange(request, statement, Keep::Known))
             }
@@ -226,12 +226,10 @@ impl Connection for MysqlConnection {
         self.is_broken
     }
 
-    /// The client library shows nobody its socket: so the next call begins with a ping, and one that nothing
-    /// depends on is made elsewhere if that is not answered.
-    /// After a rest the next call asks the server first. The client library does not show its
-    /// socket, so that there is no cheaper way.
+    /// After an idle time the next call begins with a ping. There is no cheaper check, because the client library
+    /// does not expose its socket.
     fn probe(&mut self, rested: Duration) {
-        self.is_unproven |= rested > PING_AFTER;
+        self.needs_ping |= rested > PING_AFTER;
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
@@ -240,9 +238,9 @@ impl Connection for MysqlConnection {
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            self.depart().await?;
+            self.begin_call().await?;
             let answer = caught(self.wire()?.ping()).await;
-            self.land(answer).await
+            self.end_call(answer).await
         })
     }
 
@@ -265,7 +263,7 @@ impl Connection for MysqlConnection {
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(self.say_goodbye())
+        Box::pin(self.disconnect())
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -274,7 +272,7 @@ impl Connection for MysqlConnection {
 }
 
 impl fmt::Debug for MysqlConnection {
-    /// Nothing of the client library's is shown: a password is among it.
+    /// Without the client library's fields, which contain the password.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("MysqlConnection")
             .field("id", &self.id)

@@ -1,8 +1,7 @@
-//! Decimals on their way to the server.
+//! Decimal parameters.
 //!
-//! The client library can send one only as text, and the server reckons with text in floating point: from a
-//! balance of seventeen digits and two behind the point it would take away 0.01 and lose the cents. So each
-//! placeholder that gets a decimal says in the SQL what it is.
+//! The client library can send a decimal only as text, and the server computes with text in floating point: subtracting 0.01
+//! from a balance of seventeen digits would lose cents. So the SQL casts each placeholder of a decimal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,11 +9,11 @@ use std::fmt::Write;
 use crate::driver::{Dialect, Param, Value};
 use crate::sql::question_marks;
 
-/// The most digits that a decimal of the server's has, and the most of them behind the point.
+/// The server's limits for a decimal: all digits, and those after the point.
 const DIGITS: usize = 65;
 const FRACTION: usize = 30;
 
-/// Whether there is a decimal among them.
+/// Whether one of the parameters is a decimal.
 #[inline]
 pub(super) fn is_among(params: &[Param<'_>]) -> bool {
     params
@@ -22,10 +21,10 @@ pub(super) fn is_among(params: &[Param<'_>]) -> bool {
         .any(|param| matches!(param, Param::Value(Value::Decimal(_))))
 }
 
-/// The SQL with a cast around each placeholder that gets a decimal.
+/// Returns the SQL with a cast around each placeholder of a decimal.
 ///
-/// It depends on the values only by how many digits they have behind the point, so that statements can be
-/// kept. What is no decimal of the server's is left to it as text.
+/// The cast depends only on the number of digits after the point, so statements can be cached. A decimal that exceeds the
+/// server's limits is sent as text.
 pub(super) fn with_casts<'s>(
     dialect: &Dialect,
     sql: &'s str,
@@ -51,7 +50,7 @@ pub(super) fn with_casts<'s>(
     Cow::Owned(cast)
 }
 
-/// How many digits there are behind the point; `None` if it does not fit, or is written in another way.
+/// Returns the number of digits after the point; `None` if the text exceeds the limits or is not a plain decimal.
 fn fraction_of(text: &str) -> Option<usize> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, "0"));
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_placeholders_that_get_decimals_are_cast() {
+    fn only_placeholders_of_decimals_are_cast() {
         let params = [Param::Value(Value::Int(1)), decimal("-12.50"), decimal("7")];
         assert!(is_among(&params));
         let sql = "UPDATE t SET a = ?, b = '?', c = b - ? WHERE d=?";
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_decimal_of_the_servers_goes_as_it_is() {
+    fn decimal_beyond_the_limits_is_not_cast() {
         let long = "1".repeat(66);
         let fine = format!("0.{}", "1".repeat(31));
         for text in ["", "1e5", "NaN", ".5", "5.", "1.2.3", "- 1", &long, &fine] {

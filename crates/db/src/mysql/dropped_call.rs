@@ -1,10 +1,9 @@
-//! The guard of calls under way, and what is done when one was dropped.
+//! The in-flight flag of each call, and what happens after a dropped call.
 //!
-//! The client library leaves a connection on which a future was dropped as it is: the next call is
-//! answered with what the dropped one asked for, in silence. So every call here sets a flag before it
-//! touches the wire and clears it when it has been answered. A flag that is found set means that the
-//! connection is never used again: its socket is closed, and its query is killed on the server by a
-//! second, short connection, which waits until the server is done with it.
+//! The client library does not notice a dropped future: the next call silently gets the dropped call's answer. So every call
+//! sets a flag before it uses the wire, and clears it when the answer is complete. If the flag is still set, the connection
+//! is never used again. The driver closes its socket and kills its query through a second, short connection, which waits
+//! until the server has removed the thread.
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as ClientError};
@@ -17,33 +16,34 @@ use crate::driver::Status;
 use crate::{Error, Kind, Result};
 
 impl MysqlConnection {
-    /// A call begins: from here on until it [lands](MysqlConnection::land) a cancel costs the connection.
+    /// Begins a call, with a ping first if the connection was idle. Until [`end_call`](Self::end_call), dropping the
+    /// call's future costs the connection.
     ///
     /// # Errors
     ///
-    /// It cannot be used, or not now. Then nothing has been sent of the call.
-    pub(super) async fn depart(&mut self) -> Result<()> {
-        self.take_off()?;
-        match self.is_unproven {
-            true => Box::pin(self.prove()).await,
+    /// The connection is broken or busy. Nothing of the call has been sent.
+    pub(super) async fn begin_call(&mut self) -> Result<()> {
+        self.begin_without_ping()?;
+        match self.needs_ping {
+            true => Box::pin(self.ping_first()).await,
             false => Ok(()),
         }
     }
 
-    /// The same but for the ping of one that [may have gone](MysqlConnection::prove).
+    /// Begins a call without the ping.
     #[inline]
-    pub(super) fn take_off(&mut self) -> Result<()> {
+    pub(super) fn begin_without_ping(&mut self) -> Result<()> {
         if self.is_broken || self.in_flight || self.stream.is_some() {
             return Err(self.unfit());
         }
-        // Whoever begins one says so.
-        self.is_ours &= self.status != Status::Idle;
+        // `begin_transaction` sets it again.
+        self.begun_by_layer &= self.status != Status::Idle;
         self.warnings = 0;
         self.in_flight = true;
         Ok(())
     }
 
-    /// Why it cannot be used, or not now.
+    /// Returns why the connection cannot be used now.
     #[cold]
     fn unfit(&self) -> Error {
         if self.is_broken {
@@ -56,34 +56,34 @@ impl MysqlConnection {
         Error::new(Kind::Busy, message)
     }
 
-    /// Asks whether the other side is still there.
-    pub(super) async fn prove(&mut self) -> Result<()> {
+    /// Pings the server before a call.
+    pub(super) async fn ping_first(&mut self) -> Result<()> {
         if let Err(wrong) = caught(self.wire()?.ping()).await {
-            self.lose();
+            self.mark_lost();
             return Err(error::lost_idle(wrong));
         }
-        self.is_unproven = false;
+        self.needs_ping = false;
         Ok(())
     }
 
-    /// The client's connection, of a call that has departed.
+    /// Returns the client library's connection.
     pub(super) fn wire(&mut self) -> Result<&mut Wire> {
         self.wire.as_mut().ok_or_else(error::broken)
     }
 
-    /// The call has been answered, in one way or another: the status is what the server says. After an error
-    /// it says nothing, and is asked.
-    pub(super) async fn land<T>(&mut self, answer: mysql_async::Result<T>) -> Result<T> {
+    /// Ends a call that the server has answered, and takes the transaction status from the answer. An error contains
+    /// no status, so the server is asked.
+    pub(super) async fn end_call<T>(&mut self, answer: mysql_async::Result<T>) -> Result<T> {
         match answer {
-            Ok(done) if self.has_landed() => Ok(done),
+            Ok(done) if self.end_ok_call() => Ok(done),
             Ok(done) => Box::pin(self.ask()).await.map(|()| done),
-            Err(wrong) => Err(Box::pin(self.land_badly(wrong)).await),
+            Err(wrong) => Err(Box::pin(self.end_failed_call(wrong)).await),
         }
     }
 
-    /// The call has been answered with an OK, which has the status in it.
+    /// Ends a call whose answer is an OK with the status. Returns false if there is none.
     #[inline]
-    pub(super) fn has_landed(&mut self) -> bool {
+    pub(super) fn end_ok_call(&mut self) -> bool {
         let Some(status) = self.wire.as_deref().and_then(status_of) else {
             return false;
         };
@@ -93,7 +93,7 @@ impl MysqlConnection {
     }
 
     #[cold]
-    async fn land_badly(&mut self, wrong: ClientError) -> Error {
+    async fn end_failed_call(&mut self, wrong: ClientError) -> Error {
         match wrong {
             ClientError::Server(said) => {
                 let said = error::from_server(said);
@@ -103,13 +103,13 @@ impl MysqlConnection {
                 }
             }
             wrong => {
-                self.lose();
+                self.mark_lost();
                 error::lost(wrong)
             }
         }
     }
 
-    /// Asks the server whether there is a transaction: a ping is answered with that.
+    /// Asks the server for the transaction status, by a ping.
     async fn ask(&mut self) -> Result<()> {
         let asked = ask(self.wire()?).await;
         match asked {
@@ -119,14 +119,14 @@ impl MysqlConnection {
                 Ok(())
             }
             Err(wrong) => {
-                self.lose();
+                self.mark_lost();
                 Err(error::lost(wrong))
             }
         }
     }
 
-    /// The other side has gone: there is nothing to kill.
-    pub(super) fn lose(&mut self) {
+    /// Marks the connection as lost. Kills nothing on the server.
+    pub(super) fn mark_lost(&mut self) {
         self.wire = None;
         self.stream = None;
         self.in_flight = false;
@@ -134,18 +134,18 @@ impl MysqlConnection {
         self.status = Status::Unknown;
     }
 
-    /// Ends an open stream; gives the connection up if a call was dropped on it.
+    /// Ends an open stream. Closes the connection if a call was dropped on it.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the next one goes on where it was.
+    /// If dropped, the next call continues where this one stopped.
     ///
     /// # Errors
     ///
-    /// The connection was given up.
+    /// The connection was closed.
     pub(super) async fn settle_all(&mut self) -> Result<()> {
         if self.in_flight || self.kill.is_some() {
-            self.give_up().await;
+            self.close_and_kill().await;
             return Err(error::dropped());
         }
         if self.is_broken {
@@ -158,14 +158,14 @@ impl MysqlConnection {
         }
     }
 
-    /// Closes the socket and kills what still runs on the server.
+    /// Closes the socket and kills the query that still runs on the server.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the next one goes on where it was; so does dropping the connection.
-    pub(super) async fn give_up(&mut self) {
+    /// If dropped, the next call continues the kill; so does dropping the connection.
+    pub(super) async fn close_and_kill(&mut self) {
         if !self.is_broken {
-            self.lose();
+            self.mark_lost();
             self.kill = Some(Kill::new(&self.options, self.id, &self.running));
         }
         if let Some(kill) = &mut self.kill {
@@ -174,20 +174,20 @@ impl MysqlConnection {
         }
     }
 
-    pub(super) async fn say_goodbye(mut self: Box<Self>) -> Result<()> {
+    pub(super) async fn disconnect(mut self: Box<Self>) -> Result<()> {
         if self.in_flight || self.stream.is_some() || self.kill.is_some() {
-            self.give_up().await;
+            self.close_and_kill().await;
         }
         if let Some(wire) = self.wire.take() {
-            // The other side may have gone first: then it is closed, as it should be.
-            let _ = wire.part().await;
+            // Fails if the server has closed it first.
+            let _ = wire.disconnect().await;
         }
         Ok(())
     }
 }
 
 impl Drop for MysqlConnection {
-    /// What still runs on the server is killed, where there is an executor to do it.
+    /// Kills the query that still runs on the server, if there is an executor for that.
     fn drop(&mut self) {
         let left_behind = self.in_flight || self.stream.is_some();
         let kill = match self.kill.take() {
@@ -202,7 +202,7 @@ impl Drop for MysqlConnection {
     }
 }
 
-/// Asks the server whether there is a transaction.
+/// Asks the server for the transaction status.
 pub(super) async fn ask(conn: &mut Conn) -> mysql_async::Result<Status> {
     caught(conn.ping()).await?;
     Ok(status_of(conn).unwrap_or(Status::Unknown))

@@ -1,11 +1,11 @@
-//! What the server and the client library say, as errors of this crate.
+//! Errors of the server and of the client library.
 
 use mysql_async::{DriverError, Error as ClientError, IoError, LocalInfileError, ServerError};
 
 use crate::driver::{DatabaseError, Violation};
 use crate::{Error, Kind};
 
-/// What the server said, in its own words.
+/// Returns an error of the server.
 pub(super) fn from_server(said: ServerError) -> Error {
     let mut database = DatabaseError::new(said.message.replace(['\n', '\r'], " "));
     database.violation = violation(said.code);
@@ -59,8 +59,7 @@ fn set_place(code: u16, database: &mut DatabaseError) {
     }
 }
 
-/// The rule that this error number tells of. SQLSTATEs are too coarse here: most have 42000,
-/// 23000 or HY000.
+/// Returns the kind of violation for an error number. SQLSTATEs are too coarse: most are 42000, 23000 or HY000.
 fn violation(code: u16) -> Option<Violation> {
     Some(match code {
         1022 | 1062 | 1169 | 1586 => Violation::Unique,
@@ -78,7 +77,7 @@ fn violation(code: u16) -> Option<Violation> {
     })
 }
 
-/// The name of the constraint, which is told in the message only.
+/// Returns the name of the constraint, which only the message contains.
 fn constraint(said: &DatabaseError) -> Option<String> {
     let (before, behind) = match said.violation? {
         Violation::Unique => ("for key '", '\''),
@@ -90,7 +89,7 @@ fn constraint(said: &DatabaseError) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// The connection is gone with a call.
+/// Returns the error of a connection that was lost during a call.
 pub(super) fn lost(wrong: ClientError) -> Error {
     match wrong {
         ClientError::Server(said) => closed_by(from_server(said)),
@@ -108,7 +107,7 @@ pub(super) fn lost(wrong: ClientError) -> Error {
     }
 }
 
-/// The server has closed the connection, and said this before.
+/// Returns the error of a connection that the server closed after this error.
 pub(super) fn closed_by(said: Error) -> Error {
     let message = format!("the server closed the connection: {}", said.message());
     said.wrapped(Kind::ConnectionLost, message)
@@ -126,14 +125,14 @@ fn no_infile(wrong: LocalInfileError) -> Error {
     Error::new(Kind::Unsupported, message).because(wrong)
 }
 
-/// The connection went with an earlier call.
+/// Returns the error of a connection that an earlier call has lost.
 #[cold]
 pub(super) fn broken() -> Error {
     let message = "the connection was lost before this call";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// The connection was lost while nobody used it.
+/// Returns the error of a connection that was lost while it was idle.
 pub(super) fn lost_idle(wrong: ClientError) -> Error {
     let message = "the connection was lost while it was idle";
     Error::new(Kind::ConnectionLost, message)
@@ -141,21 +140,21 @@ pub(super) fn lost_idle(wrong: ClientError) -> Error {
         .never_sent()
 }
 
-/// A call was dropped on it.
+/// Returns the error of a connection that was closed after a dropped call.
 pub(super) fn dropped() -> Error {
     let message = "a call on this connection was dropped before it was answered, so the \
                    connection was closed and what it ran was killed";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// There are other parameters than the SQL wants.
+/// Returns the error of a wrong number of parameters.
 #[cold]
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
     Error::new(Kind::Parameters, message)
 }
 
-/// It is more than the server takes at once. It would hang up over it, so it is not sent.
+/// Returns the error of a statement that is too large. It is not sent, because the server would close the connection.
 #[cold]
 pub(super) fn too_large(size: u64, limit: u64) -> Error {
     let message = format!(
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_key_is_told_with_its_name() {
+    fn violated_key_is_named() {
         let error = server(1062, "23000", "Duplicate entry 'a' for key 'PRIMARY'");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("PRIMARY"));

@@ -1,7 +1,7 @@
-//! Running statements.
+//! Runs statements.
 //!
-//! One without parameters is sent as text, which takes one round trip; one with parameters is prepared,
-//! kept, and answered in binary.
+//! A statement without parameters is sent as text, which takes one round trip. A statement with parameters is prepared, cached,
+//! and answered in binary.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -23,63 +23,63 @@ use crate::driver::{Batch, BatchBuilder, Outcome, Param, Prepared, Request, Stat
 use crate::sql::{Class, Keyword, class};
 use crate::{Error, Result};
 
-/// What came of a statement, besides what the connection keeps of it.
+/// What has arrived so far of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     rows: Option<BatchBuilder>,
     /// The results that are complete, if all of them are wanted and not only the last.
     pub(super) each: Option<Vec<Outcome>>,
-    /// How many rows came last, wanted or not.
+    /// The number of rows of the last result, also of unwanted ones.
     count: u64,
-    /// What the rows look like.
+    /// The layout of the rows.
     layout: Option<Arc<Layout>>,
-    /// Rows could not be kept. They were read all the same.
+    /// A row could not be stored. The rest was read nevertheless.
     wrong: Option<Error>,
 }
 
-/// Whether a statement was known before it is run.
+/// Whether a statement is cached already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Known,
     New,
 }
 
-/// What an exchange was, when it comes to its end.
+/// The circumstances of an exchange, for its end.
 #[derive(Clone, Copy)]
 struct Was {
-    /// Of a statement that was kept, which can be stale.
+    /// The statement was cached, so it can be stale.
     kept: bool,
-    /// Outside of a transaction: nothing depended on it.
+    /// No transaction was open.
     idle: bool,
-    /// Of a statement that may change the session.
+    /// The statement may change the session.
     touches_session: bool,
-    /// Of a statement that writes.
+    /// The statement writes.
     writes: bool,
 }
 
 /// How an answer is read.
 pub(super) struct Reading<'l> {
-    /// Rows are wanted.
+    /// The caller wants the rows.
     rows: bool,
-    /// It is of several statements: the last one counts.
+    /// The text has several statements: the last result counts.
     script: bool,
-    /// What the rows looked like the last time.
+    /// The layout of the last run's rows.
     known: Option<&'l Arc<Layout>>,
     is_utc: bool,
 }
 
 impl MysqlConnection {
-    /// Runs a statement, or a script.
+    /// Runs a statement or a script.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     pub(super) async fn execute(&mut self, request: Request<'_>) -> Result<Outcome> {
         self.check_reading().await?;
-        let is_watched = self.set_witness(request.sql).await?;
+        let is_watched = self.set_marker(request.sql).await?;
         let done = self.execute_unwatched(request).await;
         if is_watched {
-            self.hear_witness().await?;
+            self.check_marker().await?;
         }
         done
     }
@@ -91,7 +91,7 @@ impl MysqlConnection {
         }
     }
 
-    /// Runs a statement that is given decimals.
+    /// Runs a statement with decimal parameters.
     async fn execute_with_casts(&mut self, request: Request<'_>) -> Result<Outcome> {
         let sql = decimal::with_casts(self.facts.dialect, request.sql, request.params);
         let request = Request {
@@ -108,7 +108,7 @@ impl MysqlConnection {
         }
     }
 
-    /// Returns the kept statement that a request can be run by.
+    /// Returns the cached statement, if the request can use it.
     pub(super) fn kept(&mut self, request: &Request<'_>) -> Option<Statement> {
         match request.cache && !request.script {
             true => self.cache.get(request.sql).cloned(),
@@ -116,7 +116,7 @@ impl MysqlConnection {
         }
     }
 
-    /// Runs what is not kept so far.
+    /// Runs a statement that is not cached yet.
     async fn execute_new(&mut self, request: Request<'_>) -> Result<Outcome> {
         match request.params.is_empty() {
             true => self.execute_text(&request).await,
@@ -135,12 +135,12 @@ impl MysqlConnection {
     ) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
         let reading = Reading::of(request, None, self.is_utc);
-        self.depart().await?;
+        self.begin_call().await?;
         let asked = self.wire()?.query_iter(request.sql);
         let answer = gather(asked, reading, gathered).await;
-        let landed = self.land_all(answer).await;
+        let ended = self.end_script_call(answer).await;
         let class = class(self.facts.dialect, request.sql);
-        let outcome = landed.and_then(|()| self.outcome(writes(&class), gathered));
+        let outcome = ended.and_then(|()| self.outcome(writes(&class), gathered));
         if class.touches_session {
             self.note_touch(request.sql).await?;
         }
@@ -151,10 +151,10 @@ impl MysqlConnection {
         Ok(outcome)
     }
 
-    /// Prepares a statement and runs it; keeps it if it is worth that.
+    /// Prepares a statement and runs it; caches it if that is worth it.
     pub(super) async fn execute_once(&mut self, request: Request<'_>) -> Result<Outcome> {
         let keeps = request.cache && self.cache.is_on();
-        // What cannot be sent is found before anything is prepared for it.
+        // Checks the parameters before it prepares the statement.
         param::to_raw(request.params, self.is_utc)?;
         self.check_size(request.sql.len(), 0)?;
         let statement = self.make_statement(request.sql, keeps).await?;
@@ -166,14 +166,14 @@ impl MysqlConnection {
         outcome
     }
 
-    /// Runs a statement that the server knows.
+    /// Runs a prepared statement.
     ///
-    /// Its future is what every call of a kept statement allocates: what is rare in it is boxed, and
-    /// nothing is borrowed in it that need not be, because the compiler keeps room for that.
+    /// Every call of a cached statement allocates this future. So rare parts are boxed, and it borrows as little as possible,
+    /// because the compiler reserves room for borrows.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     #[allow(
         clippy::manual_async_fn,
         reason = "an async fn has room for its arguments twice"
@@ -192,15 +192,15 @@ impl MysqlConnection {
                 writes: statement.writes,
             };
             let params = self.fit(&request, &statement)?;
-            self.take_off()?;
-            if self.is_unproven {
-                Box::pin(self.prove()).await?;
+            self.begin_without_ping()?;
+            if self.needs_ping {
+                Box::pin(self.ping_first()).await?;
             }
             let reading = Reading::of(&request, Some(&statement.layout), self.is_utc);
             let mut gathered = Gathered::default();
             let asked = self.wire()?.exec_iter(statement.handle, params);
             match gather(asked, reading, &mut gathered).await {
-                Ok(()) if !was.touches_session && self.has_landed() => {}
+                Ok(()) if !was.touches_session && self.end_ok_call() => {}
                 answer => {
                     return Box::pin(self.end_exchange(request, answer, gathered, was)).await;
                 }
@@ -219,13 +219,13 @@ impl MysqlConnection {
         }
     }
 
-    /// The parameters for a statement, if they are such that the server can be given them.
+    /// Returns the parameters of a statement, if their number and size are right.
     #[inline]
     pub(super) fn fit(&self, request: &Request<'_>, statement: &Statement) -> Result<Params> {
         let params = param::to_raw(request.params, self.is_utc)?;
         let wanted = usize::from(statement.handle.num_params());
         if wanted != params.len() {
-            // The client library would hang up over it.
+            // The client library would close the connection.
             return Err(error::wrong_count(wanted, params.len()));
         }
         self.check_size(0, param::size_of(&params))?;
@@ -235,7 +235,7 @@ impl MysqlConnection {
         })
     }
 
-    /// An exchange went wrong, or was of a statement that may change the session.
+    /// Ends an exchange that failed, or whose statement may change the session.
     #[cold]
     async fn end_exchange(
         &mut self,
@@ -244,14 +244,14 @@ impl MysqlConnection {
         mut gathered: Gathered,
         was: Was,
     ) -> Result<Outcome> {
-        let landed = self.land_all(answer).await;
-        match landed {
-            // A procedure can say the same of a statement of its own, when it has done half its work.
+        let ended = self.end_script_call(answer).await;
+        match ended {
+            // A procedure can report the same error for a statement of its own, after half its work.
             Err(wrong) if was.kept && !was.touches_session && is_stale(&wrong) => {
                 return Box::pin(self.execute_stale(request, was.idle, wrong)).await;
             }
-            landed => {
-                let outcome = landed.and_then(|()| self.outcome(was.writes, &mut gathered));
+            ended => {
+                let outcome = ended.and_then(|()| self.outcome(was.writes, &mut gathered));
                 if was.touches_session && !self.is_broken {
                     self.note_touch(request.sql).await?;
                 }
@@ -264,19 +264,19 @@ impl MysqlConnection {
         }
     }
 
-    /// Lands a call whose results have been read.
-    pub(super) async fn land_all(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
+    /// Ends a call of a text with several results.
+    pub(super) async fn end_script_call(&mut self, answer: mysql_async::Result<()>) -> Result<()> {
         let wire = self.wire()?;
         if answer.is_err() || wire.last_ok_packet().is_some() {
-            return self.land(answer).await;
+            return self.end_call(answer).await;
         }
-        // The error of a later statement is given to whoever asks for more.
+        // The client library returns the error of a later statement when the next result is requested.
         let mut rest = QueryResult::<'_, '_, TextProtocol>::new(&mut **wire);
         let answer = caught(Box::pin(rest.next())).await.map(drop);
-        self.land(answer).await
+        self.end_call(answer).await
     }
 
-    /// Runs a statement with one set of parameters after the other.
+    /// Runs a statement with each parameter set, one after the other.
     pub(super) async fn execute_batch(
         &mut self,
         sql: &str,
@@ -313,16 +313,16 @@ impl MysqlConnection {
         Ok(Prepared::new(params, columns))
     }
 
-    /// Has the server prepare a statement.
+    /// Prepares a statement on the server.
     pub(super) async fn make_statement(&mut self, sql: &str, keeps: bool) -> Result<Statement> {
         let is_utc = self.is_utc;
         if keeps && let Some(oldest) = self.cache.make_room() {
             self.close_statement(oldest).await?;
         }
         let status = self.status;
-        self.depart().await?;
-        // The client library looks for `:name` of its own, and takes what stands in quotes for one at
-        // times. Behind an empty comment it looks for nothing.
+        self.begin_call().await?;
+        // The client library searches for `:name` itself, sometimes also inside of quotes. After an empty
+        // comment it does not search.
         let text = match sql.contains(':') {
             true => Cow::Owned(format!("/**/{sql}")),
             false => Cow::Borrowed(sql),
@@ -330,9 +330,9 @@ impl MysqlConnection {
         let answer = caught(self.wire()?.prep(text)).await;
         let handle = match answer {
             Ok(handle) => handle,
-            Err(wrong) => return self.land(Err(wrong)).await,
+            Err(wrong) => return self.end_call(Err(wrong)).await,
         };
-        // What it takes for the server's flags is not: it is the number of the statement.
+        // The client library misreads the statement's number as the server's flags.
         self.status = status;
         self.in_flight = false;
         self.prepared += 1;
@@ -349,21 +349,21 @@ impl MysqlConnection {
         Ok(statement)
     }
 
-    /// Has the server forget a statement. It gives no answer to that.
+    /// Closes a statement on the server, which does not answer that.
     pub(super) async fn close_statement(&mut self, statement: Statement) -> Result<()> {
-        self.depart().await?;
+        self.begin_call().await?;
         match caught(self.wire()?.close(statement.handle)).await {
             Ok(()) => {
                 self.in_flight = false;
                 Ok(())
             }
-            Err(wrong) => self.land(Err(wrong)).await,
+            Err(wrong) => self.end_call(Err(wrong)).await,
         }
     }
 
-    /// Refuses what the server would hang up over.
+    /// Refuses a statement that is larger than the server's limit: the server would close the connection.
     pub(super) fn check_size(&self, text: usize, params: u64) -> Result<()> {
-        // A few bytes are the protocol's.
+        // The protocol adds a few bytes.
         let text = u64::try_from(text).unwrap_or(u64::MAX).saturating_add(16);
         let size = text.max(params.saturating_add(16));
         let limit = self.facts.max_packet;
@@ -382,7 +382,7 @@ impl MysqlConnection {
         let id = wire.last_insert_id().filter(|id| *id != 0);
         let rows: Option<Batch> = gathered.rows.as_mut().map(BatchBuilder::take);
         let affected = match wire.affected_rows() {
-            // With RETURNING the server tells them by giving them.
+            // With RETURNING the number of rows is the number of changed ones.
             0 if writes => gathered.count,
             affected => affected,
         };
@@ -402,13 +402,13 @@ impl MysqlConnection {
         }
     }
 
-    /// Warnings of the last statement, for whoever reads the log.
+    /// Logs the warnings of the last statement.
     #[cold]
     async fn log_warnings(&mut self) -> Result<()> {
         let count = self.warnings;
-        self.depart().await?;
+        self.begin_call().await?;
         let asked = caught(self.wire()?.query("SHOW WARNINGS LIMIT 10")).await;
-        let told: Vec<(String, u16, String)> = self.land(asked).await?;
+        let told: Vec<(String, u16, String)> = self.end_call(asked).await?;
         self.warnings = count;
         for (level, code, message) in told {
             match &*level {
@@ -420,7 +420,7 @@ impl MysqlConnection {
     }
 }
 
-/// Whether a text of this class begins with a word that writes.
+/// Whether the verb of this class writes.
 fn writes(class: &Class) -> bool {
     let verb = class.verb;
     matches!(
@@ -440,7 +440,7 @@ impl<'l> Reading<'l> {
     }
 }
 
-/// Asks, and reads the answer to its end.
+/// Sends a request and reads its answer to the end.
 pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
     asked: impl Future<Output = mysql_async::Result<QueryResult<'c, 't, P>>> + Send,
     reading: Reading<'_>,
@@ -467,7 +467,7 @@ pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
             }
             is_open = true;
         }
-        // One call for all of them, so that the future stays small.
+        // One call for all rows, so that the future stays small.
         let mut next = pin!(result.next());
         match poll_fn(|cx| catch(|| next.as_mut().poll(cx))).await? {
             Some(row) => gathered.take(&row, &reading),
@@ -487,7 +487,7 @@ pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
 }
 
 impl Gathered {
-    /// For every result, not only the last.
+    /// Collects every result, not only the last.
     pub(super) fn of_each() -> Self {
         Gathered {
             each: Some(Vec::new()),
@@ -495,11 +495,11 @@ impl Gathered {
         }
     }
 
-    /// The next result begins.
+    /// Begins the next result.
     #[inline]
     fn open(&mut self, described: Arc<[mysql_async::Column]>, reading: &Reading<'_>) {
         if described.is_empty() {
-            // CALL ends with one such; a script may have any number.
+            // A CALL ends with one result without rows; a script may have any number of them.
             if reading.script {
                 self.rows = None;
             }
@@ -529,5 +529,5 @@ impl Gathered {
     }
 }
 
-/// Room for the values of a short row.
+/// The initial capacity for the values of a row.
 const FIRST_BYTES: usize = 64;

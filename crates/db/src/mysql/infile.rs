@@ -1,4 +1,4 @@
-//! Files of this machine that a server may ask for.
+//! Files of this machine that `LOAD DATA LOCAL INFILE` may send.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// The folder whose files `LOAD DATA LOCAL INFILE` may send.
 ///
-/// It is the server that names the file, whatever the statement says: so a server that has been
-/// taken over must find nothing outside of it.
+/// The server names the file, whatever the statement says. So a hostile server must not get a file outside of
+/// this folder.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     path: Arc<Path>,
@@ -41,7 +41,7 @@ impl GlobalHandler for Folder {
         let folder = Arc::clone(&self.path);
         Box::pin(async move {
             let refused = || LocalInfileError::PathIsNotInTheWhiteList(name.clone());
-            // With links resolved on both sides: one that leads out of it leads nowhere.
+            // Links are resolved on both sides, so a link cannot lead out of the folder.
             let folder = tokio::fs::canonicalize(&folder)
                 .await
                 .map_err(|_| refused())?;
@@ -61,7 +61,7 @@ impl GlobalHandler for Folder {
     }
 }
 
-/// A file is sent in pieces of so many bytes.
+/// The size of the pieces in which a file is sent.
 const PIECE: usize = 64 * 1024;
 
 struct Pieces {

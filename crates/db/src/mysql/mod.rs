@@ -6,16 +6,17 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `config`, `session` | the DSN and the options; what every session is told |
-//! | `connect` | the template; which server, and the login |
-//! | `connection` | the contract of a connection, towards the layer |
-//! | `settle`, `cancel`, `wire` | the guard of calls under way: what happens after a dropped call, and how the server learns of it |
-//! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; kept statements; rows batch by batch |
-//! | `stale` | when a kept statement is prepared again |
-//! | `transaction`, `reset` | as they say |
-//! | `param`, `decimal`, `types` | values on their way there and back |
-//! | `infile` | files of this machine that a server may ask for |
-//! | `error` | what the server says, as errors of this crate |
+//! | `config`, `session` | the DSN and the options; the settings of every session |
+//! | `connect` | the template; the choice of a server, and the login |
+//! | `connection` | implements the driver contract |
+//! | `dropped_call`, `cancel`, `wire` | the in-flight flag; kills the query of a dropped call; closes the socket on drop |
+//! | `execute`, `run_all`, `statement`, `stream` | running statements; all results of a script; cached statements; row streams |
+//! | `stale` | when a cached statement is prepared again |
+//! | `session_effects`, `commit_detection` | what a text may have changed in the session; whether it has ended the transaction |
+//! | `transaction`, `reset` | transactions, resets of the session |
+//! | `param`, `decimal`, `types` | parameters and result values |
+//! | `infile` | files that `LOAD DATA LOCAL INFILE` may send |
+//! | `error` | errors of the server and of the client library |
 
 mod cancel;
 mod commit_detection;
@@ -49,7 +50,7 @@ use self::connect::MysqlTemplate;
 use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template};
 
-/// MySQL 8 and later, MariaDB 10.3 and later: by `mysql_async`'s connections, and without its pool.
+/// The driver of MySQL 8 and later and MariaDB 10.3 and later, on `mysql_async`'s connections, without its pool.
 #[doc = include_str!("options.md")]
 #[doc = include_str!("behaviour.md")]
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +59,7 @@ pub struct Mysql {
 }
 
 impl Mysql {
-    /// MySQL and MariaDB.
+    /// Returns the driver.
     pub fn new() -> Self {
         Mysql::default()
     }

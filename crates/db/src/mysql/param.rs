@@ -1,17 +1,17 @@
-//! Parameters on their way to the server.
+//! Parameters.
 
 use mysql_async::Value as Raw;
 
 use crate::driver::{Param, Value};
-use crate::types::value::{Date, DateTime, Time, hyphenated};
+use crate::types::value::{Date, DateTime, Time, hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
-/// Parameters as the client library takes them.
+/// Converts parameters to the client library's values. `is_utc`: the session's time zone is UTC, so timestamps can
+/// be sent.
 ///
 /// # Errors
 ///
-/// [`Kind::Type`] for the first that the server has no place for. `is_utc`: the session's clock is
-/// in UTC, so that a moment can be told.
+/// [`Kind::Type`] for the first parameter that MySQL cannot represent.
 pub(super) fn to_raw(params: &[Param<'_>], is_utc: bool) -> Result<Vec<Raw>> {
     let mut raw = Vec::with_capacity(params.len());
     for (n, param) in params.iter().enumerate() {
@@ -33,7 +33,7 @@ pub(super) fn to_raw(params: &[Param<'_>], is_utc: bool) -> Result<Vec<Raw>> {
     Ok(raw)
 }
 
-/// How many bytes they take on the way, and a few more.
+/// Returns an upper bound of their size in bytes.
 pub(super) fn size_of(params: &[Raw]) -> u64 {
     let size = |param: &Raw| match param {
         Raw::Bytes(bytes) => bytes.len() + 16,
@@ -50,7 +50,7 @@ fn value_to_raw(value: &Value<'_>, is_utc: bool) -> Result<Raw, String> {
         Value::Int(number) => Raw::Int(*number),
         Value::UInt(number) => Raw::UInt(*number),
         Value::Float(number) if number.is_finite() => Raw::Double(*number),
-        // It would be stored as something else without a word.
+        // MySQL would silently store another value.
         Value::Float(number) => return Err(format!("MySQL has no {number}")),
         Value::Decimal(text) | Value::Text(text) | Value::Json(text) => {
             Raw::Bytes(text.as_bytes().to_vec())
@@ -69,6 +69,7 @@ fn value_to_raw(value: &Value<'_>, is_utc: bool) -> Result<Raw, String> {
             );
         }
         Value::Uuid(uuid) => Raw::Bytes(hyphenated(*uuid).into_bytes()),
+        Value::Array(_) => return Err(no_arrays("MySQL")),
     })
 }
 
@@ -91,11 +92,11 @@ fn moment(date: Date, time: Time) -> Result<Raw, String> {
     ))
 }
 
-/// A value as a literal of SQL, for a setting.
+/// Returns a value as an SQL literal, for a setting.
 ///
 /// # Errors
 ///
-/// [`Kind::Type`] for what no setting can be.
+/// [`Kind::Type`] for a type that no setting has.
 pub(super) fn literal(name: &str, value: &Value<'_>) -> Result<String> {
     Ok(match value {
         Value::Null => "NULL".to_owned(),
@@ -111,7 +112,7 @@ pub(super) fn literal(name: &str, value: &Value<'_>) -> Result<String> {
     })
 }
 
-/// A text of the DSN as a literal: a number is one, anything else a string.
+/// Returns a text of the DSN as a literal: a number, or otherwise a string.
 pub(super) fn text_literal(text: &str) -> String {
     let is_number = text.parse::<i128>().is_ok() || is_decimal(text);
     if is_number {
@@ -128,7 +129,7 @@ fn is_decimal(text: &str) -> bool {
         .is_some_and(|(whole, fraction)| digits(whole) && digits(fraction))
 }
 
-/// A string of SQL that means the same with and without backslash escapes.
+/// Returns an SQL string that means the same with and without backslash escapes.
 pub(super) fn quoted_text(text: &str) -> String {
     if !text.contains('\\') {
         return format!("'{}'", text.replace('\'', "''"));
@@ -141,16 +142,16 @@ pub(super) fn quoted_text(text: &str) -> String {
     format!("_utf8mb4 X'{hex}'")
 }
 
-/// A name of SQL, whatever is in it.
+/// Returns an SQL name in quotes.
 pub(super) fn quoted_name(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// The name of a setting, which can have a component before it.
+/// Checks the name of a setting, which may have a component before it.
 ///
 /// # Errors
 ///
-/// [`Kind::Config`] if it is none.
+/// [`Kind::Config`] if the name is not valid.
 pub(super) fn setting_name(name: &str) -> Result<&str> {
     let is_word = |word: &str| {
         !word.is_empty()
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_value_that_is_not_mysqls_is_an_error_that_names_it() {
+    fn foreign_native_value_is_an_error_that_names_it() {
         let native = |value| {
             Param::Native(Native {
                 type_name: "Point",
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_numbers_or_strings_and_no_sql() {
+    fn settings_are_numbers_or_strings() {
         assert_eq!(text_literal("5"), "5");
         assert_eq!(text_literal("0.5"), "0.5");
         assert_eq!(text_literal("it's"), "'it''s'");

@@ -1,4 +1,4 @@
-//! The session, brought back to what it was after connecting.
+//! Resets the session to its state after connecting.
 
 use super::connection::MysqlConnection;
 use super::wire::caught;
@@ -6,37 +6,38 @@ use crate::Result;
 use crate::driver::Reset;
 
 impl MysqlConnection {
-    /// In two round trips: the server forgets everything but the database, and is told what the DSN says.
+    /// Resets the session in two round trips: the server discards everything but the database; then the DSN's settings are
+    /// applied again.
     pub(super) async fn reset_session(&mut self) -> Result<Reset> {
-        self.depart().await?;
+        self.begin_call().await?;
         let answer = caught(self.wire()?.reset()).await;
-        let is_reset = match self.land(answer).await {
+        let is_reset = match self.end_call(answer).await {
             Ok(is_reset) => is_reset,
             Err(error) if self.is_broken => return Err(error),
             Err(error) => {
-                tracing::debug!(%error, "a session could not be reset and is replaced");
+                tracing::debug!(%error, "replacing a connection whose session cannot be reset");
                 false
             }
         };
-        // The server has forgotten them.
+        // The server has deallocated them.
         drop(self.cache.take_all());
         if !is_reset {
             return Ok(Reset::Replace);
         }
-        self.depart().await?;
+        self.begin_call().await?;
         let session = std::sync::Arc::clone(&self.session);
         let answer = caught(session.restore(self.wire()?)).await;
         self.is_utc = session.is_utc;
         (self.misreads, self.is_reading_unsure) = (None, false);
-        let facts = match self.land(answer).await {
+        let facts = match self.end_call(answer).await {
             Ok(facts) => facts,
             Err(error) if self.is_broken => return Err(error),
             Err(error) => {
-                tracing::debug!(%error, "a session could not be restored and is replaced");
+                tracing::debug!(%error, "replacing a connection whose session cannot be restored");
                 return Ok(Reset::Replace);
             }
         };
-        // A role, and a database where the DSN names none, cannot be taken back.
+        // A role cannot be undone, and neither can a database if the DSN names none.
         Ok(match facts == self.facts {
             true => Reset::Done,
             false => Reset::Replace,

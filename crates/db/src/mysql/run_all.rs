@@ -13,13 +13,13 @@ impl MysqlConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     pub(super) async fn execute_all(&mut self, request: Request<'_>) -> Result<Vec<Outcome>> {
         self.check_reading().await?;
-        let is_watched = self.set_witness(request.sql).await?;
+        let is_watched = self.set_marker(request.sql).await?;
         let done = self.ask_all(request).await;
         if is_watched {
-            self.hear_witness().await?;
+            self.check_marker().await?;
         }
         done
     }
@@ -37,14 +37,14 @@ impl MysqlConnection {
         };
         let mut all = gathered.each.unwrap_or_default();
         if let [only] = &mut *all {
-            // Of a single statement the rows of RETURNING are counted.
+            // For a single statement, the rows of RETURNING count.
             only.rows_affected = last.rows_affected;
             only.last_insert_id = last.last_insert_id;
         }
         Ok(all)
     }
 
-    /// Prepares a statement, runs it once, and has the server forget it.
+    /// Prepares a statement, runs it once, and closes it.
     async fn ask_once(
         &mut self,
         request: &Request<'_>,
@@ -55,11 +55,11 @@ impl MysqlConnection {
         let done = match self.fit(request, &statement) {
             Ok(params) => {
                 let reading = Reading::of(request, None, self.is_utc);
-                self.depart().await?;
+                self.begin_call().await?;
                 let asked = self.wire()?.exec_iter(statement.handle.clone(), params);
                 let answer = gather(asked, reading, gathered).await;
-                let landed = self.land_all(answer).await;
-                landed.and_then(|()| self.outcome(statement.writes, gathered))
+                let ended = self.end_script_call(answer).await;
+                ended.and_then(|()| self.outcome(statement.writes, gathered))
             }
             Err(wrong) => Err(wrong),
         };

@@ -1,4 +1,4 @@
-//! What every session is told when it begins and after a reset, and what it says of itself.
+//! The settings of every session, after connecting and after a reset, and the facts that a session reports.
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -8,47 +8,47 @@ use super::param::{quoted_name, quoted_text, text_literal};
 use crate::driver::Dialect;
 use crate::{Error, Kind, Result};
 
-/// What every session is told.
+/// The SQL that sets every session up.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// When it is new.
+    /// For a new session.
     set_up: String,
-    /// After a reset, which leaves the database as it is and forgets the rest.
+    /// After a reset, which keeps the database and discards the rest.
     restore: String,
-    /// Its clock is in UTC.
+    /// The time zone is UTC.
     pub(super) is_utc: bool,
 }
 
-/// What a session says of itself.
+/// Facts that a session reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) sql_mode: String,
-    /// More than so many bytes at once the server does not take.
+    /// The server's limit for one packet.
     pub(super) max_packet: u64,
     database: Option<String>,
     role: Option<String>,
-    /// Which server it is.
+    /// Identifies the server.
     server: String,
     charsets: Charsets,
-    /// How SQL is written here.
+    /// The dialect of the session's `sql_mode`.
     pub(super) dialect: &'static Dialect,
 }
 
-/// The character sets in which a session takes texts and gives rows.
+/// The character sets of a session, for texts and for rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charsets {
     pub(super) client: String,
-    /// `None` if rows are given as they are stored.
+    /// `None` if rows are not converted.
     pub(super) results: Option<String>,
 }
 
 impl Charsets {
-    /// Asks for both, in two columns.
+    /// Selects both, in two columns.
     pub(super) const ASK: &str =
         "CAST(@@character_set_client AS CHAR), CAST(@@character_set_results AS CHAR)";
 
-    /// The variable and its value with which texts or rows are something else there than here. In GBK, Shift-JIS, Big5 and
-    /// their like a backslash can be the second half of a character, which hides quotes; in Latin-1 an `é` becomes `Ã©`.
+    /// Returns the variable, and its value, under which texts or rows would be misread. In GBK, Shift-JIS and Big5 a
+    /// backslash can be the second half of a character, which hides quotes; in Latin-1 an `é` becomes `Ã©`.
     pub(super) fn misread(&self) -> Option<(&'static str, &str)> {
         let results = self.results.as_deref().unwrap_or("NULL");
         [
@@ -61,11 +61,11 @@ impl Charsets {
 }
 
 impl Facts {
-    /// Why texts that are read as this dialect has it, and rows, would be something else in this session.
+    /// Checks that the session reads texts by this dialect and sends rows in UTF-8.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`].
+    /// [`Kind::Config`] with the setting that differs.
     pub(super) fn check(&self, expected: &'static Dialect) -> Result<()> {
         if self.dialect != expected {
             let message = format!(
@@ -86,22 +86,21 @@ impl Facts {
     }
 }
 
-/// Which server it is.
+/// An expression that identifies the server.
 const SERVER: &str = "CONCAT_WS(':', @@hostname, @@port, @@server_id)";
 
-/// A server from one start to the next: numbers of connections mean nothing to another one, and begin anew
-/// with every start.
+/// A server between two restarts: connection ids are valid only in it.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     server: String,
-    /// In seconds, by its own clock.
+    /// The start time in seconds, by the server's clock.
     started: i64,
 }
 
 impl Running {
     /// Asks the server.
     pub(super) async fn ask(conn: &mut Conn) -> mysql_async::Result<Self> {
-        // There is a table of this in either kind of server, of another name.
+        // MySQL and MariaDB have it in tables of different names, but both have SHOW.
         let uptime: Option<(String, i64)> =
             conn.query_first("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
         let now: Option<(String, i64)> = conn
@@ -115,8 +114,7 @@ impl Running {
         })
     }
 
-    /// It is the same server, and has not been started since. Its two clocks tick one after the other, which
-    /// makes a second.
+    /// Whether it is the same server without a restart. Its two clocks may differ by a second.
     pub(super) fn is_still(&self, now: &Running) -> bool {
         self.server == now.server && self.started.abs_diff(now.started) <= 1
     }
@@ -168,23 +166,23 @@ impl Session {
         }
     }
 
-    /// Tells a new session what it has to know.
+    /// Sets a new session up.
     pub(super) async fn set_up(&self, conn: &mut Conn) -> mysql_async::Result<Facts> {
         run(conn, &self.set_up).await
     }
 
-    /// Tells a session that was reset what it has to know.
+    /// Sets a session up after a reset.
     pub(super) async fn restore(&self, conn: &mut Conn) -> mysql_async::Result<Facts> {
         run(conn, &self.restore).await
     }
 }
 
-/// Whether a clock of this name is in UTC.
+/// Whether this time zone is UTC.
 pub(super) fn is_utc(time_zone: &str) -> bool {
     matches!(time_zone, "+00:00" | "-00:00" | "UTC")
 }
 
-/// Runs a script whose last statement tells the facts.
+/// Runs a script whose last statement selects the facts.
 async fn run(conn: &mut Conn, script: &str) -> mysql_async::Result<Facts> {
     let mut result = conn.query_iter(script).await?;
     let mut facts: Vec<Row> = Vec::new();
@@ -210,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dsn_says_is_told_at_the_start_and_after_a_reset() {
+    fn settings_are_applied_at_the_start_and_after_a_reset() {
         let settings = [("innodb_lock_wait_timeout".to_owned(), "5".to_owned())];
         let session = Session::new(Some("sh`op"), None, None, Some("ANSI_QUOTES"), &settings);
         let start = "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = 'ANSI_QUOTES', \
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn h16_only_utf8_is_read_as_it_is_here() {
+    fn only_utf8_is_accepted() {
         let sets = |client: &str, results: Option<&str>| Charsets {
             client: client.to_owned(),
             results: results.map(str::to_owned),
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_of_its_own_is_not_taken_for_utc() {
+    fn other_time_zone_is_not_taken_for_utc() {
         let session = Session::new(None, None, Some("Europe/Berlin"), None, &[]);
         assert!(!session.is_utc);
         assert!(session.set_up.contains("time_zone = 'Europe/Berlin'"));

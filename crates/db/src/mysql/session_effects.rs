@@ -1,4 +1,4 @@
-//! What a text may have done to the session.
+//! What a text may have changed in the session.
 
 use mysql_async::prelude::Queryable;
 
@@ -15,19 +15,19 @@ impl MysqlConnection {
         class(self.facts.dialect, sql).touches_session
     }
 
-    /// Does what has to be done after a text that may have changed the session.
+    /// Clears the cache and checks the session after a text that may have changed it.
     pub(super) async fn note_touch(&mut self, sql: &str) -> Result<()> {
         self.forget_kept().await?;
         if self.is_broken || !may_change_reading(sql) {
             return Ok(());
         }
-        // If asking fails, the next one asks.
+        // If the check fails, the next call repeats it.
         self.is_reading_unsure = true;
-        self.look_at_session().await
+        self.check_session().await
     }
 
-    /// Has the server forget the statements that are kept. They go on in the database and under the
-    /// `sql_mode` that they were prepared in, and what has just been run may have changed those.
+    /// Closes the cached statements on the server. They keep the database and the `sql_mode` of their preparation, which
+    /// the last text may have changed.
     pub(super) async fn forget_kept(&mut self) -> Result<()> {
         for statement in self.cache.take_all() {
             if self.is_broken {
@@ -38,25 +38,25 @@ impl MysqlConnection {
         Ok(())
     }
 
-    /// Rows are about to be streamed by a text that may change the session: nobody knows when it has.
+    /// Notes a stream of a text that may change the session at any time while it runs.
     pub(super) fn expect_touch(&mut self, sql: &str) {
         self.is_reading_unsure |= may_change_reading(sql);
     }
 
-    /// Refuses to run anything in a session in which the server does not read in a text what is read in it here.
+    /// Refuses to run anything in a session in which the server reads texts differently than this client.
     ///
-    /// Statements that are kept need no such check: there are none after a text that may have changed the session.
+    /// Cached statements need no check: a text that may change the session clears the cache.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`], and what becomes of asking.
+    /// [`Kind::Config`], or an error of the query that checks.
     pub(super) async fn check_reading(&mut self) -> Result<()> {
         if self.is_reading_unsure {
-            Box::pin(self.look_at_session()).await?;
+            Box::pin(self.check_session()).await?;
         }
         match self.misreads {
             Some(wrong) => Err(wrong.error()),
@@ -64,15 +64,15 @@ impl MysqlConnection {
         }
     }
 
-    /// Asks the session how it reads what it is given.
-    async fn look_at_session(&mut self) -> Result<()> {
+    /// Asks the session for its time zone, `sql_mode` and character sets.
+    async fn check_session(&mut self) -> Result<()> {
         const ASK: &str = "CAST(@@time_zone AS CHAR), CAST(@@sql_mode AS CHAR)";
-        self.depart().await?;
+        self.begin_call().await?;
         let ask = format!("SELECT {ASK}, {}", Charsets::ASK);
         let asked = caught(self.wire()?.query_first(ask)).await;
-        let told: Option<(String, String, String, Option<String>)> = self.land(asked).await?;
+        let told: Option<(String, String, String, Option<String>)> = self.end_call(asked).await?;
         let (zone, mode, client, results) = told.unwrap_or_default();
-        // What is a moment in one session's clock is none in another's.
+        // Columns of TIMESTAMP have another type in another time zone.
         self.is_utc = is_utc(&zone);
         self.misreads = if dialect(&mode) != self.facts.dialect {
             Some(Misread::Mode)
@@ -87,7 +87,7 @@ impl MysqlConnection {
     }
 }
 
-/// By which of its variables a session reads texts, or gives rows, otherwise than they are read here.
+/// The variable under which a session reads texts, or sends rows, differently than this client expects.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Misread {
     Mode,
@@ -110,8 +110,8 @@ impl Misread {
     }
 }
 
-/// Whether a text may change how the server reads what it is given: it names such a setting, or runs a text that is not to be
-/// seen. A routine keeps its `sql_mode` and `character_set_client` to itself; rows in another character set tell so themselves.
+/// Whether a text may change how the server reads texts: it names such a setting, or executes another text. A routine has
+/// its own `sql_mode` and `character_set_client`; rows in another character set say so in their columns.
 fn may_change_reading(sql: &str) -> bool {
     const NAMES: [&str; 6] = [
         "time_zone",

@@ -1,7 +1,7 @@
-//! When a kept statement is prepared again.
+//! When a cached statement is prepared again.
 //!
 //! The server may not know a prepared statement any more, or demand that it be prepared again after a change of its
-//! tables. The server reports that as an error of the next run. Then the statement is forgotten; the call
+//! tables. The server reports that as an error of the next run. Then the statement is removed from the cache; the call
 //! prepares it and runs it once more if no transaction was open. In a transaction the caller gets the error.
 //!
 //! A statement that may change the session is never run again: a procedure can report the same error for a
@@ -20,11 +20,11 @@ pub(super) fn is_stale(error: &Error) -> bool {
 }
 
 impl MysqlConnection {
-    /// Forgets a stale statement, and runs it once more where nothing depends on it.
+    /// Removes a stale statement from the cache, and runs it once more if no transaction was open.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has to be settled, which gives it up.
+    /// If dropped, settling closes the connection.
     #[cold]
     pub(super) async fn execute_stale(
         &mut self,
@@ -39,7 +39,7 @@ impl MysqlConnection {
         }
     }
 
-    /// Forgets a stale statement. The server may still have it, so it is closed there.
+    /// Removes a stale statement from the cache. The server may still have it, so it is closed there.
     pub(super) async fn forget_stale(&mut self, sql: &str) -> Result<()> {
         match self.cache.remove(sql) {
             Some(statement) => self.close_statement(statement).await,

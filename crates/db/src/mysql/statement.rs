@@ -8,10 +8,10 @@ use super::types::Layout;
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
     pub(super) handle: mysql_async::Statement,
-    /// What its rows looked like the last time.
+    /// The layout of its last rows.
     pub(super) layout: Arc<Layout>,
-    /// It may change the session, and with that what other statements mean.
+    /// It may change the session, and so the meaning of other statements.
     pub(super) touches_session: bool,
-    /// Its first word is one that writes.
+    /// Its verb is one that writes.
     pub(super) writes: bool,
 }

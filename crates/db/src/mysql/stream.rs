@@ -1,8 +1,7 @@
-//! Rows batch by batch.
+//! Row streams.
 //!
-//! The server sends all rows, as fast as they are taken. What is left of them when nobody wants them any
-//! more has to be read: within a transaction to the end, outside of one for a moment, after which the
-//! connection is given up.
+//! The server sends all rows as fast as they are read. When a stream ends early, the rest must be read: in a transaction to
+//! its end, outside of one for 100 ms; then the connection is closed.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -26,40 +25,39 @@ use super::wire::{Wire, caught};
 use crate::driver::{Batch, BatchBuilder, BoxFuture, Columns, Request, Status};
 use crate::{Error, Kind, Result};
 
-/// A batch has at most so many rows, and is given when it has so many bytes.
+/// A batch has at most this many rows, and is returned when it has this many bytes.
 const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// So long the rest of a stream is read outside of a transaction.
+/// How long the rest of a stream is read outside of a transaction.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A stream that has begun and has not been read to its end. While there is one, the connection is in
-/// use, whether or not anybody reads.
+/// An open stream. It occupies the connection.
 pub(super) struct Stream {
     layout: Arc<Layout>,
     is_binary: bool,
-    /// Its text may end the transaction: a witness is heard when it is over.
+    /// Its text may end the transaction: the marker is checked at its end.
     is_watched: bool,
-    /// It can be killed: there is nothing that this would undo. A function that is not known may write.
+    /// It only reads, so a kill undoes nothing. A function that is not the server's own may write.
     is_pure: bool,
-    /// The statement that is not kept, for the server to forget when the stream is over.
+    /// A statement that is not cached, and is closed at the end of the stream.
     one_shot: Option<mysql_async::Statement>,
-    /// The batch that is being read. The wire is in it.
+    /// Reads the next batch. It owns the wire meanwhile.
     reading: Option<BoxFuture<'static, Read>>,
 }
 
-/// What has to be done when the last row has been read.
+/// What to do after the last row.
 struct AtTheEnd {
-    hear_witness: bool,
+    check_marker: bool,
     close: Option<mysql_async::Statement>,
 }
 
-/// What came of reading a batch.
+/// The result of reading a batch.
 struct Read {
-    /// `None` if the other side has gone.
+    /// `None` if the connection is lost.
     wire: Option<Wire>,
     rows: Result<Batch>,
-    /// The stream is over, and the transaction is this.
+    /// Set if the stream has ended.
     ended: Option<Ended>,
 }
 
@@ -70,10 +68,10 @@ struct Ended {
 }
 
 impl MysqlConnection {
-    /// Starts a statement and waits until its columns are known.
+    /// Starts a statement and returns its columns.
     pub(super) async fn open_stream(&mut self, mut request: Request<'_>) -> Result<Arc<Columns>> {
         if request.script {
-            let message = "a script of several statements has no rows to stream";
+            let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
         self.check_reading().await?;
@@ -83,12 +81,12 @@ impl MysqlConnection {
         };
         request.sql = &sql;
         if self.may_touch_session(request.sql) {
-            // Nobody knows when its rows have done so: nothing is kept meanwhile.
+            // It may change the session at any time while it runs, so nothing stays cached.
             self.forget_kept().await?;
             self.expect_touch(request.sql);
             request.cache = false;
         }
-        let is_watched = self.set_witness(request.sql).await?;
+        let is_watched = self.set_marker(request.sql).await?;
         let was_idle = self.status == Status::Idle;
         let kept = self.kept(&request);
         let was_kept = kept.is_some();
@@ -108,7 +106,7 @@ impl MysqlConnection {
                 let class = crate::sql::class(self.facts.dialect, request.sql);
                 stream.is_pure = class.pure_read;
             }
-            _ if is_watched => self.hear_witness().await?,
+            _ if is_watched => self.check_marker().await?,
             _ => {}
         }
         started
@@ -136,7 +134,7 @@ impl MysqlConnection {
             }
             return Err(error::wrong_count(wanted, params.len()));
         }
-        self.depart().await?;
+        self.begin_call().await?;
         let wire = self.wire()?;
         let described = match &statement {
             Some(statement) => {
@@ -155,7 +153,7 @@ impl MysqlConnection {
         let described = match described {
             Ok(described) => described.unwrap_or_default(),
             Err(wrong) => {
-                let refused = self.land(Err(wrong)).await;
+                let refused = self.end_call(Err(wrong)).await;
                 if let Some(statement) = statement.filter(|_| is_one_shot && !self.is_broken) {
                     self.close_statement(statement).await?;
                 }
@@ -178,7 +176,7 @@ impl MysqlConnection {
                 .map(|statement| statement.handle),
             reading: None,
         });
-        // The stream itself says now that there is more to come.
+        // From now on the stream marks the connection as busy.
         self.in_flight = false;
         Ok(columns)
     }
@@ -189,12 +187,12 @@ impl MysqlConnection {
         };
         if stream.reading.is_none() {
             let Some(wire) = self.wire.take() else {
-                self.lose();
+                self.mark_lost();
                 return Poll::Ready(Err(error::broken()));
             };
             let layout = Arc::clone(&stream.layout);
             let at_the_end = AtTheEnd {
-                hear_witness: stream.is_watched,
+                check_marker: stream.is_watched,
                 close: stream.one_shot.clone(),
             };
             stream.reading = Some(match stream.is_binary {
@@ -209,7 +207,7 @@ impl MysqlConnection {
         stream.reading = None;
         self.wire = read.wire;
         if self.wire.is_none() {
-            self.lose();
+            self.mark_lost();
         }
         if let Some(ended) = read.ended {
             self.stream = None;
@@ -226,11 +224,11 @@ impl MysqlConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the next one goes on with it.
+    /// If dropped, the next call continues it.
     ///
     /// # Errors
     ///
-    /// Of the statement, whose rest has failed.
+    /// The statement failed before its end.
     pub(super) async fn close_stream(&mut self) -> Result<()> {
         let Some(stream) = &self.stream else {
             return Ok(());
@@ -241,20 +239,20 @@ impl MysqlConnection {
         match tokio::time::timeout(PATIENCE, self.drain()).await {
             Ok(drained) => drained,
             Err(_) => {
-                self.give_up().await;
+                self.close_and_kill().await;
                 Ok(())
             }
         }
     }
 
-    /// Reads what is left, and throws it away.
+    /// Reads the rest and discards it.
     async fn drain(&mut self) -> Result<()> {
         while poll_fn(|cx| self.poll_stream(cx)).await?.is_some() {}
         Ok(())
     }
 }
 
-/// Reads rows until there are enough for a batch, or no more.
+/// Reads rows until a batch is complete or there are no more.
 async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTheEnd) -> Read {
     let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
     let mut wrong = None;
@@ -299,8 +297,8 @@ async fn read<P: Protocol>(mut wire: Wire, layout: Arc<Layout>, at_the_end: AtTh
 
 impl AtTheEnd {
     async fn settle(self, wire: &mut Wire, ended: &mut Ended) -> mysql_async::Result<()> {
-        if self.hear_witness && ended.status == Status::InTransaction {
-            ended.status = commit_detection::hear(wire).await?;
+        if self.check_marker && ended.status == Status::InTransaction {
+            ended.status = commit_detection::release_marker(wire).await?;
         }
         match self.close {
             Some(statement) => wire.close(statement).await,
@@ -321,7 +319,7 @@ impl Read {
 
 enum Filled {
     Enough,
-    /// That was all.
+    /// There are no more rows.
     Last,
 }
 
@@ -340,7 +338,7 @@ async fn fill<P: Protocol>(
             return Ok(Filled::Enough);
         }
     }
-    // CALL goes on after its first rows.
+    // A CALL has more results after its first rows.
     result.drop_result().await?;
     Ok(Filled::Last)
 }

@@ -9,11 +9,11 @@ use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint
 use crate::{Error, Kind, Result};
 
 impl MysqlConnection {
-    /// Runs a command of our own, which may be of several statements.
+    /// Runs a command of the driver's own, of one or several statements.
     pub(super) async fn command(&mut self, sql: &str) -> Result<()> {
-        self.depart().await?;
+        self.begin_call().await?;
         let answer = caught(self.wire()?.query_drop(sql)).await;
-        self.land(answer).await
+        self.end_call(answer).await
     }
 
     pub(super) async fn begin_transaction(
@@ -22,13 +22,13 @@ impl MysqlConnection {
         first: Option<Request<'_>>,
     ) -> Result<Outcome> {
         if self.status != Status::Idle {
-            // The server would commit what is open, and say nothing.
-            let message = "there is a transaction already on this connection";
+            // The server would silently commit the open transaction.
+            let message = "a transaction is already open on this connection; use a savepoint";
             return Err(Error::new(Kind::NestedBegin, message));
         }
         begin.check_not_deferrable()?;
         self.command(begin_sql(begin)).await?;
-        self.is_ours = true;
+        self.begun_by_layer = true;
         match first {
             Some(first) => self.execute(first).await,
             None => Ok(Outcome::default()),
@@ -37,7 +37,7 @@ impl MysqlConnection {
 
     pub(super) async fn commit_transaction(&mut self) -> Result<CommitOutcome> {
         if self.status == Status::Idle && !self.in_flight && !self.is_broken {
-            // It would say yes to a COMMIT of nothing, and nobody knows how the transaction ended.
+            // The server accepts a COMMIT without a transaction, and how the transaction ended is unknown.
             let message = "there is no transaction to commit: the server has ended it";
             return Err(Error::new(Kind::NoTransaction, message));
         }
@@ -65,7 +65,7 @@ impl MysqlConnection {
     }
 }
 
-/// The level is that of the next transaction only, in both kinds of server.
+/// Returns the SQL of BEGIN. Both servers apply the level to the next transaction only.
 fn begin_sql(begin: &Begin) -> &'static str {
     match (begin.isolation, begin.read_only) {
         (None, false) => "START TRANSACTION",

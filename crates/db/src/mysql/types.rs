@@ -1,7 +1,7 @@
-//! What comes back: columns, and their values in the neutral form.
+//! Result columns, and their values in the neutral form.
 //!
-//! A statement without parameters is answered in text, a prepared one in binary. Every value is
-//! brought into one form when it arrives, so that a cell never tells which way it came.
+//! The server answers a statement without parameters in text, and a prepared one in binary. Every value is converted to one
+//! form, so that both give the same cells.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,16 +15,16 @@ use crate::driver::{BatchBuilder, Column, Columns, Decode, Value};
 use crate::types::value::{Date, DateTime, Time};
 use crate::{Error, Kind, Result};
 
-/// What the rows of a result look like.
+/// The layout of a result's rows.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) columns: Arc<Columns>,
     shapes: Arc<[Shape]>,
-    /// What the server said of them.
+    /// The server's description of the columns.
     described: Arc<[mysql_async::Column]>,
 }
 
-/// What the values of a column are.
+/// How the values of a column are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Int,
@@ -33,26 +33,27 @@ enum Shape {
     Double,
     Bit,
     Date,
-    /// With so many digits of a second's fraction.
+    /// With this many digits of fractional seconds.
     DateTime(usize),
     Timestamp(usize),
     Time(usize),
-    /// Text, or bytes: its cells have this tag.
+    /// Text or bytes, not converted: its cells have this tag.
     AsItComes(u8),
-    /// Text in a character set that is not read here.
+    /// Text in a character set other than UTF-8.
     Misread,
 }
 
-/// The character set of what is no text.
+/// The character set of values that are not text.
 const BINARY: u16 = 63;
 
 impl Layout {
-    /// `is_utc`: the session's clock is in UTC, so that a TIMESTAMP is a moment.
+    /// `is_utc`: the session's time zone is UTC, so a TIMESTAMP is a point in time.
     pub(super) fn new(described: Arc<[mysql_async::Column]>, is_utc: bool) -> Arc<Self> {
         let column = |column: &mysql_async::Column| Column {
             name: column.name_str().into_owned(),
             type_name: Some(type_name(column)),
             type_id: u32::from(column.column_type() as u8),
+            native: None,
         };
         Arc::new(Layout {
             columns: Columns::new(described.iter().map(column).collect(), &Cells),
@@ -64,7 +65,7 @@ impl Layout {
         })
     }
 
-    /// The layout of rows that come now, of which the server says this: mostly the same as last time.
+    /// Returns the layout for this description: usually the same as last time.
     #[inline]
     pub(super) fn now(
         self: &Arc<Self>,
@@ -82,7 +83,7 @@ impl Layout {
         if self.described != said {
             return Layout::new(said, is_utc);
         }
-        // So that it need not be compared word for word the next time.
+        // Stores the new description, so that the next comparison is by pointer.
         Arc::new(Layout {
             columns: Arc::clone(&self.columns),
             shapes: Arc::clone(&self.shapes),
@@ -90,11 +91,11 @@ impl Layout {
         })
     }
 
-    /// Adds a row to the others.
+    /// Appends a row.
     ///
     /// # Errors
     ///
-    /// Of the builder; and if a value is none that its column can have.
+    /// An error of the builder, or a value that does not match its column.
     pub(super) fn push(&self, rows: &mut BatchBuilder, row: &mysql_async::Row) -> Result<()> {
         for (n, shape) in self.shapes.iter().enumerate() {
             let value = row.as_ref(n).unwrap_or(&Raw::NULL);
@@ -106,7 +107,7 @@ impl Layout {
 
 fn shape(column: &mysql_async::Column, is_utc: bool) -> Shape {
     let is_unsigned = column.flags().contains(ColumnFlags::UNSIGNED_FLAG);
-    // More than six stand for "as many as there are".
+    // More than six means "as many as there are".
     let fraction = usize::from(column.decimals()).min(6);
     match column.column_type() {
         ColumnType::MYSQL_TYPE_LONGLONG if is_unsigned => Shape::UInt,
@@ -139,13 +140,13 @@ fn shape(column: &mysql_async::Column, is_utc: bool) -> Shape {
     }
 }
 
-/// Whether text of this collation is UTF-8. Routines and triggers can change `character_set_results`, which only the columns tell.
-/// The numbers above 255 are of newer collations, which no character set but Unicode has as its default.
+/// Whether text of this collation is UTF-8. Routines and triggers can change `character_set_results`, which only the columns
+/// show. Numbers above 255 are newer collations, which are the default of Unicode character sets only.
 fn is_utf8(collation: u16) -> bool {
     matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..)
 }
 
-/// What SQL calls the type of a column.
+/// Returns the SQL name of a column's type.
 fn type_name(column: &mysql_async::Column) -> String {
     let flags = column.flags();
     let is_binary = column.character_set() == BINARY;
@@ -213,7 +214,7 @@ fn push_cell(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// What does not come as it is kept.
+/// Appends a value that needs conversion.
 #[inline(never)]
 fn push_converted(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<()> {
     match (shape, value) {
@@ -234,7 +235,7 @@ fn push_converted(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<
             };
             match (date, time) {
                 (Some(date), Some(time)) => push_moment(rows, tag, date, time),
-                // Zero dates and days that no calendar has: as the server writes them.
+                // Zero dates and impossible days: as the server writes them.
                 _ => rows.cell_with(TEXT, |cell| {
                     let _ = write!(cell, "{year:04}-{month:02}-{day:02}");
                     if tag != DATE {
@@ -252,7 +253,7 @@ fn push_converted(rows: &mut BatchBuilder, shape: Shape, value: &Raw) -> Result<
             let time = time_of(*hour, *minute, *second, *micros);
             match time.filter(|_| !is_negative && *days == 0) {
                 Some(time) => rows.cell_with(TIME, |cell| push_time(cell, time)),
-                // A length of time and no time of day.
+                // A duration, not a time of day.
                 None => rows.cell_with(TEXT, |cell| {
                     let sign = if *is_negative { "-" } else { "" };
                     let hours = u64::from(*days) * 24 + u64::from(*hour);
@@ -275,13 +276,13 @@ fn push_int(rows: &mut BatchBuilder, shape: Shape, number: i128) -> Result<()> {
     Ok(())
 }
 
-/// What came as text.
+/// Appends a value that arrived as text.
 fn push_parsed(rows: &mut BatchBuilder, shape: Shape, bytes: &[u8]) -> Result<()> {
     match shape {
         Shape::AsItComes(tag) => rows.cell(tag, bytes),
         Shape::Misread => return Err(Misread::Charset("character_set_results").error()),
         Shape::Int | Shape::UInt => push_int(rows, shape, parsed(bytes, "number")?)?,
-        // As in binary, where it has four bytes.
+        // Through `f32`, as in the binary form.
         Shape::Float => {
             let number: f32 = parsed(bytes, "number")?;
             rows.cell(FLOAT, &f64::from(number).to_le_bytes());
@@ -327,7 +328,7 @@ fn parsed<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T> {
 }
 
 fn unreadable(what: &str) -> Error {
-    let message = format!("the server sent a {what} that cannot be read");
+    let message = format!("the server sent a malformed {what}");
     Error::new(Kind::Type, message)
 }
 

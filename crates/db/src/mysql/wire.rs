@@ -1,4 +1,4 @@
-//! The client's connection, which hangs up when it is dropped.
+//! The client library's connection, which closes its socket on drop.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Waker};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as ClientError, IoError, Opts};
 
-/// Makes an error of a panic in the client library, which happens when a server sends what nobody expects, such as an empty
-/// packet. The connection is not used again after such an error.
+/// Turns a panic of the client library into an error. The library panics on some violations of the protocol, such as an
+/// empty packet. The connection is not used again after such an error.
 #[inline]
 pub(super) fn catch<T>(
     poll: impl FnOnce() -> Poll<mysql_async::Result<T>>,
 ) -> Poll<mysql_async::Result<T>> {
-    // The connection is all that the library can have left half done.
+    // Only the connection can be in an inconsistent state, and it is not used again.
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(Err(garbage())))
 }
 
-/// The same for a whole call.
+/// Turns a panic during a whole call into an error.
 pub(super) async fn caught<T>(
     call: impl Future<Output = mysql_async::Result<T>>,
 ) -> mysql_async::Result<T> {
@@ -30,18 +30,16 @@ pub(super) async fn caught<T>(
 
 #[cold]
 fn garbage() -> ClientError {
-    let message =
-        "the server sent what the protocol does not have, and the client library panicked over it";
+    let message = "the server violated the protocol, and the client library panicked";
     ClientError::Io(IoError::Io(io::Error::new(
         io::ErrorKind::InvalidData,
         message,
     )))
 }
 
-/// A [`Conn`] that closes its socket when it is dropped, and does nothing else then.
+/// A [`Conn`] whose drop only closes its socket.
 ///
-/// Left to itself, a `Conn` that is dropped with rows to come starts a task that reads all of
-/// them: of a query without an end, for ever.
+/// A plain `Conn` that is dropped with unread rows starts a task that reads all of them, without end for an endless query.
 pub(super) struct Wire {
     conn: Option<Conn>,
 }
@@ -55,17 +53,17 @@ impl Wire {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the socket is closed.
+    /// If dropped, the socket is closed.
     pub(super) async fn open(options: Opts) -> mysql_async::Result<Self> {
         caught(Conn::new(options)).await.map(Wire::new)
     }
 
-    /// Says goodbye.
+    /// Disconnects in order.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the socket is closed.
-    pub(super) async fn part(mut self) -> mysql_async::Result<()> {
+    /// If dropped, the socket is closed.
+    pub(super) async fn disconnect(mut self) -> mysql_async::Result<()> {
         match self.conn.take() {
             Some(conn) => conn.disconnect().await,
             None => Ok(()),
@@ -73,7 +71,7 @@ impl Wire {
     }
 }
 
-const IS_THERE: &str = "it goes only when the wire does";
+const IS_THERE: &str = "only a drop of the wire takes it";
 
 impl Deref for Wire {
     type Target = Conn;
@@ -99,7 +97,7 @@ impl Drop for Wire {
         if conn.is_disconnected() || std::thread::panicking() {
             return;
         }
-        // A call that was begun and given up makes it one that has nothing to say any more.
+        // Polling a ping and dropping it marks the connection as unusable, so its drop reads nothing.
         let mut given_up = pin!(conn.ping());
         let mut cx = Context::from_waker(Waker::noop());
         let _ = catch(|| given_up.as_mut().poll(&mut cx));

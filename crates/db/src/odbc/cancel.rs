@@ -1,9 +1,8 @@
-//! Which call runs on a connection's thread, and how it is cancelled.
+//! Tracks which call runs on a connection's thread, and cancels it.
 //!
-//! A driver may take its time to cancel: psqlODBC opens a connection for it. So that
-//! is done by a thread that lives for just this, and nothing here ever waits. A driver forgets
-//! a cancel that comes before it has begun with the statement: so it is cancelled again and
-//! again until the call has ended.
+//! A cancel may take long: psqlODBC opens a connection for it. So a separate short-lived thread cancels, and the caller never
+//! waits. A cancel that arrives before the driver has begun with the statement has no effect, so the thread repeats it until
+//! the call has ended.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,14 +11,14 @@ use std::time::Duration;
 use super::handle::{Cancel, Stmt, Target};
 use crate::driver::worker;
 
-/// So long a call may take to end by itself: most do, and nothing has to be disturbed.
+/// How long a dropped call may take to end by itself before it is cancelled. Most do.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// How long to wait before a cancel is sent once more, at first and at most.
+/// The first and the longest pause before a cancel is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// See the [module](self). Clones of it are the same.
+/// See the [module](self). Clones share their state.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     shared: Arc<Shared>,
@@ -30,18 +29,18 @@ struct Shared {
     state: Mutex<State>,
     /// A call has ended.
     ended: Condvar,
-    /// Has a lock of its own, which is held for as long as a driver takes to cancel.
+    /// Has its own lock, which is held while the driver cancels.
     target: Target,
     left: Arc<Left>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The call that runs; 0 is none.
+    /// The running call; 0 means none.
     running: u64,
-    /// Every call up to this one has been cancelled.
+    /// Every call up to this one is cancelled.
     cancelled: u64,
-    /// A thread cancels the running call, and looks again before it ends.
+    /// A thread cancels the running call, and checks for the next one before it ends.
     has_helper: bool,
 }
 
@@ -63,16 +62,16 @@ impl Control {
         }
     }
 
-    /// How a statement of the running call is cancelled: by itself, or by the bell of its connection.
-    pub(super) fn cancel_by<'a>(&'a self, bell: Option<&'a Stmt>) -> Cancel<'a> {
+    /// Returns how a statement of the running call is cancelled: through itself, or through another statement.
+    pub(super) fn cancel_by<'a>(&'a self, proxy: Option<&'a Stmt>) -> Cancel<'a> {
         Cancel {
             target: Some(&self.shared.target),
             call: self.shared.state().running,
-            bell,
+            proxy,
         }
     }
 
-    /// The running call has been cancelled: for between two statements.
+    /// Whether the running call is cancelled, for a check between two statements.
     pub(super) fn is_cancelled(&self) -> bool {
         self.shared.state().is_cancelled()
     }
@@ -102,7 +101,7 @@ impl worker::Control for Control {
         }
         let shared = Arc::clone(&self.shared);
         let helper = std::thread::Builder::new().name("cenote-odbc-cancel".into());
-        // Without it the call is waited for, until somebody's deadline.
+        // Without the thread, callers wait for the call until their deadlines.
         state.has_helper = helper.spawn(move || shared.cancel_until_ended()).is_ok();
     }
 }
@@ -112,7 +111,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels the running call until it has ended; and the next one, if that was cancelled meanwhile.
+    /// Cancels the running call until it has ended, and the next one if it was cancelled meanwhile.
     fn cancel_until_ended(&self) {
         let mut pause = GRACE;
         let mut state = self.state();
@@ -131,13 +130,12 @@ impl Shared {
                 pause = GRACE;
             }
         }
-        // Under the lock: whoever cancels after this starts another.
+        // Under the lock: a later cancel starts another thread.
         state.has_helper = false;
     }
 }
 
-/// Threads that nobody waits for any more: of connections that are being closed, and of calls that a
-/// driver neither ends nor lets be cancelled.
+/// Abandoned threads: of connections that are closing, and of calls that the driver neither ends nor cancels.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -154,7 +152,7 @@ impl Left {
         threads.push(thread);
     }
 
-    /// How many of them have not ended yet.
+    /// Returns the number of those that have not ended yet.
     pub(super) fn count(&self) -> usize {
         let mut threads = self.threads();
         threads.retain(|thread| !thread.is_finished());

@@ -1,5 +1,4 @@
-//! The DSN and the options, and the connection string that is made of them.
-
+//! The configuration of a handle, and its connection string.
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -9,27 +8,27 @@ use crate::driver::{Credentials, Dialect, Dsn, Options, Secret};
 use crate::sql::PlaceholderStyle;
 use crate::{Error, Kind, Result};
 
-/// What a DSN and its options say.
+/// The configuration, from the DSN and the builder.
 #[derive(Debug)]
 pub(super) struct Config {
-    /// The DSN as it may be shown.
+    /// The displayed form of the DSN.
     pub(super) shown: String,
-    /// For the driver, in the order in which they were written.
+    /// The ODBC driver's own attributes, in the order of the DSN.
     attributes: Vec<(String, Secret)>,
     pub(super) dialect: &'static Dialect,
-    /// In seconds, as ODBC counts; 0 is none.
+    /// In seconds; 0 means none.
     pub(super) query_timeout: usize,
     pub(super) login_timeout: u32,
-    /// What is run to see that the database answers.
+    /// The statement that checks whether the database answers.
     pub(super) ping: String,
-    /// Statements of dropped calls are cancelled.
+    /// Whether statements of dropped calls are cancelled.
     pub(super) cancel: bool,
 }
 
-/// After so long a connect is given up, unless something else is asked for.
+/// The default time limit of a connect.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All drivers understand `?` and nothing else, whatever the database itself does.
+/// Restricts placeholders to `?`, the only one that ODBC drivers understand.
 const fn by_question_marks(mut dialect: Dialect) -> Dialect {
     dialect.placeholders = PlaceholderStyle::Question;
     dialect.doubled_question_marks = false;
@@ -41,11 +40,11 @@ pub(super) static POSTGRES: Dialect = by_question_marks(Dialect::POSTGRES);
 pub(super) static MYSQL: Dialect = by_question_marks(Dialect::MYSQL);
 
 impl Config {
-    /// Opens nothing.
+    /// Reads the DSN and the options. Opens nothing.
     ///
     /// # Errors
     ///
-    /// For options that are not known, and values that they cannot have.
+    /// [`Kind::Config`] for an unknown option or an invalid value.
     pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
         if dsn.rest().starts_with("//") {
             let message = "ODBC has no URLs; a right DSN: odbc:NAME, or \
@@ -67,8 +66,8 @@ impl Config {
         )?;
         let ping = reader.take("ping").unwrap_or("SELECT 1").to_owned();
         let cancel = reader.take_bool("cancel")?.unwrap_or(true);
-        // Whatever else is in the DSN is the driver's; an option of the builder may replace
-        // such a value, and is unknown otherwise.
+        // The rest of the DSN belongs to the ODBC driver. An option of the builder may replace such a value;
+        // otherwise it is unknown.
         let mut attributes = Vec::new();
         if let Some(name) = dsn.path().filter(|name| !name.trim().is_empty()) {
             attributes.push(("DSN".to_owned(), Secret::from(name.trim())));
@@ -97,7 +96,7 @@ impl Config {
         })
     }
 
-    /// Which driver it is, as far as that can be seen: the name of one, or of a data source.
+    /// Returns the name of the ODBC driver or of the data source.
     pub(super) fn driver(&self) -> String {
         let named = |(name, _): &&(String, Secret)| {
             name.eq_ignore_ascii_case("driver") || name.eq_ignore_ascii_case("dsn")
@@ -106,14 +105,14 @@ impl Config {
         found.map_or_else(String::new, |(_, value)| value.expose().to_lowercase())
     }
 
-    /// What an attribute of the driver's own is, if the DSN has it.
+    /// Returns an attribute of the ODBC driver, if the DSN contains it.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
         let mut attributes = self.attributes.iter();
         let found = attributes.find(|(own, _)| own.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.expose())
     }
 
-    /// The whole connection string, with user and password in it.
+    /// Returns the connection string, with user and password.
     pub(super) fn connection_string(&self, credentials: &Credentials) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(256));
         for (name, value) in &self.attributes {
@@ -129,13 +128,13 @@ impl Config {
     }
 }
 
-/// Rounded up: a time that is too short would be another promise.
+/// Rounds up to whole seconds, because a shorter limit would break its promise.
 fn whole_seconds(time: Duration) -> usize {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     usize::try_from(seconds).unwrap_or(usize::MAX)
 }
 
-/// Adds an attribute, in braces if its value needs them: not all drivers take them off.
+/// Adds an attribute. Puts its value in braces only if it needs them: not all drivers remove braces.
 fn add(text: &mut Zeroizing<String>, name: &str, value: &str) {
     let needs_braces = value.contains(|c: char| "[]{}(),;?*=!@".contains(c))
         || value.trim() != value
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_string_is_built_anew_with_the_credentials() {
+    fn connection_string_contains_the_credentials() {
         assert_eq!(string("odbc:shop", None, None), "DSN=shop;");
         assert_eq!(
             string(
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_needs_braces_gets_them_and_its_own_are_doubled() {
+    fn value_that_needs_braces_gets_them() {
         assert_eq!(
             string("odbc:DSN=x", None, Some("a;b}c=d")),
             "DSN=x;PWD={a;b}}c=d};"
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dsn_that_cannot_be_meant_says_what_a_right_one_is() {
+    fn error_about_a_dsn_shows_a_valid_one() {
         for dsn in ["odbc://localhost/shop", "odbc:", "odbc:UID=x;PWD=y"] {
             let error = read(dsn, &[]).unwrap_err();
             assert_eq!(error.kind(), Kind::Config);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_nowhere_to_be_seen() {
+    fn password_is_never_shown() {
         let config = read("odbc:DSN=x;UID=app;PWD={hunter2;};KeyPassword=hunter2", &[]).unwrap();
         assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
     }

@@ -1,4 +1,4 @@
-//! The template, and opening a connection on a thread of its own.
+//! The template, which opens each connection on a thread of its own.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,11 +15,10 @@ use crate::driver::worker::Worker;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 use crate::{Error, Kind, Result};
 
-/// So many threads may hang in a driver that neither ends its calls nor lets them be cancelled; then
-/// nothing more is connected until some of them have come back.
-const MOST_LEFT: usize = 64;
+/// The maximum of abandoned threads that hang in the driver. At this number, connecting fails until some have ended.
+const MAX_ABANDONED: usize = 64;
 
-/// What all connections to a data source have in common.
+/// What all connections of a handle share.
 #[derive(Debug)]
 pub(super) struct OdbcTemplate {
     config: Arc<Config>,
@@ -36,7 +35,7 @@ impl OdbcTemplate {
 
     fn check_threads(&self) -> Result<()> {
         let left = self.left.count();
-        if left < MOST_LEFT {
+        if left < MAX_ABANDONED {
             return Ok(());
         }
         let message = format!(
@@ -80,8 +79,8 @@ impl Template for OdbcTemplate {
     }
 }
 
-/// Connections of one driver are opened one after the other: psqlODBC changes the locale of the whole
-/// process while it connects, and reads what another has freed if two do so at once.
+/// Returns the lock under which connections of one driver are opened: psqlODBC changes the locale of the process
+/// while it connects, and two connects at once would read freed memory.
 fn turns_of(driver: String) -> Arc<Mutex<()>> {
     static DRIVERS: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
     let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +96,7 @@ fn open(
     let turns = turns_of(config.driver());
     let turn = turns.lock().unwrap_or_else(PoisonError::into_inner);
     if control.is_cancelled() {
-        // It was given up while it waited for its turn.
+        // The caller was dropped while this waited for the lock.
         return Err(error::cancelled());
     }
     reconnect::check_files(config)?;
@@ -130,10 +129,10 @@ mod tests {
         let config = Config::read(&dsn, &Options::new()).unwrap();
         let template = OdbcTemplate::new(config);
         let mut hanging = Vec::new();
-        for _ in 0..MOST_LEFT {
+        for _ in 0..MAX_ABANDONED {
             let (let_go, held) = mpsc::channel::<()>();
             hanging.push(let_go);
-            // It ends when nobody can let it go any more.
+            // It ends when the sender is dropped.
             let hang = move || held.into_iter().count();
             template.left.add(std::thread::spawn(move || {
                 assert_eq!(hang(), 0);

@@ -1,4 +1,4 @@
-//! A connection of the pool: sends programs to its thread.
+//! A connection: implements the driver contract by sending programs to its thread.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::{Kind, Result};
 
 /// An open connection to an ODBC data source.
 ///
-/// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
-/// [`Connection`]; how it behaves is told at [`Odbc`](super::Odbc).
+/// [`Connection::as_any`] returns this type for this driver. [`Odbc`](super::Odbc) describes its behaviour.
 #[derive(Debug)]
 pub struct OdbcConnection {
     worker: Worker<Session>,
@@ -42,7 +41,7 @@ impl OdbcConnection {
     }
 }
 
-/// A request, borrowing nothing.
+/// Returns a copy of a request, for the thread.
 fn order(request: &Request<'_>) -> Result<Order> {
     Ok(Order {
         sql: request.sql.to_owned(),
@@ -180,7 +179,7 @@ impl Connection for OdbcConnection {
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            // An error met here belongs to nobody; if the thread is gone, the next says so.
+            // The error belongs to a dropped call; if the thread has ended, the next call reports it.
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
@@ -190,14 +189,14 @@ impl Connection for OdbcConnection {
         Box::pin(self.call(Session::ping))
     }
 
-    /// ODBC cannot bring a session back, so another connection takes its place.
+    /// Replaces the connection, because ODBC cannot reset a session.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
         Box::pin(std::future::ready(Ok(Reset::Replace)))
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         let OdbcConnection { worker, stream } = *self;
-        // With it the thread sees that nobody wants the rows.
+        // Tells the thread that the rows are not wanted any more.
         drop(stream);
         Box::pin(worker.close())
     }

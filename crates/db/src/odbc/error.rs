@@ -1,4 +1,4 @@
-//! What drivers say, as errors of this crate.
+//! Errors of ODBC drivers.
 
 use odbc_api::handles::Record;
 
@@ -8,13 +8,12 @@ use crate::driver::{DatabaseError, Violation};
 use crate::sql::Dialect;
 use crate::{Error, Kind};
 
-/// What says nothing: a driver that has no better SQLSTATE gives this one.
+/// The general SQLSTATE, which says nothing about the error.
 const GENERAL_STATE: &str = "HY000";
-/// The class of broken constraints.
+/// The class of violated constraints.
 const CONSTRAINT_STATE: &str = "23000";
 
-/// Which database it is: where the SQLSTATE of an error leaves open what happened, the database's own
-/// number may tell.
+/// The database: where an SQLSTATE is too general, the database's own error number is more precise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vendor {
     Sqlite,
@@ -36,18 +35,18 @@ impl Vendor {
         }
     }
 
-    /// What a number of its own stands for.
+    /// Returns the kind of violation for the database's own error number.
     fn violation(self, code: i32, message: &str) -> Option<Violation> {
         match self {
             Vendor::Sqlite => sqlite(code, message),
             Vendor::Mysql => mysql(code),
             Vendor::SqlServer => sql_server(code, message),
-            // PostgreSQL's SQLSTATEs leave nothing open.
+            // PostgreSQL's SQLSTATEs are precise.
             Vendor::Postgres | Vendor::Other => None,
         }
     }
 
-    /// How it reads SQL, where that is known better than by the dialect for all.
+    /// Returns the database's dialect, if it is known.
     pub(super) fn dialect(self) -> Option<&'static Dialect> {
         match self {
             Vendor::Sqlite => Some(&SQLITE),
@@ -58,7 +57,7 @@ impl Vendor {
     }
 }
 
-/// An error of the database, or of the way to it.
+/// Returns an error of the database or of the connection.
 pub(super) fn from_odbc(vendor: Vendor, error: OdbcError) -> Error {
     match record_of(&error) {
         Some(record) => refused(vendor, record),
@@ -66,12 +65,12 @@ pub(super) fn from_odbc(vendor: Vendor, error: OdbcError) -> Error {
     }
 }
 
-/// The call was cancelled between two statements.
+/// Returns the error of a call that was cancelled between two statements.
 pub(super) fn cancelled() -> Error {
     Error::database(DatabaseError::new("the call was cancelled").with_sql_state("57014"))
 }
 
-/// A connection could not be opened.
+/// Returns the error of a failed connect.
 pub(super) fn connecting(error: &OdbcError, address: &str, password: Option<&str>) -> Error {
     let said = match record_of(error) {
         Some(record) => said(Vendor::Other, record),
@@ -79,7 +78,7 @@ pub(super) fn connecting(error: &OdbcError, address: &str, password: Option<&str
     };
     let mut words = said.message.clone();
     if let Some(password) = password.filter(|password| !password.is_empty()) {
-        // None of the drivers that we know repeats it; who knows all of them?
+        // No known driver repeats the password, but others may.
         words = words.replace(password, "***");
     }
     let state = said.sql_state.clone().unwrap_or_default();
@@ -92,7 +91,7 @@ pub(super) fn connecting(error: &OdbcError, address: &str, password: Option<&str
     Error::database(said).wrapped(Kind::Connect, message)
 }
 
-/// What to do about it, where the driver manager itself does not know a driver.
+/// Returns the remedy, if the driver manager does not find the driver.
 fn advice(state: &str, words: &str) -> &'static str {
     if words.contains("Can't open lib") || matches!(state, "IM003" | "IM004") {
         "; the library of the ODBC driver cannot be loaded: install its package (on Debian \
@@ -149,12 +148,12 @@ fn said(vendor: Vendor, record: &Record) -> DatabaseError {
     })
 }
 
-/// The other side has gone, or is about to.
+/// Whether the connection is lost, or about to be closed.
 fn is_lost(state: &str) -> bool {
     state.starts_with("08") || matches!(state, "HYT01" | "57P01" | "57P02" | "57P03")
 }
 
-/// The name in `constraint "name"`, or what stands behind `constraint failed: `.
+/// Returns the name in `constraint "name"`, or the text after `constraint failed: `.
 fn constraint(message: &str) -> Option<String> {
     if let Some((_, what)) = message.split_once("constraint failed: ") {
         let what = what.split_once(" (").map_or(what, |(what, _)| what);
@@ -165,7 +164,7 @@ fn constraint(message: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// SQLite's primary result codes, which is what its ODBC driver tells.
+/// SQLite's primary result codes, which its ODBC driver reports.
 fn sqlite(code: i32, message: &str) -> Option<Violation> {
     Some(match code {
         19 if message.contains("UNIQUE constraint") => Violation::Unique,
@@ -188,7 +187,7 @@ fn sqlite(code: i32, message: &str) -> Option<Violation> {
     })
 }
 
-/// Numbers of MySQL and MariaDB.
+/// Error numbers of MySQL and MariaDB.
 fn mysql(code: i32) -> Option<Violation> {
     Some(match code {
         1022 | 1062 | 1586 => Violation::Unique,
@@ -205,7 +204,7 @@ fn mysql(code: i32) -> Option<Violation> {
     })
 }
 
-/// Numbers of SQL Server.
+/// Error numbers of SQL Server.
 fn sql_server(code: i32, message: &str) -> Option<Violation> {
     Some(match code {
         2601 | 2627 => Violation::Unique,
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_general_error_of_sqlite_is_told_by_its_number_and_words() {
+    fn general_error_of_sqlite_is_classified_by_number_and_text() {
         let message = "[SQLite]UNIQUE constraint failed: t.a (19)";
         let error = told(Vendor::Sqlite, b"HY000", 19, message);
         assert!(error.is_unique_violation());
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sqlstate_that_says_it_is_enough() {
+    fn precise_sqlstate_is_enough() {
         let message = "ERROR: duplicate key value violates unique constraint \"t_pkey\"";
         let error = told(Vendor::Other, b"23505", 1, message);
         assert!(error.is_unique_violation());
@@ -273,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_number_is_another_error_in_another_database() {
+    fn error_number_depends_on_the_database() {
         let of = |vendor, state| told(vendor, state, 1205, "").violation();
         assert_eq!(of(Vendor::Mysql, b"HY000"), Some(Violation::Locked));
         assert_eq!(of(Vendor::SqlServer, b"40001"), Some(Violation::Deadlock));
     }
 
     #[test]
-    fn a_lost_connection_is_known_by_its_class() {
+    fn lost_connection_is_recognised_by_its_class() {
         for state in [b"08S01", b"08003", b"57P01", b"HYT01"] {
             let error = told(Vendor::Other, state, 0, "gone");
             assert_eq!(error.kind(), Kind::ConnectionLost);
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_a_driver_repeats_is_not_shown() {
+    fn password_that_a_driver_repeats_is_hidden() {
         let error = OdbcError::Diagnostics {
             record: record(b"28000", 0, "no user with hunter2"),
             function: "SQLDriverConnect",

@@ -1,4 +1,4 @@
-//! How a session runs statements, scripts and batches, and what they come to.
+//! Runs statements, scripts and batches.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Runs a script. A driver that cannot run several statements at once gets one after the other.
+    /// Runs a script: in one piece, or statement by statement if the driver cannot do that.
     fn run_script(&mut self, order: &Order) -> Result<Outcome> {
         if let Some(compound) = self.compound(&order.sql) {
             return self.run_text_as(&compound, order.rows, false);
@@ -73,7 +73,7 @@ impl Session {
         Ok(outcome)
     }
 
-    /// Runs a text as it is, and keeps nothing of it.
+    /// Runs a text unchanged, without the cache.
     pub(super) fn run_text(&mut self, sql: &str, rows: bool) -> Result<Outcome> {
         self.run_text_as(sql, rows, true)
     }
@@ -99,7 +99,7 @@ impl Session {
         };
         let mut done = run(&mut statement, self.cancel());
         if was_kept && self.is_stale(class, &done) {
-            // Rows of it may still be on their way.
+            // It may still have unread rows.
             self.discard(statement);
             statement = self.prepare_anew(&order.sql)?;
             done = run(&mut statement, self.cancel());
@@ -109,7 +109,7 @@ impl Session {
         Ok(outcome)
     }
 
-    /// Runs a statement with each of the sets; all of them or none, unless a transaction is open.
+    /// Runs a statement with each parameter set: all or nothing, unless a transaction is open.
     pub(super) fn run_batch(&mut self, sql: &str, sets: &[Vec<Bound>]) -> Result<Outcome> {
         self.check(sql)?;
         if sets.is_empty() {
@@ -148,8 +148,8 @@ impl Session {
     }
 }
 
-/// Reads all results of what was run. The outcome is that of the last result; of a single statement, rows stay its
-/// outcome though a result without rows follows them.
+/// Reads all results. The outcome is that of the last one; for a single statement, rows remain the outcome even if
+/// other results follow.
 pub(super) fn gather(
     statement: &mut Stmt,
     cancel: Cancel<'_>,
@@ -166,14 +166,14 @@ pub(super) fn gather(
     Ok(read.map(|()| last))
 }
 
-/// Reads all results of what was run, with their rows.
+/// Reads all results with their rows.
 fn gather_all(statement: &mut Stmt, cancel: Cancel<'_>) -> Result<Result<Vec<Outcome>>, OdbcError> {
     let mut all = Vec::new();
     let read = gather_each(statement, cancel, true, |outcome| all.push(outcome))?;
     Ok(read.map(|()| all))
 }
 
-/// Reads the results of what was run, one after the other.
+/// Reads the results one after the other.
 fn gather_each(
     statement: &mut Stmt,
     cancel: Cancel<'_>,
@@ -187,7 +187,7 @@ fn gather_each(
             outcome.rows_affected = statement.affected()?.unwrap_or(0);
         } else {
             let mut batch = BatchBuilder::new(Arc::clone(&shape.columns));
-            // Read to the end even if the rows are not wanted: an error may come after them.
+            // Reads unwanted rows to the end, because an error may follow.
             while let Next::There = statement.fetch(cancel)? {
                 if rows && let Err(error) = shape.push(statement, &mut batch)? {
                     return Ok(Err(error));

@@ -1,19 +1,16 @@
-//! The handles of ODBC, and the only file of this crate with `unsafe` in it.
+//! ODBC's handles: the only `unsafe` code of this driver.
 //!
-//! `odbc-api` has no way to cancel, to ask the driver what it can do, or to go on to the next result
-//! of a text with several statements. So this goes down to its handles, and is safe to use:
+//! `odbc-api` cannot cancel, query the driver's capabilities, or move to the next result of a text with several statements. So
+//! this file uses its handles directly, behind a safe interface:
 //!
-//! - **Parameters** are bound for the length of one call and unbound before it returns.
-//! - **Columns** are never bound: cells are asked for one by one, into buffers of the call.
-//! - A [`Stmt`] keeps its connection, and is freed before that.
-//! - A **cancel** comes from another thread. It reaches a statement only through [`Target`], under a
-//!   lock that is also taken to name the statement and to take the name away; so the
-//!   handle it is given is alive, and belongs to the call that was to be cancelled. A name is there
-//!   only while the driver runs something, and not while one asks it for what it said: unixODBC
-//!   forgets that when a cancel comes.
-//!
-//! Everything else of the driver is in the other files, and forbids itself `unsafe`.
-#![allow(unsafe_code, reason = "what odbc-api leaves to its users")]
+//! - **Parameters** are bound for one call and unbound before it returns.
+//! - **Columns** are never bound: cells are fetched one by one, into buffers of the call.
+//! - A [`Stmt`] owns a reference to its connection, and is freed before it.
+//! - A **cancel** comes from another thread. It reaches a statement only through [`Target`], under a lock that is also held
+//!   to publish and to withdraw the handle. So the handle is alive and belongs to the call that is cancelled. It is published
+//!   only while the driver runs a statement, and not while its diagnostics are read, because a cancel makes unixODBC discard
+//!   them.
+#![allow(unsafe_code, reason = "odbc-api does not wrap these functions")]
 
 use std::ffi::c_void;
 use std::fmt;
@@ -29,14 +26,14 @@ use odbc_api::sys::{
 use odbc_api::{ConnectionOptions, Nullable, environment};
 use zeroize::Zeroizing;
 
-/// What ODBC says when it refuses.
+/// An error of ODBC.
 pub(super) type OdbcError = odbc_api::Error;
 type OdbcResult<T> = Result<T, OdbcError>;
 
-/// A parameter, in a form that ODBC takes.
+/// A parameter that ODBC can bind.
 pub(super) type Bound = Box<dyn InputParameter>;
 
-/// A text with a NUL behind it. Drivers are told how long it is; psqlODBC reads on until there is one.
+/// A text with a final NUL. Drivers get its length, but psqlODBC reads until a NUL.
 struct Ended(Zeroizing<String>);
 
 impl Ended {
@@ -57,15 +54,14 @@ pub(super) struct Dbc {
     open: Arc<Open>,
 }
 
-/// What a connection shares with its statements, which need it to be there and nothing else of it:
-/// it is disconnected with the last of them.
+/// The handle that a connection shares with its statements. The last of them disconnects it.
 struct Open {
-    /// Taken out to disconnect, and never before.
+    /// Taken only to disconnect.
     handle: Mutex<Option<handles::Connection<'static>>>,
 }
 
 impl Dbc {
-    /// Connects, which takes as long as the driver takes.
+    /// Connects. Blocks as long as the driver does.
     pub(super) fn connect(connection_string: &str, login_seconds: u32) -> OdbcResult<Dbc> {
         let options = ConnectionOptions {
             login_timeout_sec: Some(login_seconds),
@@ -105,12 +101,12 @@ impl Dbc {
         self.with(handles::Connection::rollback)
     }
 
-    /// Whether the driver has found that the other side is gone. `false` if it cannot tell.
+    /// Whether the driver has noticed that the connection is lost. False if it does not know.
     pub(super) fn is_dead(&self) -> bool {
         self.with(handles::Connection::is_dead).unwrap_or(false)
     }
 
-    /// The name of the database system, such as `PostgreSQL`.
+    /// Returns the name of the database system, such as `PostgreSQL`.
     pub(super) fn system_name(&self) -> String {
         let mut name = Vec::new();
         match self.with(|handle| handle.fetch_database_management_system_name(&mut name)) {
@@ -119,7 +115,7 @@ impl Dbc {
         }
     }
 
-    /// A number that the driver tells about itself; `None` if it does not.
+    /// Returns a number that describes the driver; `None` if the driver does not report it.
     pub(super) fn info(&self, which: InfoType) -> Option<u32> {
         let handle = self.lock();
         let hdbc: HDbc = handle.as_ref()?.as_sys();
@@ -140,7 +136,7 @@ impl Dbc {
         is_done(done).then_some(value)
     }
 
-    /// A numeric attribute of the connection; `None` if the driver does not tell.
+    /// Returns a numeric attribute of the connection; `None` if the driver does not report it.
     pub(super) fn attribute(&self, which: ConnectionAttribute) -> Option<u32> {
         let handle = self.lock();
         let hdbc: HDbc = handle.as_ref()?.as_sys();
@@ -161,7 +157,7 @@ impl Dbc {
         is_done(done).then(|| u32::try_from(value & u64::from(u32::MAX)).ok())?
     }
 
-    /// Sets the level of isolation for transactions that begin from now on.
+    /// Sets the isolation level of later transactions.
     pub(super) fn set_isolation(&self, level: u32) -> OdbcResult<()> {
         let value: Pointer = std::ptr::without_provenance_mut(usize::try_from(level).unwrap_or(0));
         self.with(|handle| {
@@ -171,7 +167,7 @@ impl Dbc {
         })
     }
 
-    /// A new statement of this connection.
+    /// Returns a new statement of this connection.
     pub(super) fn statement(&self) -> OdbcResult<Stmt> {
         let hstmt = self.with(|handle| handle.allocate_statement().map(StatementImpl::into_sys))?;
         // SAFETY: it was allocated just now, and nobody else has it. Its connection is kept beside it,
@@ -184,7 +180,7 @@ impl Dbc {
         })
     }
 
-    /// Disconnects; with the last of its statements, if there are any left.
+    /// Disconnects; if there are statements left, with the last of them.
     pub(super) fn close(self) -> OdbcResult<()> {
         match Arc::into_inner(self.open) {
             Some(mut open) => open.disconnect(),
@@ -201,13 +197,13 @@ impl Open {
         };
         let mut done = handle.disconnect().into_result_without_logging(&handle);
         if done.is_err() {
-            // An open transaction is in the way. If that cannot be ended either, there is
-            // nothing more that one could do.
+            // An open transaction prevents the disconnect. If the rollback fails too, nothing more
+            // can be done.
             let _ = handle.rollback();
             done = handle.disconnect().into_result_without_logging(&handle);
         }
         if done.is_err() {
-            // To free what is still connected is an error that odbc-api panics at.
+            // odbc-api panics when a connected handle is freed.
             std::mem::forget(handle);
         }
         done
@@ -216,7 +212,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // Whoever wants to know what becomes of it calls `close`.
+        // A caller that wants the error calls `close`.
         let _ = self.disconnect();
     }
 }
@@ -234,7 +230,7 @@ fn is_done(code: SqlReturn) -> bool {
     matches!(code, SqlReturn::SUCCESS | SqlReturn::SUCCESS_WITH_INFO)
 }
 
-/// What the next step of a statement came to.
+/// Whether there is a next row or result.
 pub(super) enum Next {
     There,
     Over,
@@ -245,11 +241,11 @@ pub(super) struct Stmt {
     /// Freed before its connection: fields are dropped in this order.
     handle: StatementImpl<'static>,
     _open: Arc<Open>,
-    /// Where the parts of a long cell arrive.
+    /// Receives the parts of a long cell.
     part: Vec<u8>,
 }
 
-/// The buffer for a cell, at first; and the largest that it grows to.
+/// The initial and the maximum size of the buffer for a cell.
 const FIRST_PART: usize = 4 * 1024;
 const LARGEST_PART: usize = 1024 * 1024;
 
@@ -264,19 +260,19 @@ impl Stmt {
         self.told(prepared)
     }
 
-    /// Gives up a statement that runs longer than this, if the driver can; 0 is never.
+    /// Sets a time limit for the statement, if the driver supports it; 0 means none.
     pub(super) fn set_timeout(&mut self, seconds: usize) -> OdbcResult<()> {
         let set = self.handle.set_query_timeout_sec(seconds);
         self.told(set)
     }
 
-    /// How many parameters it takes; `None` if the driver cannot tell.
+    /// Returns the number of parameters; `None` if the driver does not know.
     pub(super) fn params(&mut self) -> Option<u16> {
         let told = self.handle.num_params();
         self.told(told).ok()
     }
 
-    /// Runs a text, or what was prepared, until there is a first result.
+    /// Runs a text, or the prepared statement, up to its first result.
     pub(super) fn execute(
         &mut self,
         cancel: Cancel<'_>,
@@ -293,10 +289,10 @@ impl Stmt {
                 // SAFETY: as above.
                 None => unsafe { handle.execute() },
             });
-            // Nothing was changed, says `NoData`: no error.
+            // `NoData` means that no row was changed: not an error.
             self.told(run.or_no_data()).map(drop)
         });
-        // Whatever came of it: nothing stays bound when the parameters go.
+        // Also after an error, nothing stays bound when the parameters are dropped.
         let unbound = self.handle.reset_parameters();
         let unbound = self.told(unbound);
         done.and(unbound)
@@ -313,7 +309,7 @@ impl Stmt {
         Ok(())
     }
 
-    /// How many columns the present result has: none if it is no query's.
+    /// Returns the number of columns of the current result; 0 if it has no rows.
     pub(super) fn width(&mut self) -> OdbcResult<u16> {
         let told = self.handle.num_result_cols();
         self.told(told)
@@ -327,20 +323,20 @@ impl Stmt {
         Ok(column)
     }
 
-    /// How many rows were changed; `None` if the driver cannot tell.
+    /// Returns the number of changed rows; `None` if the driver does not know.
     pub(super) fn affected(&mut self) -> OdbcResult<Option<u64>> {
         let told = self.handle.row_count();
         self.told(told).map(|rows| u64::try_from(rows).ok())
     }
 
-    /// Goes on to the next row.
+    /// Moves to the next row.
     pub(super) fn fetch(&mut self, cancel: Cancel<'_>) -> OdbcResult<Next> {
         // SAFETY: no column is bound.
         let fetched = cancel.around(&mut self.handle, |handle| unsafe { handle.fetch() });
         self.next(fetched)
     }
 
-    /// Goes on to the next result.
+    /// Moves to the next result.
     pub(super) fn more(&mut self, cancel: Cancel<'_>) -> OdbcResult<Next> {
         // SAFETY: no column is bound that could be another one's now.
         let more = cancel.around(&mut self.handle, |handle| unsafe { handle.more_results() });
@@ -354,7 +350,7 @@ impl Stmt {
         })
     }
 
-    /// Forgets the result that is there, if there is one.
+    /// Discards the current result, if there is one.
     pub(super) fn close(&mut self) -> OdbcResult<()> {
         // SAFETY: the handle is alive, and this frees nothing that we have.
         let done = unsafe { SQLFreeStmt(self.handle.as_sys(), FreeStmtOption::Close) };
@@ -366,17 +362,17 @@ impl Stmt {
         }
     }
 
-    /// The text in a cell of the present row, as the driver writes it; `false` if it is NULL.
+    /// Reads a cell of the current row as text; returns false if it is NULL.
     pub(super) fn text(&mut self, column: u16, into: &mut Vec<u8>) -> OdbcResult<bool> {
         self.parts::<Text>(column, into)
     }
 
-    /// The bytes in a cell of the present row; `false` if it is NULL.
+    /// Reads a cell of the current row as bytes; returns false if it is NULL.
     pub(super) fn bytes(&mut self, column: u16, into: &mut Vec<u8>) -> OdbcResult<bool> {
         self.parts::<Binary>(column, into)
     }
 
-    /// The number in a cell of the present row; `None` if it is NULL.
+    /// Reads a cell of the current row as a number; `None` if it is NULL.
     pub(super) fn float(&mut self, column: u16) -> OdbcResult<Option<f64>> {
         let mut number = Nullable::<f64>::null();
         let told = self.handle.get_data(column, &mut number);
@@ -384,7 +380,7 @@ impl Stmt {
         Ok(number.into_opt())
     }
 
-    /// A cell part by part, until it is whole.
+    /// Reads a cell part by part.
     fn parts<K: VarKind<Element = u8>>(
         &mut self,
         column: u16,
@@ -397,7 +393,7 @@ impl Stmt {
             let got = self.handle.get_data(column, &mut part);
             let indicator = part.indicator();
             if self.told(got.or_no_data())?.is_none() {
-                // The last part was full to the brim.
+                // The last part filled the buffer exactly.
                 return Ok(true);
             }
             match indicator {
@@ -432,10 +428,10 @@ impl fmt::Debug for Stmt {
     }
 }
 
-/// The statement that runs, for others to cancel.
+/// The running statement, for other threads to cancel.
 #[derive(Default)]
 pub(super) struct Target {
-    /// The number of the call that it runs for, and the statement.
+    /// The number of its call, and the statement.
     running: Mutex<Option<(u64, HStmt)>>,
 }
 
@@ -450,40 +446,40 @@ impl Target {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels what runs for this call. Nothing, if that is another call, or no statement.
+    /// Cancels the statement of this call, if it runs now.
     ///
-    /// It may take as long as a connect does: there are drivers that open a connection for it.
+    /// It may take as long as a connect, because some drivers open a connection for it.
     pub(super) fn cancel(&self, call: u64) {
         let running = self.lock();
         if let Some((_, hstmt)) = running.filter(|(of, _)| *of == call) {
             // SAFETY: the statement is alive: it is borrowed by `Cancel::around`, which cannot end
             // before it has taken the handle away, for which it needs the lock that is held here.
-            // What the driver thinks of it is seen by whoever waits for the statement.
+            // The thread that runs the statement sees the result.
             let _ = unsafe { SQLCancel(hstmt) };
         }
     }
 }
 
-/// Through what a running statement can be cancelled, and for which call.
+/// How a running statement can be cancelled, and for which call.
 #[derive(Clone, Copy)]
 pub(super) struct Cancel<'a> {
-    /// None if nobody may.
+    /// `None` if it cannot be cancelled.
     pub(super) target: Option<&'a Target>,
     pub(super) call: u64,
-    /// A statement that runs nothing, whose cancelling cancels everything on its connection: for a
-    /// driver that cannot bear it on the one that runs.
-    pub(super) bell: Option<&'a Stmt>,
+    /// An idle statement whose cancel cancels everything on its connection, for a driver that does not support
+    /// a cancel of the running statement.
+    pub(super) proxy: Option<&'a Stmt>,
 }
 
 impl Cancel<'_> {
-    /// Nobody may.
+    /// For a statement that cannot be cancelled.
     pub(super) const NEVER: Cancel<'static> = Cancel {
         target: None,
         call: 0,
-        bell: None,
+        proxy: None,
     };
 
-    /// Runs something of a statement that others may cancel meanwhile.
+    /// Runs a function of a statement that other threads may cancel meanwhile.
     fn around<T>(
         self,
         handle: &mut StatementImpl<'static>,
@@ -493,8 +489,8 @@ impl Cancel<'_> {
             return run(handle);
         };
         let named = self
-            .bell
-            .map_or(handle.as_sys(), |bell| bell.handle.as_sys());
+            .proxy
+            .map_or(handle.as_sys(), |proxy| proxy.handle.as_sys());
         *target.lock() = Some((self.call, named));
         let hide = Hide(target);
         let done = run(handle);
@@ -503,7 +499,7 @@ impl Cancel<'_> {
     }
 }
 
-/// Takes the statement away from others, also if its call panics.
+/// Withdraws the published handle, also if the call panics.
 struct Hide<'t>(&'t Target);
 
 impl Drop for Hide<'_> {

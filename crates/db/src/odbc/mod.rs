@@ -6,17 +6,17 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `config` | the DSN and the options, and the connection string made of them |
-//! | `reconnect` | attributes that are refused, because a driver would reconnect by itself |
-//! | `connect` | the template; opening a connection on a thread of its own |
-//! | `connection` | the contract of a connection, towards the layer |
-//! | `cancel` | which call runs on that thread, and how it is cancelled |
-//! | `session`, `execute`, `statement`, `stream`, `transaction`, `rows` | what runs on that thread |
-//! | `stale` | when a kept statement is prepared again |
-//! | `verify` | what a session is asked, to be sure of it |
-//! | `handle` | ODBC's handles, and all that is `unsafe` |
-//! | `types` | values on their way there and back |
-//! | `error` | what drivers say, as errors of this crate |
+//! | `config` | the options and the connection string |
+//! | `reconnect` | refuses attributes that make a driver reconnect automatically |
+//! | `connect` | the template, which opens each connection on a thread of its own |
+//! | `connection` | implements the driver contract |
+//! | `cancel` | cancels the call that runs on the thread |
+//! | `session`, `execute`, `statement`, `stream`, `transaction`, `rows` | what runs on the thread |
+//! | `stale` | when a cached statement is prepared again |
+//! | `verify` | checks a session's character set and identity |
+//! | `handle` | ODBC's handles, and all `unsafe` code |
+//! | `types` | parameters and result values |
+//! | `error` | errors of ODBC drivers |
 
 mod cancel;
 mod config;
@@ -44,7 +44,7 @@ use self::connect::OdbcTemplate;
 use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template};
 
-/// Any database that has an ODBC driver, by unixODBC.
+/// The driver for any database with an ODBC driver, through unixODBC.
 #[doc = include_str!("behaviour.md")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Odbc {
@@ -52,7 +52,7 @@ pub struct Odbc {
 }
 
 impl Odbc {
-    /// ODBC.
+    /// Returns the driver.
     pub fn new() -> Self {
         Odbc::default()
     }

@@ -1,5 +1,5 @@
-//! Attributes that make a driver open a new session by itself when one is lost: what is left of a transaction would run outside
-//! of it. They are refused where they can be seen: in the DSN, in `odbc.ini` and in file data sources.
+//! Refuses attributes that make a driver reconnect automatically: the rest of a transaction would run outside of it. Checks the
+//! DSN, `odbc.ini` and file data sources.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn reconnects(name: &str, value: &str) -> bool {
             !off.iter().any(|off| off.eq_ignore_ascii_case(value))
         }
         "option" | "options" => {
-            // As C reads numbers: a minus sets all the bits, and what follows the digits does not count.
+            // As C parses numbers: a minus sets all the bits, and what follows the digits is ignored.
             let end = value.find(|c: char| !c.is_ascii_digit());
             let digits = &value[..end.unwrap_or(value.len())];
             value.starts_with('-') || digits.parse().unwrap_or(0_u64) & AUTO_RECONNECT != 0
@@ -44,7 +44,7 @@ fn refused(name: &str, place: &str) -> Error {
 ///
 /// # Errors
 ///
-/// [`Kind::Config`].
+/// [`Kind::Config`] with the attribute.
 pub(super) fn check(name: &str, value: &str) -> Result<()> {
     match reconnects(name, value) {
         true => Err(refused(name, "the DSN")),
@@ -52,11 +52,11 @@ pub(super) fn check(name: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Refuses a data source whose files say that its driver is to reconnect. What the DSN says otherwise counts.
+/// Refuses a data source whose files make its driver reconnect, unless the DSN overrides that.
 ///
 /// # Errors
 ///
-/// [`Kind::Config`].
+/// [`Kind::Config`] with the file and the attribute.
 pub(super) fn check_files(config: &Config) -> Result<()> {
     if let Some(name) = config.attribute("dsn") {
         for file in ini_files() {
@@ -69,7 +69,7 @@ pub(super) fn check_files(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Where unixODBC looks for data sources: of the user, then of the system.
+/// Returns unixODBC's files of data sources: the user's, then the system's.
 fn ini_files() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = variable("ODBCINI")
@@ -81,7 +81,7 @@ fn ini_files() -> Vec<PathBuf> {
 }
 
 fn check_file(config: &Config, file: &Path, section: &str) -> Result<()> {
-    // One that cannot be read is the driver manager's to complain of.
+    // The driver manager reports a file that cannot be read.
     let Ok(text) = std::fs::read(file) else {
         return Ok(());
     };
@@ -94,7 +94,7 @@ fn check_file(config: &Config, file: &Path, section: &str) -> Result<()> {
     Ok(())
 }
 
-/// The entries of a section of an INI file.
+/// Returns the entries of a section of an INI file.
 fn entries<'t>(text: &'t str, section: &str) -> impl Iterator<Item = (&'t str, &'t str)> {
     let mut is_inside = false;
     text.lines().filter_map(move |line| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn h17_a_data_source_of_a_file_is_looked_at() {
+    fn data_source_of_a_file_is_checked() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("odbc.ini");
         let text = "[other]\nAUTO_RECONNECT=1\n\n[Shop]\n; AUTO_RECONNECT=1\nServer = x\n option=4194304\n";

@@ -1,4 +1,4 @@
-//! What the rows of a result look like, and how they are read.
+//! The layout of a result's rows, and how they are read.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use super::types::{Cells, Form, column};
 use crate::Result;
 use crate::driver::{BatchBuilder, Columns};
 
-/// The columns of a result, and how their cells are asked for.
+/// The columns of a result, and how their cells are fetched.
 pub(super) struct Shape {
     pub(super) columns: Arc<Columns>,
     forms: Vec<Form>,
 }
 
 impl Shape {
-    /// Of the present result; without columns if it is no query's.
+    /// Returns the layout of the current result; without columns if it has no rows.
     pub(super) fn of(statement: &mut Stmt) -> Result<Self, OdbcError> {
         let width = statement.width()?;
         let mut columns = Vec::with_capacity(usize::from(width));
@@ -28,7 +28,7 @@ impl Shape {
         Ok(Shape { columns, forms })
     }
 
-    /// Adds the present row to the others.
+    /// Appends the current row.
     pub(super) fn push(
         &self,
         statement: &mut Stmt,

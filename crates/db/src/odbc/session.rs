@@ -1,5 +1,4 @@
-//! An open connection, and what can be done with it. Everything here blocks: it runs on the
-//! connection's [thread](crate::driver::worker).
+//! An open connection. Everything here blocks: it runs on the connection's [thread](crate::driver::worker).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,50 +22,49 @@ use crate::{Error, Kind, Result};
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Dropped before the connection, which needs them to be gone.
+    /// Dropped before the connection, which can only be closed without them.
     pub(super) kept: StatementCache<Stmt>,
-    /// Statements that are not used again, and are not freed before the connection is: see [`discard`](Session::discard).
+    /// Statements that are not used again, but freed only with the connection: see [`discard`](Session::discard).
     pub(super) retired: Vec<Stmt>,
-    /// What cancels a statement, if it cannot be that itself.
-    bell: Option<Stmt>,
+    /// An idle statement through which others are cancelled, if the driver needs it.
+    proxy: Option<Stmt>,
     pub(super) connection: Dbc,
     pub(super) config: Arc<Config>,
     control: Control,
     pub(super) can: Can,
     pub(super) transaction: Transaction,
-    /// A statement's text had transaction control in it: from then on nobody can tell whether
-    /// there is a transaction.
+    /// A text contained transaction control: from then on it is unknown whether a transaction is open.
     pub(super) doubtful: bool,
     /// The last call may have changed the session.
     pub(super) changed: bool,
-    /// The text that runs may change what others mean: it is not kept.
+    /// The running text may change the meaning of others: nothing is cached.
     pub(super) unsettles: bool,
-    /// Such a text has run in the transaction that is open: its end may take the change back.
+    /// Such a text has run in the open transaction: its end may undo the change.
     pub(super) unsettled: bool,
-    /// A text may have changed how the session reads texts: the next one asks.
+    /// A text may have changed how the session reads texts: the next call checks that.
     pub(super) is_reading_unsure: bool,
-    /// The setting by which texts or rows would be misread.
+    /// The setting under which texts or rows would be misread.
     pub(super) misread: Option<String>,
-    /// The other side has gone.
+    /// The connection is lost.
     pub(super) broken: bool,
 }
 
-/// What the driver says that it can do.
+/// The driver's capabilities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Can {
     pub(super) vendor: Vendor,
-    /// To run several statements in one text.
+    /// Runs several statements in one text.
     pub(super) batches: bool,
     pub(super) transactions: bool,
-    /// To commit in one statement with a condition, as MariaDB can.
+    /// Commits under a condition in one statement, as MariaDB can.
     pub(super) commits_if: bool,
     /// A CREATE or DROP commits the transaction that it is in.
     pub(super) ddl_commits: bool,
-    /// The levels of isolation, as ODBC counts them: a bit for each.
+    /// The isolation levels: one of ODBC's bits for each.
     pub(super) isolation: u32,
 }
 
-/// Of `SQL_TXN_CAPABLE`.
+/// A value of `SQL_TXN_CAPABLE`.
 const NO_TRANSACTIONS: u32 = 0;
 const DDL_COMMITS: u32 = 3;
 
@@ -86,7 +84,7 @@ impl Can {
     }
 }
 
-/// A statement to run, borrowing nothing.
+/// A request without borrowed data, for the thread.
 pub(super) struct Order {
     pub(super) sql: String,
     pub(super) params: Vec<Bound>,
@@ -103,7 +101,7 @@ impl Session {
         statement_cache: usize,
     ) -> Result<Self> {
         let can = Can::of(&connection);
-        // SQLite's ODBC driver does not see that a table has changed under a statement.
+        // SQLite's ODBC driver does not notice that a statement's table has changed.
         let statement_cache = match can.vendor {
             Vendor::Sqlite => 0,
             _ => statement_cache,
@@ -111,7 +109,7 @@ impl Session {
         let mut session = Session {
             kept: StatementCache::new(statement_cache),
             retired: Vec::new(),
-            bell: None,
+            proxy: None,
             can,
             connection,
             config,
@@ -125,23 +123,23 @@ impl Session {
             misread: None,
             broken: false,
         };
-        // The data source may have it otherwise.
+        // The data source may have another default.
         session.connection.set_autocommit(true).map_err(|error| {
             let error = error::from_odbc(session.can.vendor, error);
             let message = format!("cannot connect to {}: {error}", session.config.shown);
             error.wrapped(Kind::Connect, message)
         })?;
-        // Its cancel interrupts the whole connection, and frees what the statement that it is called
-        // for holds: under the feet of the thread that runs it.
+        // Its cancel interrupts the whole connection, and frees memory of the cancelled statement while
+        // another thread runs it.
         if can.vendor == Vendor::Sqlite {
-            session.bell = Some(session.statement()?);
+            session.proxy = Some(session.statement()?);
         }
         session.verify_new()?;
         Ok(session)
     }
 
-    /// What a driver has said, and what follows from it: a transaction in which anything goes wrong
-    /// has failed, because some databases roll it back then, and none can be asked.
+    /// Converts an error of the driver, and fails the open transaction: some databases have rolled it back, and ODBC
+    /// does not report that.
     pub(super) fn told(&mut self, error: OdbcError) -> Error {
         let error = error::from_odbc(self.can.vendor, error);
         self.transaction.fail();
@@ -159,13 +157,12 @@ impl Session {
         }
     }
 
-    /// How the database reads SQL, as far as that is known.
+    /// Returns the database's dialect, if it is known, otherwise the configured one.
     pub(super) fn dialect(&self) -> &'static Dialect {
         self.can.vendor.dialect().unwrap_or(self.config.dialect)
     }
 
-    /// A text is about to be run: refuses what the transaction does not allow, and notes what it may
-    /// do to it.
+    /// Checks a text before it runs: refuses what the transaction does not allow, and notes what the text may change.
     pub(super) fn check(&mut self, sql: &str) -> Result<Class> {
         self.changed = false;
         let class = sql::plan(self.config.dialect, sql)?.class;
@@ -189,7 +186,7 @@ impl Session {
             false => Some(sql::class(self.dialect(), sql)),
         };
         if let Some(seen) = &seen {
-            self.look_behind_quotes(seen, &class)?;
+            self.check_hidden_statements(seen, &class)?;
         }
         self.unsettles = self.may_unsettle(sql, &class)
             || seen.is_some_and(|seen| self.may_unsettle(sql, &seen));
@@ -201,8 +198,8 @@ impl Session {
         Ok(class)
     }
 
-    /// Where the dialect was not named, quotes of the database's own can hide statements.
-    fn look_behind_quotes(&mut self, seen: &Class, class: &Class) -> Result<()> {
+    /// Checks for statements that the configured dialect does not see, because the database has other quotes.
+    fn check_hidden_statements(&mut self, seen: &Class, class: &Class) -> Result<()> {
         if seen.statements == Statements::Several && class.statements != Statements::Several {
             self.transaction.check(seen)?;
             self.changed = true;
@@ -210,7 +207,7 @@ impl Session {
         if seen.contains_transaction_control && !class.contains_transaction_control {
             self.changed = true;
             self.doubtful = true;
-            // If it was COMMIT, what follows would be in another one.
+            // If it was COMMIT, later statements would run in another transaction.
             self.transaction.fail();
         }
         Ok(())
@@ -224,7 +221,7 @@ impl Session {
         let (mut statement, was_kept) = self.prepared(sql)?;
         let mut described = Shape::of(&mut statement);
         if was_kept && described.is_err() {
-            // Not all drivers can tell of one that has been run and closed.
+            // Some drivers cannot describe a statement that has been run and closed.
             statement = self.prepare_anew(sql)?;
             described = Shape::of(&mut statement);
         }
@@ -234,10 +231,10 @@ impl Session {
         Ok(Prepared::new(usize::from(params), shape.columns))
     }
 
-    /// A word with the database, to see that it answers.
+    /// Checks that the database answers.
     pub(super) fn ping(&mut self) -> Result<()> {
         if self.transaction.check_not_failed().is_err() {
-            // Nothing can be run in it; but the driver may know.
+            // A failed transaction runs no statement, but the driver may know.
             return match self.connection.is_dead() {
                 true => Err(worker::lost()),
                 false => Ok(()),
@@ -247,7 +244,7 @@ impl Session {
         self.uncancelled(&ping)
     }
 
-    /// Runs a text that nobody cancels.
+    /// Runs a text that cannot be cancelled.
     pub(super) fn uncancelled(&mut self, sql: &str) -> Result<()> {
         let mut statement = self.statement()?;
         let done = statement.execute(Cancel::NEVER, Some(sql), &[]);
@@ -260,16 +257,16 @@ impl Session {
         let made = self.connection.statement();
         let mut statement = made.map_err(|error| self.told(error))?;
         if self.config.query_timeout > 0 {
-            // One that cannot be limited is limited by the layer all the same.
+            // If the driver has no limit, the layer's limit applies.
             let _ = statement.set_timeout(self.config.query_timeout);
         }
         Ok(statement)
     }
 
-    /// How the statement that runs next is cancelled.
+    /// Returns how the next statement is cancelled.
     pub(super) fn cancel(&self) -> Cancel<'_> {
         match self.config.cancel {
-            true => self.control.cancel_by(self.bell.as_ref()),
+            true => self.control.cancel_by(self.proxy.as_ref()),
             false => Cancel::NEVER,
         }
     }
@@ -282,7 +279,7 @@ impl Session {
         Err(error::cancelled())
     }
 
-    /// A row that cannot be kept is an error of ours; everything else is the driver's.
+    /// Converts the result of a run: the inner error is the client's own, the outer one the driver's.
     pub(super) fn outcome<T>(&mut self, done: Result<Result<T>, OdbcError>) -> Result<T> {
         done.map_err(|error| self.told(error))?
     }
@@ -295,7 +292,7 @@ impl worker::Session for Session {
 
     fn close(mut self) -> Result<()> {
         drop((self.kept.take_all(), std::mem::take(&mut self.retired)));
-        self.bell = None;
+        self.proxy = None;
         let vendor = self.can.vendor;
         let was_broken = self.broken;
         match self.connection.close() {

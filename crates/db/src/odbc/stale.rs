@@ -1,4 +1,4 @@
-//! When a kept statement is prepared again.
+//! When a cached statement is prepared again.
 //!
 //! A table may have changed since a statement was prepared, or the server may have lost the statement. The driver
 //! reports that as an error of the next run. The call prepares the statement and runs it once more if nothing
@@ -11,7 +11,7 @@ use super::session::Session;
 use crate::sql::Class;
 
 impl Session {
-    /// Returns whether a kept statement failed because of its age, and may be prepared and run again.
+    /// Returns whether a cached statement failed because of its age, and may be prepared and run again.
     pub(super) fn is_stale<T>(&self, class: &Class, done: &Result<T, OdbcError>) -> bool {
         let Err(OdbcError::Diagnostics { record, .. }) = done else {
             return false;

@@ -1,4 +1,4 @@
-//! Statements that stay prepared.
+//! The cache of prepared statements.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use crate::sql::{self, Class, Dialect, class, contains_any};
 use crate::{Error, Kind, Result};
 
 impl Session {
-    /// Whether a text may change what statements that stay prepared mean. They go on with the settings, the schema and the
-    /// tables that they were prepared with; what PostgreSQL sets for a transaction counts as well.
+    /// Whether a text may change the meaning of cached statements. They keep the settings, schemas and tables of their
+    /// preparation; PostgreSQL's SET LOCAL counts, too.
     pub(super) fn may_unsettle(&self, sql: &str, class: &Class) -> bool {
         class.touches_session
             || class.contains_transaction_control
@@ -19,7 +19,7 @@ impl Session {
             || may_commit(self.dialect(), sql, class)
     }
 
-    /// What was set since may be taken back: by the end of a transaction, or on the way back to a savepoint.
+    /// Clears the cache if a transaction's end, or a rollback to a savepoint, may have undone settings.
     pub(super) fn forget_unsettled(&mut self) {
         if self.unsettled {
             self.forget_kept();
@@ -34,24 +34,24 @@ impl Session {
         }
     }
 
-    /// Gives up a statement that was prepared. Where a text may have begun a transaction it stays until the connection is
-    /// closed: psqlODBC commits when it frees one, because it takes itself to be committing by itself.
+    /// Discards a prepared statement. If a text may have begun a transaction, the statement stays until the connection is
+    /// closed: psqlODBC commits when it frees one, because it believes that autocommit is on.
     pub(super) fn discard(&mut self, statement: Stmt) {
         if self.doubtful {
             self.retired.push(statement);
         }
     }
 
-    /// A statement that has been prepared, and whether it was before.
+    /// Returns a prepared statement, and whether it was cached.
     pub(super) fn prepared(&mut self, sql: &str) -> Result<(Stmt, bool)> {
-        // Taken out while it is used: one that fails is not put back.
+        // Taken out while it is used, so that a failed one is not put back.
         match self.kept.remove(sql) {
             Some(statement) => Ok((statement, true)),
             None => Ok((self.prepare_anew(sql)?, false)),
         }
     }
 
-    /// The same, for this many parameters; one that was kept before only if the call may use it.
+    /// Like [`prepared`](Self::prepared), and checks the number of parameters. Without `cache` it prepares a new one.
     pub(super) fn prepared_for(
         &mut self,
         sql: &str,
@@ -73,8 +73,8 @@ impl Session {
 
     pub(super) fn prepare_anew(&mut self, sql: &str) -> Result<Stmt> {
         if self.can.vendor == Vendor::Sqlite {
-            // SQLite looks whether another has changed the schema when a statement is run; what is
-            // prepared before that would have the columns of yesterday.
+            // SQLite notices a changed schema when a statement runs; a statement prepared before
+            // that would have the old columns.
             self.uncancelled("SELECT 1 FROM sqlite_master LIMIT 1")?;
         }
         let mut statement = self.statement()?;
@@ -86,8 +86,8 @@ impl Session {
         Ok(statement)
     }
 
-    /// The text of a compound statement of MariaDB, if that is what this is, as its ODBC driver takes it. The driver knows
-    /// only those that begin with BEGIN NOT ATOMIC; others it takes apart at their semicolons, or crashes over their rows.
+    /// Returns the text of a MariaDB compound statement in the form that its ODBC driver accepts. The driver recognises
+    /// only those that begin with BEGIN NOT ATOMIC; it splits others at their semicolons, or crashes on their rows.
     pub(super) fn compound<'s>(&self, sql: &'s str) -> Option<Cow<'s, str>> {
         if self.can.vendor != Vendor::Mysql || !sql.contains(';') {
             return None;
@@ -95,7 +95,7 @@ impl Session {
         let [statement] = *sql::split(self.dialect(), sql) else {
             return None;
         };
-        // A semicolon at its end is not in it.
+        // A final semicolon does not count.
         if !statement.contains(';') || sql::split(&Dialect::ODBC, statement).len() < 2 {
             return None;
         }
@@ -114,7 +114,7 @@ impl Session {
     }
 
     pub(super) fn keep_text(&mut self, sql: &str, statement: Stmt) {
-        // PostgreSQL resolves `'now'` when it prepares. In a string with a backslash any word can hide.
+        // PostgreSQL evaluates `'now'` when it prepares. A string with a backslash can hide any word.
         let is_volatile = || {
             self.can.vendor == Vendor::Postgres
                 && (sql.contains('\\') || class(self.dialect(), sql).resolved.is_volatile)
@@ -131,7 +131,7 @@ impl Session {
     }
 }
 
-/// A statement is checked for the number of its parameters, if its driver can count them.
+/// Checks the number of parameters, if the driver can count them.
 pub(super) fn check_count(statement: &mut Stmt, given: usize) -> Result<()> {
     match statement.params().map(usize::from) {
         Some(wanted) if wanted != given => {

@@ -1,4 +1,4 @@
-//! How a session sends the rows of a statement batch by batch.
+//! Row streams: the thread sends batches to the caller.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::sql::Class;
 use crate::{Error, Kind, Result};
 
 impl Session {
-    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
-    /// nobody takes them any more.
+    /// Runs a statement and sends its rows in batches, as fast as the caller takes them, until the caller drops
+    /// the stream.
     pub(super) fn stream(&mut self, order: &Order, outlet: Outlet) -> Result<()> {
         if order.script {
-            let message = "a script of several statements has no rows to stream";
+            let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
         let class = self.check(&order.sql)?;
@@ -43,7 +43,7 @@ impl Session {
             status,
             read_only,
         });
-        // The next to use it finds nothing of this.
+        // The next user of the statement must not find its rows.
         let done = sent.and_then(|sent| statement.close().map(|()| sent));
         let sent = done.map_err(|error| self.told(error))?;
         self.keep(order, statement);
@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-/// Sends the rows of the first result to their receiver.
+/// Sends the rows of the first result to the caller.
 fn send(
     statement: &mut Stmt,
     cancel: Cancel<'_>,

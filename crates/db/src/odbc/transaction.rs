@@ -6,8 +6,8 @@
 //!       └───────── on, verified ─┴──────────────────┘
 //! ```
 //!
-//! ODBC tells nothing of the transaction itself. So one in which something went wrong has failed: some
-//! databases have rolled it back, and what is run next would be in a new one, unseen.
+//! ODBC does not report the transaction status. So a transaction counts as failed after any error: some databases have
+//! rolled it back, and the next statement would run in a new one.
 
 use odbc_api::sys::ConnectionAttribute;
 
@@ -17,12 +17,12 @@ use crate::sql::TransactionVerb::{Release, RollbackTo, Savepoint as SetSavepoint
 use crate::sql::{Class, Dialect, Keyword, Statements, class, classify, split};
 use crate::{Error, Kind, Result};
 
-/// The transaction of a connection, as far as ODBC lets one know.
+/// The transaction of a connection, as far as ODBC shows it.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     state: State,
     read_only: bool,
-    /// The level of isolation that was there before it began, if it has another.
+    /// The isolation level before it began, if it has another one.
     isolation_before: Option<u32>,
 }
 
@@ -39,19 +39,19 @@ impl Transaction {
         self.state != State::None
     }
 
-    /// Something went wrong: if one is open, it has failed.
+    /// Marks an open transaction as failed, after an error.
     pub(super) fn fail(&mut self) {
         if self.state == State::Open {
             self.state = State::Failed;
         }
     }
 
-    /// Whether a text of this class may run in it.
+    /// Checks that a text of this class may run in it.
     pub(super) fn check(&self, class: &Class) -> Result<()> {
         self.check_not_failed()?;
         let writes = !class.reads_only && class.transaction.is_none();
         if self.is_open() && self.read_only && writes {
-            let message = "this transaction is read-only, and the statement is not known to be";
+            let message = "the transaction is read-only, and the statement may write";
             return Err(refused("25006", message));
         }
         Ok(())
@@ -73,7 +73,7 @@ fn refused(state: &str, message: &str) -> Error {
     Error::database(DatabaseError::new(message).with_sql_state(state))
 }
 
-/// The bit that ODBC has for a level; a stronger one is a higher bit.
+/// Returns ODBC's bit for a level; a stronger level has a higher bit.
 fn bit(level: Isolation) -> u32 {
     match level {
         Isolation::ReadUncommitted => 1,
@@ -83,14 +83,14 @@ fn bit(level: Isolation) -> u32 {
     }
 }
 
-/// The weakest of the levels that are there which is as strong as this one.
+/// Returns the weakest available level that is at least this strong.
 fn at_least(level: Isolation, there: u32) -> Option<u32> {
     [1, 2, 4, 8]
         .into_iter()
         .find(|candidate| *candidate >= bit(level) && there & candidate != 0)
 }
 
-/// Whether a text of this class has a statement in it that is not of the kind that leaves a transaction open everywhere.
+/// Whether a text contains a statement that some database may commit by.
 pub(super) fn may_commit(dialect: &Dialect, sql: &str, class: &Class) -> bool {
     match class.statements {
         Statements::Empty => false,
@@ -138,10 +138,13 @@ impl Session {
         begin.check_not_deferrable()?;
         self.changed = false;
         if self.transaction.is_open() {
-            return Err(refused("25001", "there is a transaction already"));
+            return Err(refused(
+                "25001",
+                "a transaction is already open; use a savepoint",
+            ));
         }
         if !self.can.transactions {
-            let message = "the ODBC driver says that its database has no transactions";
+            let message = "the ODBC driver reports that its database has no transactions";
             return Err(Error::new(Kind::Unsupported, message));
         }
         let before = match begin.isolation {
@@ -159,10 +162,11 @@ impl Session {
         Ok(())
     }
 
-    /// Asks for a level of isolation. Gives what it was before, if it was another.
+    /// Sets the isolation level. Returns the previous one, if it was another.
     fn isolate(&mut self, level: Isolation) -> Result<Option<u32>> {
         let Some(wanted) = at_least(level, self.can.isolation) else {
-            let message = format!("the ODBC driver has no isolation level like {level:?}");
+            let message =
+                format!("the ODBC driver has no isolation level of {level:?} or stronger");
             return Err(Error::new(Kind::Unsupported, message));
         };
         let before = self
@@ -188,7 +192,7 @@ impl Session {
         }
         if let Err(error) = self.commit_in_same() {
             if !self.broken {
-                // It was refused, by a constraint that is checked at the end, say.
+                // For example, a deferred constraint was violated.
                 self.rollback()?;
             }
             return Err(error);
@@ -197,7 +201,7 @@ impl Session {
         Ok(CommitOutcome::Committed)
     }
 
-    /// Rolls back, whatever there is. What a statement's text has begun may outlive it.
+    /// Rolls back, in every state. A transaction that a text began may survive it.
     pub(super) fn rollback(&mut self) -> Result<()> {
         self.changed = false;
         if self.broken {
@@ -211,14 +215,14 @@ impl Session {
         self.restore()
     }
 
-    /// After a transaction: everything is as before it, and that is certain.
+    /// Restores autocommit and isolation level after a transaction, and verifies autocommit.
     fn restore(&mut self) -> Result<()> {
         let on = self.connection.set_autocommit(true);
         on.map_err(|error| self.unsure(error))?;
         let is_on = self.connection.attribute(ConnectionAttribute::AUTOCOMMIT);
         if is_on == Some(0) {
             self.broken = true;
-            let message = "the ODBC driver does not go back to committing by itself";
+            let message = "the ODBC driver does not switch autocommit on again";
             return Err(Error::new(Kind::ConnectionLost, message));
         }
         let Transaction {
@@ -232,7 +236,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nobody can tell what there is after an error of these: it is not used again.
+    /// Marks the connection as broken after an error that leaves its state unknown.
     fn unsure(&mut self, error: super::handle::OdbcError) -> Error {
         let error = self.told(error);
         self.broken = true;
@@ -249,8 +253,8 @@ impl Session {
         self.uncancelled(&format!("RELEASE SAVEPOINT {}", quoted(name)))
     }
 
-    /// Goes back, and forgets it. A transaction that failed since is whole again: if the database
-    /// had ended it, it would know no such savepoint.
+    /// Rolls back to a savepoint and releases it. A failed transaction is open again: if the database had ended it, the
+    /// savepoint would not exist.
     pub(super) fn roll_back_to(&mut self, name: &str) -> Result<()> {
         let name = quoted(name);
         self.uncancelled(&format!("ROLLBACK TO SAVEPOINT {name}"))?;
@@ -262,8 +266,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where a CREATE commits, the transaction around it is over: it must not look as if it
-    /// went on.
+    /// Fails the transaction after a definition, if the database commits by it.
     pub(super) fn heed_ddl<T>(&mut self, sql: &str, done: Result<T>) -> Result<T> {
         let ends = self.can.ddl_commits
             && !self.broken
@@ -275,19 +278,19 @@ impl Session {
             return done;
         }
         if self.doubtful {
-            // That it is over would not be seen: nothing may run as if it were not.
+            // Otherwise later statements would run as if the transaction were still open.
             self.transaction.fail();
             return done;
         }
         let changed = self.changed;
-        // What came after it in a script is in a transaction that nobody has begun.
+        // Later statements of the script run in a transaction that nobody began.
         let undone = self.rollback();
         self.changed = changed;
         done.and_then(|done| undone.map(|()| done))
     }
 }
 
-/// An identifier. Those of the layer are plain; another's may hold what it likes.
+/// Returns an identifier in quotes, unless it is plain.
 fn quoted(name: &str) -> String {
     match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         true => name.to_owned(),

@@ -1,8 +1,7 @@
-//! Values on their way to a driver and back.
+//! Parameters and result values.
 //!
-//! Parameters go as text, with the SQL type that they stand for, wherever the standard's own
-//! structures would lose something (microseconds, digits) or drivers disagree. Cells come as text,
-//! too, and are read when somebody asks for them.
+//! Parameters are sent as text with their SQL type where the standard's structures would lose microseconds or digits, or where
+//! drivers disagree. Cells are fetched as text, too, and parsed on access.
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -13,14 +12,13 @@ use odbc_api::{Bit, ColumnDescription, DataType};
 
 use super::handle::Bound;
 use crate::driver::{Column, Decode, Param, Value};
-use crate::types::value::hyphenated;
+use crate::types::value::{hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
-/// Above this many bytes a text or bytes are sent as one of the long types: some databases have no
-/// longer ones of the others.
-const LONGEST_SHORT: usize = 4000;
+/// Longer texts and bytes are sent as one of the long types, because some databases limit the others.
+const MAX_SHORT: usize = 4000;
 
-/// Parameters in a form that ODBC takes.
+/// Converts parameters for ODBC.
 pub(super) fn to_odbc(params: &[Param<'_>]) -> Result<Vec<Bound>> {
     let bound = |(n, param): (usize, &Param<'_>)| {
         let done = match param {
@@ -52,7 +50,7 @@ fn value_to_odbc(value: &Value<'_>) -> Result<Bound, String> {
         Value::Text(text) | Value::Json(text) => chars(text),
         Value::Bytes(bytes) => binary(bytes),
         Value::Date(date) => typed(&date.to_string(), DataType::Date),
-        // The standard has no fractions of a second here, so the database reads the text itself.
+        // The standard has no fractional seconds here, so the database parses the text.
         Value::Time(time) => chars(&time.to_string()),
         Value::DateTime(moment) => {
             let text = format!("{} {}", moment.date, moment.time);
@@ -60,10 +58,11 @@ fn value_to_odbc(value: &Value<'_>) -> Result<Bound, String> {
         }
         Value::Timestamp(moment) => chars(&format!("{} {}+00:00", moment.date, moment.time)),
         Value::Uuid(uuid) => chars(&hyphenated(*uuid)),
+        Value::Array(_) => return Err(no_arrays("ODBC")),
     })
 }
 
-/// Digits, with the precision that they have.
+/// Returns a decimal with its own precision.
 fn digits(number: &str) -> Bound {
     let bare = number.trim_start_matches(['-', '+']);
     let decimals = bare
@@ -81,7 +80,7 @@ fn typed(text: &str, data_type: DataType) -> Bound {
 
 fn chars(text: &str) -> Bound {
     let length = NonZeroUsize::new(text.len().max(1));
-    let data_type = match text.len() > LONGEST_SHORT {
+    let data_type = match text.len() > MAX_SHORT {
         true => DataType::LongVarchar { length },
         false => DataType::Varchar { length },
     };
@@ -90,7 +89,7 @@ fn chars(text: &str) -> Bound {
 
 fn binary(bytes: &[u8]) -> Bound {
     let length = NonZeroUsize::new(bytes.len().max(1));
-    let data_type = match bytes.len() > LONGEST_SHORT {
+    let data_type = match bytes.len() > MAX_SHORT {
         true => DataType::LongVarbinary { length },
         false => DataType::Varbinary { length },
     };
@@ -98,7 +97,7 @@ fn binary(bytes: &[u8]) -> Bound {
     Box::new(WithDataType { value, data_type })
 }
 
-/// How the cells of a column are asked for, and what they are taken for: the tag of the cell.
+/// How the cells of a column are fetched and parsed: the tag of the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Form {
@@ -155,13 +154,14 @@ impl Form {
     }
 }
 
-/// What a column is called and what it is of.
+/// Returns name and type of a column.
 pub(super) fn column(description: &ColumnDescription) -> Column {
     let name = description.name_to_string().unwrap_or_default();
     Column {
         name,
         type_name: Some(type_name(&description.data_type).to_owned()),
         type_id: 0,
+        native: None,
     }
 }
 
@@ -195,7 +195,7 @@ fn type_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Reads cells. What a driver writes in a way of its own stays the text that it is.
+/// Parses cells. A value in a driver's own format stays text.
 pub(super) struct Cells;
 
 impl Decode for Cells {
@@ -213,7 +213,7 @@ impl Decode for Cells {
             return Ok(Value::Float(f64::from_le_bytes(bytes)));
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let message = "the text is no UTF-8: tell the driver to give that, as its manual says";
+            let message = "the text is not UTF-8: configure the ODBC driver to return UTF-8";
             Error::new(Kind::Type, message).because(error)
         })?;
         Ok(read(form, text).unwrap_or(Value::Text(Cow::Borrowed(text))))
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_found_again_by_its_tag() {
+    fn tags_and_forms_correspond() {
         for form in FORMS {
             assert_eq!(FORMS[usize::from(form.tag())], form);
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_read_as_what_its_column_says() {
+    fn cell_is_parsed_by_the_type_of_its_column() {
         assert_eq!(cell(Form::Integer, "-7"), Value::Int(-7));
         let most = u64::MAX.to_string();
         assert_eq!(cell(Form::Integer, &most), Value::UInt(u64::MAX));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_its_column_stays_a_text() {
+    fn value_that_does_not_match_its_column_stays_text() {
         for form in [
             Form::Integer,
             Form::Decimal,
@@ -314,16 +314,16 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_utf8_is_an_error_when_it_is_asked_for() {
+    fn text_that_is_not_utf8_is_an_error_on_access() {
         let column = Column::new("a");
         let error = Cells.value(&column, Form::Text.tag(), &[0xff]).unwrap_err();
         assert_eq!(error.kind(), Kind::Type);
         let bytes = Cells.value(&column, Form::Bytes.tag(), &[0xff]);
-        assert_eq!(bytes.unwrap(), Value::from(vec![0xff]));
+        assert_eq!(bytes.unwrap(), Value::from(vec![0xff_u8]));
     }
 
     #[test]
-    fn a_parameter_that_odbc_cannot_take_is_an_error_that_names_it() {
+    fn unsupported_parameter_is_an_error_that_names_it() {
         let native = Native {
             type_name: "Point",
             value: Arc::new((1, 2)),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_sent_with_the_precision_it_has() {
+    fn number_is_sent_with_its_own_precision() {
         let of = |text: &str| digits(text).data_type();
         let numeric = |precision, scale| DataType::Numeric { precision, scale };
         assert_eq!(of("-12.50"), numeric(4, 2));

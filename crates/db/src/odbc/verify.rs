@@ -1,6 +1,6 @@
-//! What a session is asked, to be sure of it: how it reads texts and writes rows, and whether it is still the one that was opened.
+//! Checks a session: its character sets, and whether it is still the session that was opened.
 //!
-//! Both are asked of MySQL and MariaDB, the first of PostgreSQL as well. SQLite always speaks UTF-8; what others do is not known.
+//! MySQL and MariaDB get both checks, PostgreSQL the first. SQLite always uses UTF-8; other databases are not checked.
 
 use super::config::MYSQL;
 use super::error::Vendor;
@@ -9,15 +9,15 @@ use super::handle::Cancel;
 use super::session::Session;
 use crate::{Error, Kind, Result};
 
-/// Where MySQL's session keeps its own number, for us to see that it is still the same: a new session has none. Some drivers
-/// open a new session by themselves when one is lost, in which what is left of a transaction would run outside of it.
+/// A variable with the session's connection id; a new session does not have it. Some drivers silently open a new session when
+/// one is lost, and the rest of a transaction would run outside of it.
 const OWN_NUMBER: &str = "@`cenote session`";
 
-/// What the error says of a COMMIT in another session.
+/// The text of the error that a COMMIT in another session raises.
 const ANOTHER_SESSION: &str = "cenote: another session";
 
 impl Session {
-    /// Looks at a session that was opened.
+    /// Checks a new session.
     ///
     /// # Errors
     ///
@@ -33,12 +33,12 @@ impl Session {
         self.check_reading()
     }
 
-    /// Refuses to run anything in a session in which the database does not read in a text what is read in it here, or whose
-    /// rows are not UTF-8.
+    /// Refuses to run anything in a session in which the database reads texts differently than this client, or whose rows are
+    /// not UTF-8.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`], and what becomes of asking.
+    /// [`Kind::Config`], or an error of the query that checks.
     pub(super) fn check_reading(&mut self) -> Result<()> {
         if self.is_reading_unsure {
             self.misread = self.ask_reading()?;
@@ -57,7 +57,7 @@ impl Session {
         }
     }
 
-    /// The setting by which texts or rows would be misread.
+    /// Returns the setting under which texts or rows would be misread.
     fn ask_reading(&mut self) -> Result<Option<String>> {
         match self.can.vendor {
             Vendor::Mysql => {
@@ -69,7 +69,7 @@ impl Session {
                 let mut next = || words.next().unwrap_or_default();
                 let (client, results, mode) = (next(), next(), next());
                 let is_utf8 = |name: &str| matches!(name, "utf8mb4" | "utf8mb3" | "utf8");
-                // Where the dialect is not named, both readings are looked at, and neither is this one.
+                // Other dialects assume nothing about the sql_mode.
                 let is_read_otherwise = std::ptr::eq(self.config.dialect, &MYSQL)
                     && ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"]
                         .iter()
@@ -86,7 +86,7 @@ impl Session {
             }
             Vendor::Postgres => {
                 let said = self.ask("SELECT current_setting('client_encoding')")?;
-                // SQL_ASCII is bytes that nobody converts.
+                // Under SQL_ASCII the server converts nothing.
                 let is_right = ["UTF8", "UNICODE", "SQL_ASCII"].contains(&&*said);
                 Ok((!is_right).then(|| format!("client_encoding = {said}")))
             }
@@ -94,11 +94,11 @@ impl Session {
         }
     }
 
-    /// Whether the session is still the one that was opened.
+    /// Checks that the session is still the one that was opened.
     ///
     /// # Errors
     ///
-    /// It is another one, or cannot be asked. Then the connection is not used again.
+    /// It is another one, or the check failed. The connection is not used again.
     pub(super) fn check_same(&mut self) -> Result<()> {
         if self.can.vendor != Vendor::Mysql {
             return Ok(());
@@ -120,11 +120,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// What the database says. If it is another session, what became of the transaction is not known, and the connection is
+    /// An error of the database. In another session, the outcome of the transaction is unknown, and the connection is
     /// not used again.
     pub(super) fn commit_in_same(&mut self) -> Result<()> {
         if self.can.vendor == Vendor::Mysql && self.can.commits_if {
-            // One statement: no new session can come between the two halves.
+            // One statement, so that the driver cannot reconnect between check and commit.
             let commit = format!(
                 "BEGIN NOT ATOMIC IF {OWN_NUMBER} = CONNECTION_ID() THEN COMMIT; \
                  ELSE SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{ANOTHER_SESSION}'; END IF; END"
@@ -149,7 +149,7 @@ impl Session {
         Error::new(Kind::ConnectionLost, message)
     }
 
-    /// The first value of what is asked, as text. Nobody cancels it.
+    /// Returns the first value of a query, as text. It cannot be cancelled.
     fn ask(&mut self, sql: &str) -> Result<String> {
         let mut statement = self.statement()?;
         let done = statement
@@ -161,8 +161,7 @@ impl Session {
     }
 }
 
-/// Whether a text that may change the session may change how it reads texts and writes rows: it names such a setting, or runs what
-/// is not in the text.
+/// Whether a text may change how the session reads texts and sends rows: it names such a setting, or executes another text.
 pub(super) fn may_change_reading(sql: &str) -> bool {
     const NAMES: [&str; 7] = [
         "names",

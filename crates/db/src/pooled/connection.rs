@@ -1,4 +1,4 @@
-//! One connection as the pool keeps it: the driver's, and what the layer knows about it.
+//! A connection of the pool: the driver's connection, and what the layer knows about it.
 
 use std::future::Future;
 use std::panic::Location;
@@ -19,40 +19,40 @@ use crate::sql::Class;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
-/// After so many answers of one connection the idle ones are checked.
+/// After this many answers of one connection, the idle connections are checked.
 const CHECK_EVERY: u32 = 32;
 
-/// A connection of the pool: what [`Db::pool`](crate::Db::pool) pools, and what
-/// [`Builder::on_connect`](crate::Builder::on_connect) is shown.
+/// A connection of the pool, as [`Db::pool`](crate::Db::pool) leases it and
+/// [`Builder::on_connect`](crate::Builder::on_connect) gets it.
 #[derive(Debug)]
 pub struct PooledConnection {
     connection: Box<dyn Connection>,
-    /// A call that has not been answered, and where it was made.
+    /// Where the unanswered call was made, if there is one.
     in_flight: Option<&'static Location<'static>>,
-    /// The unanswered call changes nothing that matters, whether it ran or not.
+    /// The unanswered call changes nothing important, whether it ran or not.
     harmless: bool,
-    /// The class of the text whose rows are being streamed, until the last one was read.
+    /// The class of the text whose rows are streamed, until the last row is read.
     stream: Option<Class>,
-    /// The session is not what it was after connecting.
+    /// The session may have changed since connecting.
     touched: bool,
-    /// No reset brings it back to that.
+    /// No reset undoes the change.
     spent: bool,
-    /// Warnings of the last call.
+    /// The number of warnings of the last call.
     warnings: u64,
-    /// Up to which one the defaults have reached it.
+    /// The version of the defaults that the connection has.
     defaults: u64,
     /// When the server last answered, by the coarse clock of `runtime`.
     answered: u64,
-    /// How often it has answered.
+    /// The number of answers.
     answers: u32,
-    /// When its present use began, by the same clock.
+    /// When the present use began, by the same clock.
     used: u64,
     runtime: Arc<dyn Runtime>,
     log: Arc<StatementLog>,
     watches_from: LevelFilter,
     /// The driver names the line that holds the only permit to write.
     names_writers: bool,
-    /// The place among those who write, if it was taken for that.
+    /// The right to write, if the connection was taken to write.
     writer: Option<Writer>,
     /// A call has reported that the connection is lost.
     is_loss_reported: bool,
@@ -95,7 +95,7 @@ impl PooledConnection {
     ///
     /// # Errors
     ///
-    /// What the database says.
+    /// The database's error.
     #[track_caller]
     pub fn exec<'l>(&'l mut self, sql: &'l str) -> impl Future<Output = Result<()>> + Send + 'l {
         let site = Location::caller();
@@ -109,17 +109,17 @@ impl PooledConnection {
         }
     }
 
-    /// The driver's own connection.
+    /// Returns the driver's connection.
     pub fn driver(&mut self) -> &mut dyn Connection {
         &mut *self.connection
     }
 
-    /// Sends a request to the server, waits for the answer and notes what came with it. Every
-    /// call of the layer to a driver goes through here.
+    /// Sends a request to the server, waits for the answer and notes what the server reports with it. Every call of the
+    /// layer to a driver goes through here.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the connection has an unanswered call, which is settled before the next one.
+    /// Dropped, the connection has an unanswered call, which is settled before the next call.
     #[inline]
     pub(crate) async fn send<O: Op>(
         &mut self,
@@ -143,14 +143,14 @@ impl PooledConnection {
         answer
     }
 
-    /// A call or a stream on this connection ends with an error, which its caller gets.
+    /// Notes that the caller of a call or a stream gets this error.
     #[cold]
     pub(crate) fn note_error(&mut self) {
         self.is_loss_reported |= self.is_broken();
     }
 
-    /// Whether a caller has had an error for the loss of this connection. A call that is dropped, or that is
-    /// answered before the loss is noticed, has told nobody.
+    /// Returns whether a caller got an error for the loss of this connection. The caller of a dropped call, or of one
+    /// that was answered before the loss was noticed, got none.
     pub(crate) fn is_loss_reported(&self) -> bool {
         self.is_loss_reported
     }
@@ -190,12 +190,12 @@ impl PooledConnection {
         self.connection.is_broken()
     }
 
-    /// The call that was dropped before it was answered, if it may have changed something.
+    /// Returns the call that was dropped before its answer, if it may have changed something.
     pub(crate) fn dropped_call(&self) -> Option<&'static Location<'static>> {
         self.in_flight.filter(|_| !self.harmless)
     }
 
-    /// Something is left of an earlier call that has to be settled before the next.
+    /// Returns whether an earlier call has to be settled before the next.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.in_flight.is_some() || self.stream.is_some()
     }
@@ -205,7 +205,7 @@ impl PooledConnection {
         self.connection.expect_session_change();
     }
 
-    /// From now on its session counts as new: what set it up is part of it.
+    /// Counts the session as unchanged from now on: the set-up is part of it.
     pub(crate) fn set_untouched(&mut self) {
         if self.touched {
             self.touched = false;
@@ -213,8 +213,7 @@ impl PooledConnection {
         }
     }
 
-    /// A text of this class is about to be sent. What it may do to the session is noted first: if
-    /// the call is dropped, it may have done it.
+    /// Notes what a text of this class may do to the session, before it is sent: a dropped call may have done it.
     #[inline]
     pub(crate) fn expect(&mut self, class: &Class) {
         if class.touches_session {
@@ -227,23 +226,23 @@ impl PooledConnection {
         self.touched
     }
 
-    /// The rows of a text of this class are streamed from now on.
+    /// Notes that the rows of a text of this class are streamed.
     pub(crate) fn start_stream(&mut self, class: &Class) {
         self.stream = Some(*class);
     }
 
-    /// The class of the text whose rows are being streamed.
+    /// Returns the class of the text whose rows are streamed.
     pub(crate) fn stream(&self) -> Option<&Class> {
         self.stream.as_ref()
     }
 
-    /// The last row of the stream was read, or its error.
+    /// Notes that the last row of the stream was read, or its error.
     pub(crate) fn end_stream(&mut self) {
         self.stream = None;
         self.note_answer();
     }
 
-    /// The last call was answered: notes what the server reported with it.
+    /// Notes what the server reported with the answer of the last call.
     #[inline]
     fn note_answer(&mut self) {
         self.in_flight = None;
@@ -256,14 +255,13 @@ impl PooledConnection {
         self.answers = self.answers.wrapping_add(1);
     }
 
-    /// Whether it has answered so often that the idle connections should be looked at, too.
+    /// Returns whether the connection has answered so often that the idle connections should be checked.
     #[inline]
     pub(crate) fn is_check_due(&self) -> bool {
         self.answers.is_multiple_of(CHECK_EVERY)
     }
 
-    /// Looks, without a round trip, whether the server has closed the connection since it last
-    /// answered. Every use begins with it.
+    /// Checks, without a round trip, whether the server has closed the connection. Every use begins with it.
     #[inline]
     pub(crate) fn probe(&mut self) -> bool {
         self.used = self.runtime.coarse_now();
@@ -272,13 +270,13 @@ impl PooledConnection {
         !self.is_broken()
     }
 
-    /// Returns the time since the use began that a call of it was lost in.
+    /// Returns the time since the present use began, for a call that was lost.
     pub(crate) fn in_use_for(&self) -> Duration {
         let now = self.runtime.coarse_now();
         Duration::from_nanos(now.saturating_sub(self.used))
     }
 
-    /// When the server last answered, by the coarse clock.
+    /// Returns when the server last answered, by the coarse clock.
     pub(crate) fn answered(&self) -> u64 {
         self.answered
     }
@@ -295,8 +293,8 @@ impl PooledConnection {
         self.defaults = reached;
     }
 
-    /// Tries a setting of the session, on a connection that nobody has touched. Refused, or dropped
-    /// before it is answered, the pool resets the session.
+    /// Tries a setting on an unchanged session. If the server refuses it, or the call is dropped, the pool resets the
+    /// session.
     pub(crate) async fn try_setting(
         &mut self,
         name: &str,
@@ -309,19 +307,19 @@ impl PooledConnection {
         done
     }
 
-    /// It was taken to write with; None when it comes back.
+    /// Sets the right to write; `None` when the connection is released.
     pub(crate) fn set_writer(&mut self, writer: Option<Writer>) {
         self.writer = writer;
     }
 
-    /// Ends what an earlier call left behind.
+    /// Settles an earlier call.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is still unsettled.
+    /// Dropped, the connection is still unsettled.
     pub(crate) async fn settle(&mut self) -> Result<()> {
         if self.in_flight.is_some() {
-            // Settling ends a stream as well.
+            // `settle` ends a stream as well.
             self.connection.settle().await?;
             self.end_stream();
         }
@@ -332,13 +330,13 @@ impl PooledConnection {
         Ok(())
     }
 
-    /// Nothing is left of an earlier call.
+    /// Returns whether the connection can be reused at once: no call to settle, an unchanged session, no transaction.
     #[inline]
     pub(crate) fn is_clean(&self) -> bool {
         !self.is_unsettled() && !self.touched && self.status() == Status::Idle
     }
 
-    /// What is to be done with it when it comes back to the pool.
+    /// Decides what happens to the connection when it goes back to the pool.
     pub(crate) fn verdict(&self, reset_always: bool) -> Verdict {
         if self.is_broken() {
             return Verdict::Discard;
@@ -350,8 +348,8 @@ impl PooledConnection {
         }
     }
 
-    /// Makes the connection as good as a new one of the same handle: rolls back, and resets and sets up
-    /// the session if it was touched. `false` if that is not possible.
+    /// Makes the connection equal to a new one: rolls back, and resets and sets up a changed session. Returns `false` if
+    /// that is not possible.
     ///
     /// # Cancel safety
     ///
@@ -372,8 +370,7 @@ impl PooledConnection {
         }
         let replace = self.spent || connections.replaces_always();
         if replace || self.connection.reset().await? == Reset::Replace {
-            // The new one first: a database that lives only as long as its last
-            // connection stays.
+            // The new connection first: some databases disappear with their last connection.
             let fresh = connections.open().await?;
             let gone = std::mem::replace(&mut self.connection, fresh);
             if let Err(error) = gone.close().await {
@@ -385,8 +382,8 @@ impl PooledConnection {
         Ok(true)
     }
 
-    /// Takes over the connection of a new one, and gives the lost one back. What is noted of the call
-    /// under way, which is about to be repeated, stays.
+    /// Takes over the driver's connection of a new one, and returns the lost one. The notes on the running call, which is
+    /// about to be repeated, stay.
     pub(crate) fn take_over(&mut self, fresh: PooledConnection) -> Box<dyn Connection> {
         self.answered = fresh.answered;
         self.defaults = fresh.defaults;

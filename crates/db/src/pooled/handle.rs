@@ -1,4 +1,4 @@
-//! The insides of a `Db`: its pool, and what it shares with everything made from it.
+//! The inside of a `Db`: its pool and the shared state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pool: Pool<ConnectionManager>,
     pub(crate) config: DbConfig,
-    /// What the driver is called.
+    /// The driver's name.
     pub(crate) driver: &'static str,
-    /// When idle connections may be checked out of turn again, by the coarse clock.
+    /// When idle connections may be checked early again, by the coarse clock.
     pub(crate) next_check: AtomicU64,
 }
 
-/// Between two such checks, in nanoseconds of the coarse clock.
+/// The time between two early checks, in nanoseconds of the coarse clock.
 const CHECK_INTERVAL: u64 = 1_000_000_000;
 
 impl Handle {
-    /// Has the idle connections checked, at most once a second: a connection that no thread uses is
-    /// handed out to nobody, so that nobody would notice that it is dead.
+    /// Has the idle connections checked, at most once a second: nobody would notice that a connection died that is not
+    /// used.
     #[cold]
     pub(crate) fn check_idle(&self) {
         let now = self.shared.runtime.coarse_now();
-        // Relaxed: the thread that changes it runs the check, and one check too many is harmless.
+        // Relaxed: the thread that changes the time runs the check, and one check too many is harmless.
         let next = self.next_check.load(Ordering::Relaxed);
         let after = now.saturating_add(CHECK_INTERVAL);
         let order = Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! The hooks that make, check, clean and close connections: the only file that names
-//! both layers.
+//! The pool's hooks: they open, check, clean and close connections. Here the pool's rules meet the driver contract: in
+//! what condition a connection goes back, and when it is checked, reset or replaced.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,19 +20,18 @@ use crate::pooled::statement_log::StatementLog;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
-/// What runs on every new connection: an [`AsyncHook`], as an object.
+/// Runs on every new connection: an [`AsyncHook`] as a trait object.
 pub(crate) trait OnConnect: Send + Sync {
-    fn run<'c>(&'c self, link: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>>;
+    fn run<'c>(&'c self, connection: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>>;
 }
 
 impl<H: for<'c> AsyncHook<'c, PooledConnection, Result<()>>> OnConnect for H {
-    fn run<'c>(&'c self, link: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>> {
-        self.call(link)
+    fn run<'c>(&'c self, connection: &'c mut PooledConnection) -> BoxFuture<'c, Result<()>> {
+        self.call(connection)
     }
 }
 
-/// Makes, checks, cleans and closes the connections of one handle. The pool's
-/// [`Manager`].
+/// Opens, checks, cleans and closes the connections of one handle: the pool's [`Manager`].
 pub struct ConnectionManager {
     pub(crate) template: Arc<dyn Template>,
     pub(crate) credentials: CredentialProvider,
@@ -44,24 +43,24 @@ pub struct ConnectionManager {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) log: Arc<StatementLog>,
     pub(crate) defaults: Defaults,
-    /// The tick of the coarse clock after which a connection must have answered to be trusted: the one
-    /// at which a call last found its connection lost. 0 if none did.
+    /// When a call last found its connection lost, by the coarse clock; 0 if none did. Only a connection that has
+    /// answered since then is trusted.
     pub(crate) last_loss: AtomicU64,
 }
 
-/// Settings that every connection is given, in order.
+/// The default settings of every connection, in order.
 #[derive(Default)]
 pub(crate) struct Defaults {
-    /// How many changes there have been. Release pairs with the acquire in `version`.
+    /// The number of changes. Release pairs with the acquire in `version`.
     version: AtomicU64,
     kept: Mutex<KeptDefaults>,
 }
 
 #[derive(Default)]
 struct KeptDefaults {
-    /// The version that each came with, its name and its value.
+    /// Version, name and value of each setting.
     settings: Vec<(u64, String, Value<'static>)>,
-    /// The version that the last one was removed with.
+    /// The version of the last removal.
     removed: u64,
 }
 
@@ -94,7 +93,7 @@ impl Defaults {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The settings that a connection lacks which has those up to this version.
+    /// Returns the settings after this version.
     fn since(&self, version: u64) -> Vec<(String, Value<'static>)> {
         let kept = self.kept();
         let missing = kept.settings.iter().filter(|(of, _, _)| *of > version);
@@ -103,7 +102,7 @@ impl Defaults {
             .collect()
     }
 
-    /// Whether a connection with the settings up to this version may have one that was removed.
+    /// Returns whether a setting was removed after this version.
     fn were_removed_since(&self, version: u64) -> bool {
         self.kept().removed > version
     }
@@ -114,13 +113,14 @@ impl ConnectionManager {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing stays open: the driver's promise.
+    /// Dropped, no connection stays open: the driver promises it.
     async fn connect(&self) -> Result<PooledConnection> {
         let connecting = async {
             let connection = self.open().await?;
-            let mut link = PooledConnection::new(connection, &self.log, self.template.one_writer());
-            self.set_up(&mut link).await?;
-            Ok(link)
+            let mut connection =
+                PooledConnection::new(connection, &self.log, self.template.one_writer());
+            self.set_up(&mut connection).await?;
+            Ok(connection)
         };
         let limit = Some(self.connect_timeout);
         let connected = within(&self.runtime, limit, connecting).await;
@@ -134,14 +134,14 @@ impl ConnectionManager {
         })
     }
 
-    /// Puts a new connection in the place of a lost one.
+    /// Replaces a lost connection by a new one.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lost one is still there.
-    pub(crate) async fn reconnect(&self, link: &mut PooledConnection) -> Result<()> {
-        let lost = link.take_over(self.connect().await?);
-        // Without an await: from here on the new one is in use.
+    /// Dropped, the lost connection stays.
+    pub(crate) async fn reconnect(&self, connection: &mut PooledConnection) -> Result<()> {
+        let lost = connection.take_over(self.connect().await?);
+        // No await follows: the new connection is in use now.
         self.runtime.spawn(Box::pin(async move {
             if let Err(error) = lost.close().await {
                 tracing::debug!(%error, "closing a lost connection failed");
@@ -150,92 +150,96 @@ impl ConnectionManager {
         Ok(())
     }
 
-    /// Opens a connection that nobody has told anything yet.
+    /// Opens a connection, without hooks and defaults.
     pub(crate) async fn open(&self) -> Result<Box<dyn Connection>> {
         let credentials = self.credentials.get().await?;
-        // What the provider leaves open, such as the user, the DSN may say.
+        // The DSN completes what the provider leaves out, such as the user.
         let credentials = credentials.or(self.dsn_credentials.clone());
         credentials.check()?;
         self.template.connect(credentials, &self.settings).await
     }
 
-    /// Runs the hooks and sets the defaults on a connection that was just opened or reset.
-    pub(crate) async fn set_up(&self, link: &mut PooledConnection) -> Result<()> {
+    /// Runs the hooks and sets the defaults on a new or reset connection.
+    pub(crate) async fn set_up(&self, connection: &mut PooledConnection) -> Result<()> {
         for hook in &self.on_connect {
-            hook.run(link).await?;
-            if link.is_unsettled() {
+            hook.run(connection).await?;
+            if connection.is_unsettled() {
                 let message = "on_connect dropped a call before it was answered, so the \
                                connection was closed: await every call in the hook";
                 return Err(Error::new(Kind::Connect, message));
             }
         }
         if !self.on_connect.is_empty() {
-            self.check_after_hooks(link).await?;
+            self.check_after_hooks(connection).await?;
         }
-        self.set_missing_defaults(link, 0).await?;
-        link.set_untouched();
+        self.set_missing_defaults(connection, 0).await?;
+        connection.set_untouched();
         Ok(())
     }
 
-    /// Refuses a connection on which a hook left a transaction open: what callers do next would
-    /// run in that transaction, and be rolled back with it.
-    async fn check_after_hooks(&self, link: &mut PooledConnection) -> Result<()> {
-        // A hook may have used the driver's connection itself: ends its streams and dropped calls.
-        link.driver().settle().await?;
-        match link.driver().status() {
+    /// Refuses a connection on which a hook left a transaction open: the next calls would run in that transaction, and be
+    /// rolled back with it.
+    async fn check_after_hooks(&self, connection: &mut PooledConnection) -> Result<()> {
+        // A hook may have used the driver's connection: its streams and dropped calls end here.
+        connection.driver().settle().await?;
+        match connection.driver().status() {
             Status::Idle => Ok(()),
             Status::InTransaction | Status::Failed => {
                 let message = "on_connect left a transaction open, so the connection was closed: \
                                end the transaction in the hook, with COMMIT or ROLLBACK";
                 Err(Error::new(Kind::LeftTransaction, message))
             }
-            // The database does not report it.
-            Status::Unknown => link.driver().rollback().await,
+            // The database reports no status.
+            Status::Unknown => connection.driver().rollback().await,
         }
     }
 
-    /// Sets the defaults that came after this version.
-    async fn set_missing_defaults(&self, link: &mut PooledConnection, reached: u64) -> Result<()> {
+    /// Sets the defaults after this version.
+    async fn set_missing_defaults(
+        &self,
+        connection: &mut PooledConnection,
+        reached: u64,
+    ) -> Result<()> {
         let version = self.defaults.version();
         for (name, value) in self.defaults.since(reached) {
-            link.driver().set(&name, &value).await?;
+            connection.driver().set(&name, &value).await?;
         }
-        link.set_defaults(version);
+        connection.set_defaults(version);
         Ok(())
     }
 
-    /// Brings the defaults of a connection up to date. `false` if it can be used no more.
+    /// Updates the defaults of a connection. Returns `false` if the connection cannot be used any more.
     #[cold]
-    async fn catch_up(&self, link: &mut PooledConnection) -> Result<bool> {
-        let reached = link.defaults();
+    async fn catch_up(&self, connection: &mut PooledConnection) -> Result<bool> {
+        let reached = connection.defaults();
         if self.defaults.were_removed_since(reached) {
-            // Only a reset takes a setting back.
-            link.touch();
-            return link.clean(self).await;
+            // Only a reset removes a setting.
+            connection.touch();
+            return connection.clean(self).await;
         }
-        self.set_missing_defaults(link, reached).await?;
+        self.set_missing_defaults(connection, reached).await?;
         Ok(true)
     }
 
-    /// A connection was lost: until the others have answered again, they may be lost as well.
+    /// Notes that a connection was lost: the others are suspect until they have answered again.
     pub(crate) fn note_loss(&self) {
-        // An answer of the same tick may be of before. Release pairs with the acquire of `is_suspect`.
+        // An answer in the same tick may be older. Release pairs with the acquire of `is_suspect`.
         let now = self.runtime.coarse_now();
         self.last_loss.fetch_max(now + 1, Ordering::Release);
     }
 
-    /// Whether the connection has not answered since another one was lost.
+    /// Returns whether the connection has not answered since another one was lost.
     #[inline]
-    fn is_suspect(&self, link: &PooledConnection) -> bool {
-        link.answered() < self.last_loss.load(Ordering::Acquire)
+    fn is_suspect(&self, connection: &PooledConnection) -> bool {
+        connection.answered() < self.last_loss.load(Ordering::Acquire)
     }
 
-    /// Every session is reset or replaced, whether it was touched or not.
+    /// Returns whether every session is reset or replaced, also an unchanged one.
     pub(crate) fn resets_always(&self) -> bool {
         self.reset != ResetPolicy::WhenTouched
     }
 
-    /// A session is never reset: another connection takes its place.
+    /// Returns whether connections are replaced instead of reset.
     pub(crate) fn replaces_always(&self) -> bool {
         self.reset == ResetPolicy::Replace
     }
@@ -249,48 +253,52 @@ impl Manager for ConnectionManager {
         self.connect().await
     }
 
-    async fn destroy(&self, link: PooledConnection) -> Result<()> {
-        link.into_connection().close().await
+    async fn destroy(&self, connection: PooledConnection) -> Result<()> {
+        connection.into_connection().close().await
     }
 
-    async fn healthcheck(&self, link: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
+    async fn healthcheck(&self, connection: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
         let limit = TimeLimit {
             time: self.connect_timeout,
             setting: "connect_timeout",
         };
         let site = Location::caller();
-        let answered = link.send_within(&Ping, site, &self.runtime, Some(limit));
+        let answered = connection.send_within(&Ping, site, &self.runtime, Some(limit));
         match answered.await {
             // A connection that does not answer in time is destroyed.
             Err(error) if error.kind() == Kind::StatementTimeout => Ok(false),
-            answered => answered.map(|()| !link.is_broken()),
+            answered => answered.map(|()| !connection.is_broken()),
         }
     }
 
-    async fn before_acquire(&self, link: &mut PooledConnection, info: Info<'_>) -> Result<bool> {
-        if !link.probe() {
+    async fn before_acquire(
+        &self,
+        connection: &mut PooledConnection,
+        info: Info<'_>,
+    ) -> Result<bool> {
+        if !connection.probe() {
             return Ok(false);
         }
-        if self.is_suspect(link)
-            && !matches!(Box::pin(self.healthcheck(link, info)).await, Ok(true))
+        if self.is_suspect(connection)
+            && !matches!(Box::pin(self.healthcheck(connection, info)).await, Ok(true))
         {
             return Ok(false);
         }
-        if link.defaults() != self.defaults.version() {
-            // This future lies in that of every call: what is rare is boxed.
-            let is_fit = Box::pin(self.catch_up(link)).await?;
-            return Ok(is_fit && !link.is_broken());
+        if connection.defaults() != self.defaults.version() {
+            // This future is part of every call's future: the rare branch is boxed.
+            let is_fit = Box::pin(self.catch_up(connection)).await?;
+            return Ok(is_fit && !connection.is_broken());
         }
-        Ok(!link.is_broken())
+        Ok(!connection.is_broken())
     }
 
-    fn before_release(&self, link: &mut PooledConnection, _: Info<'_>) -> Verdict {
-        link.set_writer(None);
-        link.verdict(self.resets_always())
+    fn before_release(&self, connection: &mut PooledConnection, _: Info<'_>) -> Verdict {
+        connection.set_writer(None);
+        connection.verdict(self.resets_always())
     }
 
-    async fn recycle(&self, link: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
-        link.clean(self).await
+    async fn recycle(&self, connection: &mut PooledConnection, _: Info<'_>) -> Result<bool> {
+        connection.clean(self).await
     }
 }
 

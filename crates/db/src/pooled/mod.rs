@@ -1,4 +1,4 @@
-//! A connection as the pool keeps it, the hooks that the pool calls, and what all users of a handle share.
+//! The connection that the pool keeps, the pool's hooks, and the state that all users of a handle share.
 
 pub(crate) mod connection;
 pub(crate) mod handle;

@@ -1,5 +1,5 @@
-//! What a handle and everything made from it share, except the pool: a statement that outlives
-//! its handle must not keep the pool open.
+//! The state that a handle and everything made from it share, without the pool: a statement that outlives its handle
+//! must not keep the pool open.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,19 +12,19 @@ use crate::binding::writers::Writers;
 use crate::driver::Dialect;
 use crate::pooled::handle::Handle;
 
-/// Tells one `Db` from another. Clones are one.
+/// Identifies a `Db`. Clones have the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DbId(u64);
 
 impl DbId {
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: it only has to be unique.
+        // Relaxed: the number only has to be unique.
         DbId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// How long a request may take, and the setting that says so.
+/// How long a request may take, and the setting with that limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeLimit {
     pub(crate) time: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) dialect: &'static Dialect,
     /// The database has one writer at a time.
     pub(crate) one_writer: bool,
-    /// Who may take a connection to write with, if not everybody may.
+    /// Limits the connections of writers, for a database with one writer.
     pub(crate) writers: Option<Writers>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) acquire_timeout: Option<Duration>,
@@ -45,15 +45,14 @@ pub(crate) struct Shared {
     pub(crate) max_transaction_age: Option<Duration>,
     pub(crate) idle_in_transaction: Option<Duration>,
     pub(crate) contention: Arc<Contention>,
-    /// Somebody closed the handle. A handle that was only dropped is not closed: statements may
-    /// outlive it.
+    /// The handle was closed. A handle that was only dropped is not closed: statements may outlive it.
     pub(crate) closed: AtomicBool,
-    /// The handle itself, set when it has been made.
+    /// The handle, set when it has been built.
     pub(crate) handle: OnceLock<Weak<Handle>>,
 }
 
 impl Shared {
-    /// The handle, if nobody has dropped it.
+    /// Returns the handle, if it was not dropped.
     pub(crate) fn handle(&self) -> Option<Arc<Handle>> {
         self.handle.get()?.upgrade()
     }
@@ -67,7 +66,7 @@ impl Shared {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Returns the limit of a statement outside of a transaction.
+    /// Returns the limit of a statement outside a transaction.
     pub(crate) fn statement_limit(&self) -> Option<TimeLimit> {
         let time = self.statement_timeout?;
         Some(TimeLimit {
@@ -84,7 +83,7 @@ impl Shared {
         })
     }
 
-    /// Calls may have to be over by a time: all of them, or those of a transaction.
+    /// Returns whether calls have a deadline: all calls, or those in transactions.
     pub(crate) fn limits_calls(&self) -> bool {
         self.statement_timeout.is_some() || self.max_transaction_age.is_some()
     }

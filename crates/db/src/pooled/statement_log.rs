@@ -32,8 +32,8 @@ pub(crate) struct StatementLog {
 }
 
 impl StatementLog {
-    /// Returns the level from which on statements have to be watched: one comparison with the level of the program's
-    /// subscriber is all that a statement costs where nobody listens.
+    /// Returns the level from which statements have to be watched. If nobody listens, a statement costs one comparison
+    /// with the level of the program's subscriber.
     pub(crate) fn watches_from(&self) -> LevelFilter {
         match self.slow {
             Some(_) => LevelFilter::OFF,
@@ -76,7 +76,7 @@ impl StatementLog {
     }
 }
 
-/// A request that is under way. Logged when it is dropped.
+/// A running request. Dropped, it is logged.
 struct Watched<'l> {
     log: &'l StatementLog,
     sql: &'l str,

@@ -1,4 +1,4 @@
-//! Days and moments as PostgreSQL counts them: from the first of January 2000.
+//! Dates and moments as PostgreSQL counts them: from the first of January 2000.
 
 use crate::types::value::{Date, DateTime, Time};
 
@@ -15,7 +15,7 @@ const BEFORE_MONTH: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 30
 
 pub(super) const MICROSECONDS_A_DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// The day that is so many days after the first of January 2000.
+/// Returns the day so many days after the first of January 2000.
 pub(super) fn date(days: i64) -> Option<Date> {
     let days = days.checked_add(MARCH_TO_ORIGIN)?;
     let (cycles, rest) = (
@@ -37,7 +37,7 @@ pub(super) fn date(days: i64) -> Option<Date> {
     Date::new(i32::try_from(year).ok()?, month, day)
 }
 
-/// How many days after the first of January 2000 that is.
+/// Returns the number of days since the first of January 2000.
 pub(super) fn days(date: Date) -> i64 {
     let month = (usize::from(date.month) + 9) % 12;
     let year = i64::from(date.year) - i64::from(month >= 10);
@@ -45,7 +45,7 @@ pub(super) fn days(date: Date) -> i64 {
     year * 365 + leap_days + BEFORE_MONTH[month] + i64::from(date.day) - 1 - MARCH_TO_ORIGIN
 }
 
-/// The time of day so many microseconds after midnight.
+/// Returns the time of day so many microseconds after midnight.
 pub(super) fn time(microseconds: i64) -> Option<Time> {
     let seconds = microseconds.div_euclid(1_000_000);
     let part = |value: i64| u8::try_from(value).ok();
@@ -58,21 +58,21 @@ pub(super) fn time(microseconds: i64) -> Option<Time> {
     )
 }
 
-/// How many microseconds after midnight that is.
+/// Returns the number of microseconds since midnight.
 pub(super) fn microseconds(time: Time) -> i64 {
     let minutes = i64::from(time.hour) * 60 + i64::from(time.minute);
     let seconds = minutes * 60 + i64::from(time.second);
     seconds * 1_000_000 + i64::from(time.nanosecond / 1_000)
 }
 
-/// The moment so many microseconds after the beginning of the year 2000.
+/// Returns the moment so many microseconds after the beginning of the year 2000.
 pub(super) fn moment(microseconds: i64) -> Option<DateTime> {
     let date = date(microseconds.div_euclid(MICROSECONDS_A_DAY))?;
     let time = time(microseconds.rem_euclid(MICROSECONDS_A_DAY))?;
     Some(DateTime { date, time })
 }
 
-/// How many microseconds after the beginning of the year 2000 that is.
+/// Returns the number of microseconds since the beginning of the year 2000.
 pub(super) fn microseconds_since_origin(moment: DateTime) -> Option<i64> {
     days(moment.date)
         .checked_mul(MICROSECONDS_A_DAY)?

@@ -1,4 +1,4 @@
-//! The request to cancel, on a connection of its own.
+//! Cancel requests, which travel on a connection of their own.
 
 use std::future::Future;
 use std::io;
@@ -15,13 +15,13 @@ use super::startup::CancelKey;
 
 type Step<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
-/// With what the queries of a connection are cancelled, and the request that is under way.
+/// Cancels the queries of one connection.
 pub(super) struct Canceller {
     peer: Peer,
     key: CancelKey,
-    /// It belongs to the connection: the next call that settles continues it.
+    /// The request under way. If its caller is dropped, the next call that settles continues it.
     request: Option<Cancel>,
-    /// A request was sent, and may still hit what is sent next.
+    /// A request was sent that may still hit the next statement.
     may_hit_next: bool,
 }
 
@@ -35,25 +35,24 @@ impl Canceller {
         }
     }
 
-    /// The number of the server's process.
+    /// Returns the process id of the server's backend.
     pub(super) fn process(&self) -> i32 {
         self.key.process
     }
 
-    /// A server that gave no key cannot be asked to cancel.
+    /// Whether the server sent a key, without which it cancels nothing.
     pub(super) fn can_ask(&self) -> bool {
         self.key.process != 0
     }
 
-    /// Asks the server to cancel, unless a request is under way.
+    /// Begins a cancel request, unless one is under way.
     pub(super) fn ask(&mut self) {
         if self.request.is_none() {
             self.request = Some(Cancel::new(&self.peer, self.key));
         }
     }
 
-    /// Goes on with the request that is under way, until there is none. If the query `is_over`, one that was not sent is
-    /// given up.
+    /// Drives the request under way to its end. If the query `is_over`, abandons a request that was not sent.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_over: bool) -> Poll<()> {
         let Some(request) = &mut self.request else {
             return Poll::Ready(());
@@ -62,7 +61,7 @@ impl Canceller {
             let polled = request.poll(cx);
             self.may_hit_next |= request.is_sent();
             if let Err(error) = ready!(polled) {
-                tracing::debug!(%error, "a statement could not be cancelled");
+                tracing::debug!(%error, "cannot cancel a statement");
             }
         }
         self.request = None;
@@ -73,13 +72,13 @@ impl Canceller {
         self.may_hit_next
     }
 
-    /// The server has answered a Sync that was sent after the last request: no request can hit anything any more.
+    /// Notes that the server answered a Sync that was sent after the last request: no request can hit a statement any more.
     pub(super) fn note_answer(&mut self) {
         self.may_hit_next = false;
     }
 }
 
-/// A request to cancel that is under way. Dropped before it is sent, nothing has happened.
+/// A cancel request under way. If dropped before it is sent, the server never sees it.
 struct Cancel {
     key: CancelKey,
     step: CancelStep,
@@ -87,7 +86,7 @@ struct Cancel {
 
 enum CancelStep {
     Connecting(Step<Socket>),
-    /// It may have reached the server.
+    /// The request may have reached the server.
     Sent(Step<()>),
 }
 
@@ -99,12 +98,12 @@ impl Cancel {
         }
     }
 
-    /// The server may have seen it.
+    /// Whether the server may have seen the request.
     fn is_sent(&self) -> bool {
         matches!(self.step, CancelStep::Sent(_))
     }
 
-    /// Goes on until the server has done what it was asked: then it closes that connection.
+    /// Drives the request until the server has handled it: then the server closes the connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.step {
@@ -123,7 +122,7 @@ async fn send(mut socket: Socket, key: CancelKey) -> io::Result<()> {
     frontend::cancel_request(key.process, key.secret, &mut request);
     socket.write_all(&request).await?;
     socket.flush().await?;
-    // Nothing comes but the end.
+    // The server sends nothing before it closes the connection.
     let mut nothing = [0; 16];
     while socket.read(&mut nothing).await? > 0 {}
     Ok(())

@@ -1,4 +1,4 @@
-//! What a DSN, its options and libpq's environment variables mean.
+//! The configuration of a handle: from the builder, the DSN, a service file and libpq's environment variables, in this order.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,65 +8,68 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::env::Environment;
+use super::net::client_certificate::{CertificateMode, ClientCertificate, FileOption};
 use super::net::socket::TcpOptions;
-use super::net::tls::{Negotiation, Roots, SslMode, Tls, TlsSettings};
+use super::net::tls::{Negotiation, SslMode, Tls, TlsSettings};
+use super::net::verify::Roots;
 use super::passfile::{self, Wanted};
 use super::require_auth::RequireAuth;
+use super::service::{Service, ServiceFiles};
 use crate::driver::{Credentials, Dsn, OptionReader, Options, Secret};
 use crate::{Error, Kind, Result};
 
-/// The port of a server that is not told another one.
+/// PostgreSQL's default port.
 const PORT: u16 = 5432;
 
-/// Where the socket of a server on this machine may be: Debian's place, and PostgreSQL's own.
+/// The folders of a local server's Unix socket: Debian's, and PostgreSQL's own.
 #[cfg(unix)]
 pub(super) const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// Where the database is, how to get there, and what every session is told.
+/// The servers, the login, and the settings of every session.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
-    /// To be tried in this order. Never empty.
+    /// Tried in this order. Never empty.
     pub(super) servers: Vec<Server>,
-    /// The database; the user's name if it is not said.
+    /// `None` for the database that is named like the user.
     database: Option<String>,
-    /// What the environment says where credentials are silent.
+    /// User and password of the service file or the environment, if the credentials lack them.
     user: Option<String>,
     password: Option<Secret>,
     passfile: Option<PathBuf>,
-    /// What the startup message says besides user and database, so that a reset of the session
-    /// brings it back: `application_name`, `options`, `search_path`, and `set.…`.
+    /// Settings in the startup message, which a reset of the session restores: `application_name`,
+    /// `options`, `search_path` and `set.…`.
     pub(super) parameters: Vec<(String, String)>,
     pub(super) tls: Arc<Tls>,
     pub(super) channel_binding: ChannelBinding,
     pub(super) require_auth: RequireAuth,
     pub(super) session_attrs: SessionAttrs,
-    /// For each address that is tried.
+    /// The limit for each address.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) tcp: TcpOptions,
 }
 
-/// A server, as it was written.
+/// A server, as the options describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
-    /// A name, an address, or the folder of a Unix socket. Empty for a server on this
-    /// machine, wherever its socket is.
+    /// A name, an address, or the folder of a Unix socket. Empty for a local server with its socket
+    /// in one of the usual folders.
     pub(super) name: String,
-    /// Its address, if no name is to be looked up.
+    /// The address from `hostaddr`, which spares the name lookup.
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
 }
 
-/// Whether a login is tied to the TLS connection that it runs through.
+/// Whether a login is bound to its TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelBinding {
     Disable,
-    /// Where both sides can.
+    /// Binds if both sides can.
     Prefer,
-    /// A server that cannot is refused, and so is a login without SCRAM.
+    /// Refuses a server that cannot, and a login without SCRAM.
     Require,
 }
 
-/// Which kind of server is wanted.
+/// Which kind of server is acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionAttrs {
     Any,
@@ -74,11 +77,11 @@ pub(super) enum SessionAttrs {
     ReadOnly,
     Primary,
     Standby,
-    /// A standby, or whatever there is.
+    /// A standby if there is one, otherwise any server.
     PreferStandby,
 }
 
-/// Who logs in where, with everything known that the startup needs.
+/// User, database and password of a login.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     pub(super) user: String,
@@ -87,25 +90,37 @@ pub(super) struct Login {
 }
 
 impl Config {
-    /// Reads a DSN and options, and the environment of this process where they are silent.
+    /// Reads the DSN and the options; the service file and the environment supply what they lack.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for what makes no sense, and for an option that is not known.
+    /// [`Kind::Config`] for an unknown option or an invalid value, with its origin.
     pub(super) fn read(dsn: &Dsn, options: &Options) -> Result<Self> {
         Config::read_with(dsn, options, |name| std::env::var_os(name))
     }
 
-    /// The same with the variables of another environment.
+    /// Like [`read`](Self::read), with the variables that `lookup` returns.
     pub(super) fn read_with(
         dsn: &Dsn,
         options: &Options,
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self> {
-        let environment = Environment::read(lookup)?;
-        // Alone first: what is wrong now is wrong in the DSN or in the builder.
+        let mut environment = Environment::read(lookup)?;
+        // Alone first: an error now is one of the DSN or of the builder.
         Config::read_options(dsn, options, &environment)?;
-        let (merged, variables) = environment.merge(dsn, options);
+        let mut merged = options.clone();
+        if let Some(service) = find_service(dsn, options, &environment)? {
+            service.merge(dsn, &mut merged);
+            if let Some(user) = service.get("user") {
+                environment.user = Some(user.expose().to_owned());
+            }
+            if let Some(password) = service.get("password") {
+                environment.password = Some(password.clone());
+            }
+            Config::read_options(dsn, &merged, &environment)
+                .map_err(|error| service.blame(&error))?;
+        }
+        let variables = environment.merge(dsn, &mut merged);
         Config::read_options(dsn, &merged, &environment).map_err(|error| {
             let message = format!(
                 "{}; it comes from the environment ({})",
@@ -124,6 +139,9 @@ impl Config {
             .filter(|name| setting_name(name).is_some())
             .collect();
         let mut reader = dsn.reader(options);
+        // Their options are in `options` already.
+        reader.take("service");
+        reader.take("servicefile");
         let servers = read_servers(&mut reader)?;
         let database = reader.take("dbname").filter(|name| !name.is_empty());
         let passfile = reader.take("passfile").filter(|path| !path.is_empty());
@@ -157,7 +175,7 @@ impl Config {
         let connect_timeout = take_limit(&mut reader, "connect_timeout", Duration::from_secs(1))?;
         let tcp = read_tcp(&mut reader)?;
         let parameters = read_parameters(&mut reader, &settings)?;
-        // What other clients are told and what is always so here.
+        // Accepted for other clients' sake, with the values that always apply here.
         reader.take_choice("gssencmode", &[("disable", ()), ("prefer", ())])?;
         reader.take_choice("client_encoding", &ALWAYS_UTF8)?;
         reader.finish()?;
@@ -178,7 +196,7 @@ impl Config {
         })
     }
 
-    /// Where it leads to, for messages: no credentials in it.
+    /// Returns the servers and the database, without credentials, for messages.
     pub(super) fn address(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(Server::to_string).collect();
         match &self.database {
@@ -187,21 +205,21 @@ impl Config {
         }
     }
 
-    /// Who logs in to this server: these credentials, and where they are silent the
-    /// environment and the password file.
+    /// Returns the login for this server: the credentials, completed by the service file, the environment and the
+    /// password file.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing is kept.
+    /// If dropped, nothing remains.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] if nobody says who the user is.
+    /// [`Kind::Config`] if no user is configured.
     pub(super) async fn login(&self, server: &Server, credentials: &Credentials) -> Result<Login> {
         let user = credentials.user.as_ref().or(self.user.as_ref());
         let user = user.filter(|user| !user.is_empty()).ok_or_else(|| {
-            let message = "nobody says who the user is: not the DSN (user=…), not the builder, \
-                           not PGUSER";
+            let message = "no user configured: set it in the DSN (user=…), the builder, a service \
+                           file or PGUSER";
             Error::new(Kind::Config, message)
         })?;
         let database = self.database.as_ref().unwrap_or(user);
@@ -228,18 +246,18 @@ impl Config {
 }
 
 impl Server {
-    /// It is reached by a Unix socket in a folder that was named.
+    /// Whether the name is the folder of a Unix socket, or an abstract one.
     pub(super) fn is_socket(&self) -> bool {
         self.address.is_none() && self.name.starts_with(['/', '@'])
     }
 
-    /// The socket in this folder, or of this abstract name.
+    /// Returns the path of the socket in this folder, or with this abstract name.
     #[cfg(unix)]
     pub(super) fn socket_path(folder: &str, port: u16) -> String {
         format!("{folder}/.s.PGSQL.{port}")
     }
 
-    /// As in libpq, the socket where it is by default counts as this machine.
+    /// Returns the host as a password file names it: as in libpq, `localhost` for a socket in a usual folder.
     fn name_in_passfile(&self) -> String {
         #[cfg(unix)]
         if SOCKET_FOLDERS.contains(&self.name.as_str()) {
@@ -264,6 +282,34 @@ impl fmt::Display for Server {
             (name, _) => write!(out, "{name}:{port}"),
         }
     }
+}
+
+/// Returns the service that the builder, the DSN or `PGSERVICE` names.
+fn find_service(
+    dsn: &Dsn,
+    options: &Options,
+    environment: &Environment,
+) -> Result<Option<Service>> {
+    let option = |name| {
+        let set = options.get(name).or(dsn.option(name));
+        set.filter(|value| !value.is_empty())
+    };
+    let Some(name) = option("service").or(environment.service.as_deref()) else {
+        return Ok(None);
+    };
+    let files = &environment.service_files;
+    let found = match option("servicefile") {
+        None => files.find(name),
+        Some(path) => {
+            let named = Some(PathBuf::from(path));
+            ServiceFiles {
+                named,
+                ..files.clone()
+            }
+            .find(name)
+        }
+    };
+    found.map(Some)
 }
 
 const ALWAYS_UTF8: [(&str, ()); 4] = [("utf8", ()), ("utf-8", ()), ("unicode", ()), ("auto", ())];
@@ -291,23 +337,24 @@ fn read_servers(reader: &mut OptionReader<'_>) -> Result<Vec<Server>> {
     };
     let addresses: Vec<_> = addresses.split(',').map(str::trim).collect();
     if servers.len() == 1 && servers[0].name.is_empty() {
-        // Addresses alone: each is a server, and a port, if there is one, is for all.
+        // Addresses without hosts: each is a server, and one port applies to all.
         servers.resize(addresses.len(), servers[0].clone());
     }
     if addresses.len() != servers.len() {
         let wrong = format!(
-            "has {} addresses in it for {} hosts",
+            "has {} addresses for {} hosts",
             addresses.len(),
             servers.len()
         );
         return Err(reader.error("hostaddr", wrong));
     }
     for (server, address) in servers.iter_mut().zip(addresses) {
-        // An empty one leaves its host to be looked up.
+        // For an empty address, the host's name is looked up.
         if !address.is_empty() {
             let parsed = address.trim_matches(['[', ']']).parse();
-            let parsed = parsed
-                .map_err(|_| reader.error("hostaddr", "has something in it that is no address"))?;
+            let parsed = parsed.map_err(|_| {
+                reader.error("hostaddr", "contains something that is not an IP address")
+            })?;
             server.address = Some(parsed);
         }
     }
@@ -329,22 +376,39 @@ fn read_tls(reader: &mut OptionReader<'_>, environment: &Environment) -> Result<
     let negotiation = reader.take_choice(
         "sslnegotiation",
         &[
-            ("postgres", Negotiation::Asked),
+            ("postgres", Negotiation::Request),
             ("direct", Negotiation::Direct),
         ],
     )?;
     let sni = reader.take_bool("sslsni")?.unwrap_or(true);
-    let roots = match reader.take("sslrootcert").filter(|path| !path.is_empty()) {
+    let default = |file| {
+        environment
+            .home
+            .as_ref()
+            .map(|home| home.join(".postgresql").join(file))
+    };
+    let mut path = |name| reader.take(name).filter(|path| !path.is_empty());
+    let roots = match path("sslrootcert") {
         Some("system") => Roots::System,
         Some(path) => Roots::File(PathBuf::from(path)),
-        None => Roots::Default(
-            environment
-                .home
-                .as_ref()
-                .map(|home| home.join(".postgresql").join("root.crt")),
-        ),
+        None => Roots::Default(default("root.crt")),
     };
-    // As in libpq: nobody who names the system's certificates means to check only half.
+    let mut file = |option, file| match path(option) {
+        Some(path) => FileOption::Named(PathBuf::from(path)),
+        None => FileOption::Default(default(file)),
+    };
+    let certificate = file("sslcert", "postgresql.crt");
+    let key = file("sslkey", "postgresql.key");
+    let password = path("sslpassword").map(Secret::from);
+    let certificate_mode = reader.take_choice(
+        "sslcertmode",
+        &[
+            ("disable", CertificateMode::Disable),
+            ("allow", CertificateMode::Allow),
+            ("require", CertificateMode::Require),
+        ],
+    )?;
+    // As in libpq: any public authority would do, so the name must count.
     let mode = match (mode, &roots) {
         (None, Roots::System) => SslMode::VerifyFull,
         (Some(mode), Roots::System) if mode != SslMode::VerifyFull => {
@@ -352,16 +416,37 @@ fn read_tls(reader: &mut OptionReader<'_>, environment: &Environment) -> Result<
         }
         (mode, _) => mode.unwrap_or(SslMode::Prefer),
     };
-    let negotiation = negotiation.unwrap_or(Negotiation::Asked);
-    if negotiation == Negotiation::Direct && !mode.needs_tls() {
-        let wrong = "is direct, which needs sslmode=require, verify-ca or verify-full";
-        return Err(reader.error("sslnegotiation", wrong));
+    let negotiation = negotiation.unwrap_or(Negotiation::Request);
+    let certificate_mode = certificate_mode.unwrap_or(CertificateMode::Allow);
+    for (option, value, needs_tls) in [
+        (
+            "sslnegotiation",
+            "direct",
+            negotiation == Negotiation::Direct,
+        ),
+        (
+            "sslcertmode",
+            "require",
+            certificate_mode == CertificateMode::Require,
+        ),
+    ] {
+        if needs_tls && !mode.needs_tls() {
+            let wrong =
+                format!("is {value}, which needs sslmode=require, verify-ca or verify-full");
+            return Err(reader.error(option, wrong));
+        }
     }
     Ok(TlsSettings {
         mode,
         roots,
         negotiation,
         sni,
+        client: ClientCertificate {
+            mode: certificate_mode,
+            certificate,
+            key,
+            password,
+        },
     })
 }
 
@@ -378,7 +463,7 @@ fn read_tcp(reader: &mut OptionReader<'_>) -> Result<TcpOptions> {
     })
 }
 
-/// 0 is none, as everywhere in libpq.
+/// Takes a duration; as in libpq, 0 means no limit.
 fn take_limit(
     reader: &mut OptionReader<'_>,
     name: &str,
@@ -415,9 +500,9 @@ fn read_parameters(
         let name = setting_name(option).expect("only these were collected");
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         if name.is_empty() || !name.chars().all(fits) {
-            return Err(reader.error(option, "does not have the name of a setting"));
+            return Err(reader.error(option, "does not name a setting"));
         }
-        // One that is in the DSN and in the builder was collected twice.
+        // An option of both the DSN and the builder was collected twice.
         if let Some(value) = reader.take(option) {
             set(name, value);
         }

@@ -1,4 +1,4 @@
-//! The template, from which connections are made.
+//! The template, which opens connections.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,11 +8,12 @@ use postgres_types::{Oid, Type};
 
 use super::config::Config;
 use super::connection::PostgresConnection;
+use super::known_type::KnownType;
 use super::net::hosts;
 use crate::Result;
 use crate::driver::{BoxFuture, ConnectSettings, Connection, Credentials, Dialect, Template};
 
-/// What all connections of one handle have in common.
+/// What all connections of a handle share.
 #[derive(Debug)]
 pub(super) struct PostgresTemplate {
     config: Config,
@@ -28,7 +29,7 @@ impl PostgresTemplate {
     }
 }
 
-/// How PostgreSQL reads SQL. There is one, so that a text is scanned once.
+/// PostgreSQL's SQL dialect. One instance, because scans are cached by its address.
 pub(super) static DIALECT: Dialect = Dialect::POSTGRES;
 
 impl Template for PostgresTemplate {
@@ -59,24 +60,24 @@ impl Template for PostgresTemplate {
     }
 }
 
-/// The types beyond the built-in that were looked up so far, for all connections of a handle.
+/// The types that are not built in and were looked up so far, for all connections of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    known: Mutex<HashMap<Oid, Type>>,
+    known: Mutex<HashMap<Oid, Arc<KnownType>>>,
 }
 
 impl Types {
-    pub(super) fn get(&self, oid: Oid) -> Option<Type> {
+    pub(super) fn get(&self, oid: Oid) -> Option<Arc<KnownType>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&oid).cloned()
     }
 
-    pub(super) fn insert(&self, oid: Oid, found: Type) {
+    pub(super) fn insert(&self, oid: Oid, found: Arc<KnownType>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(oid, found);
     }
 
-    /// These may be others by now, and all that is made of them: they are looked up again.
+    /// Forgets all types if one of these is not built in: it may have changed, and others may contain it.
     pub(super) fn forget(&self, types: &[Type]) {
         if types.iter().any(|it| Type::from_oid(it.oid()).is_none()) {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

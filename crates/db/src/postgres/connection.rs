@@ -1,4 +1,4 @@
-//! A connection of the pool: the contract towards the layer, and what all its calls have in common.
+//! A connection: implements the driver contract, and has what all calls share.
 
 use std::any::Any;
 use std::fmt;
@@ -27,37 +27,37 @@ use crate::driver::{
 };
 use crate::{Error, Kind, Result};
 
-/// After so long a rest the socket itself is looked at before the next call.
-const LOOK_AFTER: Duration = Duration::from_millis(1);
+/// After this idle time, `probe` reads the socket before the next call.
+const PROBE_AFTER: Duration = Duration::from_millis(1);
 
 /// An open connection to a PostgreSQL server.
 ///
-/// It is what [`Connection::as_any`] gives for this driver.
+/// [`Connection::as_any`] returns this type for this driver.
 pub struct PostgresConnection {
     pub(super) wire: Wire,
-    /// As the last ReadyForQuery said.
+    /// The transaction status of the last ReadyForQuery.
     pub(super) status: Status,
     pub(super) session: Session,
     pub(super) cache: Kept,
-    /// A reset undoes all that can be undone.
+    /// A reset undoes everything that a reset can undo.
     pub(super) full_reset: bool,
     pub(super) types: Arc<Types>,
     pub(super) canceller: Canceller,
-    /// What is under way, or was when its future was dropped.
-    pub(super) flight: Flight,
+    /// The call in flight, or the dropped call that is not settled yet.
+    pub(super) in_flight: InFlight,
     pub(super) stream: Option<Stream>,
     warnings: u64,
-    /// Why the server closed the connection while it rested, if it said so.
+    /// The server's reason for closing the idle connection, if it sent one.
     farewell: Option<Error>,
 }
 
-/// What is under way.
+/// The call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flight {
+pub(super) enum InFlight {
     Nothing,
-    /// What is soon over, or must not be cancelled: it is waited for.
+    /// A short call, or one that must not be cancelled: settling waits for it.
     Brief,
-    /// A statement, which may take as long as it likes.
+    /// A statement, which may take long: settling cancels it.
     Statement,
 }
 
@@ -80,32 +80,32 @@ impl PostgresConnection {
             full_reset: settings.full_reset,
             types,
             canceller: Canceller::new(peer, started.key),
-            flight: Flight::Nothing,
+            in_flight: InFlight::Nothing,
             stream: None,
             warnings: 0,
             farewell: None,
         }
     }
 
-    /// How often the server was asked and answered so far, for tests that count.
+    /// Returns the number of round trips so far, for tests.
     #[doc(hidden)]
     pub fn round_trips(&self) -> u64 {
         self.wire.round_trips()
     }
 
-    /// How many prepared statements are kept, for tests that count.
+    /// Returns the number of cached prepared statements, for tests.
     #[doc(hidden)]
     pub fn kept_statements(&self) -> usize {
         self.cache.len()
     }
 
-    /// The number of the server's process that serves this connection.
+    /// Returns the process id of the server's backend.
     pub fn process_id(&self) -> i32 {
         self.canceller.process()
     }
 
-    /// Refuses to send a text that the server would misread, and closes the connection: only a reset, which did not
-    /// happen, would have brought the setting back.
+    /// Refuses to send a text that the server would misread, and closes the connection: without a reset the setting
+    /// stays wrong.
     #[inline]
     pub(super) fn check_reading(&mut self) -> Result<()> {
         match self.session.misread() {
@@ -117,8 +117,8 @@ impl PostgresConnection {
         }
     }
 
-    /// A call begins.
-    pub(super) fn begin_call(&mut self, flight: Flight) -> Result<()> {
+    /// Begins a call, if no other one is open.
+    pub(super) fn begin_call(&mut self, call: InFlight) -> Result<()> {
         if self.wire.is_broken() {
             return Err(self.farewell.clone().unwrap_or_else(error::broken));
         }
@@ -126,41 +126,43 @@ impl PostgresConnection {
             let message = "a row stream is open on this connection; end it first";
             return Err(Error::new(Kind::Busy, message));
         }
-        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+        if self.in_flight != InFlight::Nothing || !self.wire.is_at_rest() {
             let message = "an earlier call was dropped on this connection; settle it first";
             return Err(Error::new(Kind::Busy, message));
         }
-        if flight == Flight::Statement {
+        if call == InFlight::Statement {
             self.check_reading()?;
         }
         self.warnings = 0;
         self.session.begin_call(self.status);
         self.wire.begin_call();
-        self.flight = flight;
+        self.in_flight = call;
         Ok(())
     }
 
-    /// The call has been answered.
+    /// Ends a call whose answer is complete.
     pub(super) fn end_call(&mut self) {
-        self.flight = Flight::Nothing;
+        self.in_flight = InFlight::Nothing;
     }
 
     pub(super) fn warnings_so_far(&self) -> u64 {
         self.warnings
     }
 
-    /// Sends what there is to be sent, and reads until the server is done with all of it.
+    /// Sends the outbox, and reads until the answer is complete.
     ///
-    /// A cancel leaves it to be settled.
+    /// # Cancel safety
+    ///
+    /// If dropped, the call is unsettled; `settle_all` ends it.
     pub(super) async fn receive(&mut self, answer: &mut Answer) -> Result<()> {
         poll_fn(|cx| self.poll_receive(cx, answer)).await
     }
 
-    /// Sends what there is to be sent, and reads until the server is done with all of it.
+    /// Sends the outbox, and reads until the answer is complete.
     ///
     /// # Errors
     ///
-    /// The connection is gone; if the server said why, with that.
+    /// The connection is lost; with the server's reason, if it sent one.
     pub(super) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -180,23 +182,23 @@ impl PostgresConnection {
         }
     }
 
-    /// Sends, and waits until something has come.
+    /// Sends, and waits until bytes have arrived.
     ///
     /// # Errors
     ///
-    /// The connection is gone; if the server said why, with that.
+    /// The connection is lost; with the server's reason, if it sent one.
     pub(super) async fn fill(&mut self, answer: &mut Answer) -> Result<()> {
         let filled = poll_fn(|cx| self.wire.poll_fill(cx)).await;
         filled.map_err(|lost| self.why_lost(lost, answer))
     }
 
-    /// The connection is gone: if the server said why, that is the error.
+    /// Returns the error of a lost connection: the server's reason, if it sent one.
     pub(super) fn why_lost(&self, lost: Error, answer: &mut Answer) -> Error {
         let Some(report) = answer.report.take_if(|report| report.is_fatal()) else {
             return lost;
         };
-        // The server closed an idle session, and the call crossed its last words. It reads messages
-        // in order: without BindComplete it has not begun to run anything.
+        // The server closed the idle session while the call was on its way. It reads messages in
+        // order: without BindComplete it has not begun to run anything.
         let has_begun = answer.bound > 0 || answer.complete || self.wire.is_query();
         match report.ends_session() && !has_begun {
             true => error::from_report(*report).never_sent(),
@@ -204,7 +206,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Reads what has come, up to the end of the answer. `false` if more has to come.
+    /// Reads what has arrived, up to the end of the answer. Returns false if the answer is not complete.
     pub(super) fn digest(&mut self, answer: &mut Answer) -> Result<bool> {
         while self.wire.is_pending() {
             let Some(frame) = self.wire.frame()? else {
@@ -215,13 +217,13 @@ impl PostgresConnection {
         Ok(true)
     }
 
-    /// Reads one message.
+    /// Processes one message.
     pub(super) fn take(&mut self, frame: Frame, answer: &mut Answer) -> Result<()> {
         match frame.tag {
             b'Z' => {
                 self.status = message::status(Reader(self.wire.body(frame)));
                 if self.status == Status::Unknown {
-                    return Err(self.wire.garbage("its status is none that there is"));
+                    return Err(self.wire.garbage("an unknown transaction status"));
                 }
                 if let Some(misread @ Misread::Encoding) = self.session.misread() {
                     answer.distrust(misread);
@@ -229,7 +231,7 @@ impl PostgresConnection {
                 self.wire.consume(frame);
                 self.wire.ready()?;
                 self.cache.note_status(self.status);
-                self.take_unasked();
+                self.take_unsolicited();
                 return Ok(());
             }
             b'S' | b'N' | b'A' => {
@@ -247,12 +249,12 @@ impl PostgresConnection {
                     answer.command_complete(tag);
                     if self.session.note_tag(tag) == Told::NoStatements {
                         self.cache.clear();
-                        // The one that did it is gone, too.
+                        // This includes the statement that did it.
                         answer.described = false;
                     }
                     Next::Read
                 }
-                None => Next::Garbage("a command tag cannot be read"),
+                None => Next::Garbage("a malformed command tag"),
             },
             tag => {
                 let types = &self.types;
@@ -267,7 +269,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Reads a message that may come at any time.
+    /// Processes a message that may arrive at any time.
     fn take_any_time(&mut self, frame: Frame) {
         let body = self.wire.body(frame);
         match frame.tag {
@@ -288,18 +290,17 @@ impl PostgresConnection {
         self.wire.consume(frame);
     }
 
-    /// Reads what has come while nothing is unanswered: only messages that may come at any time.
-    /// Whatever else it is, it would be taken for the answer to the next call, so it breaks the
-    /// connection.
+    /// Processes what has arrived while no call is open: messages that may arrive at any time. Any other message breaks
+    /// the connection, because the next call would take it for its answer.
     #[inline]
-    fn take_unasked(&mut self) {
+    fn take_unsolicited(&mut self) {
         while let Some(tag) = self.wire.next_tag() {
             if !matches!(tag, b'S' | b'N' | b'A') {
                 return self.break_unasked();
             }
             match self.wire.frame() {
                 Ok(Some(frame)) => self.take_any_time(frame),
-                // The rest of it is yet to come.
+                // The message is incomplete.
                 Ok(None) | Err(_) => return,
             }
         }
@@ -311,27 +312,32 @@ impl PostgresConnection {
         let report = frame.filter(|frame| frame.tag == b'E');
         let report = report.and_then(|frame| Report::read(self.wire.body(frame)));
         match report {
-            // The server's last words.
+            // The server's reason for closing the connection.
             Some(report) => {
-                tracing::debug!(message = report.message, "the server closed a connection");
+                tracing::debug!(
+                    message = report.message,
+                    "the server closed an idle connection"
+                );
                 if report.is_fatal() {
                     self.farewell = Some(error::from_report(report).never_sent());
                 }
             }
             None => {
-                tracing::warn!("the server sent what no call asked for: the connection is closed")
+                tracing::warn!(
+                    "closing a connection: the server sent a message that no call asked for"
+                )
             }
         }
         self.wire.set_broken();
     }
 
-    /// Tells the server that no data will come for the COPY of a simple query. The server answers
-    /// that query once, whether it reads this or has failed before.
+    /// Fails the COPY of a simple query. The server answers the query once, whether it reads this message or
+    /// has failed before.
     fn fail_copy(&mut self) -> Result<()> {
         frontend::copy_fail(self.wire.outbox_in_batch())
     }
 
-    /// Runs SQL by the simple protocol, as it is.
+    /// Runs SQL by the simple protocol, unchanged.
     pub(super) async fn simple(&mut self, sql: &str, mut answer: Answer) -> Result<Answer> {
         let mark = self.wire.mark();
         if let Err(wrong) = frontend::query(self.wire.outbox(), sql) {
@@ -343,9 +349,9 @@ impl PostgresConnection {
         Ok(answer)
     }
 
-    /// Runs a command of our own, which is soon over.
+    /// Runs a short command of the driver's own.
     pub(super) async fn command(&mut self, sql: &str) -> Result<Answer> {
-        self.begin_call(Flight::Brief)?;
+        self.begin_call(InFlight::Brief)?;
         let mut answer = self.simple(sql, Answer::new(false)).await?;
         self.end_call();
         match answer.error() {
@@ -359,18 +365,18 @@ impl PostgresConnection {
             return Ok(());
         }
         match self.part().await {
-            // The other side has gone first: then it is closed, as it should be.
+            // The server has closed it first.
             Err(_) if self.wire.is_broken() => Ok(()),
             parted => parted,
         }
     }
 
     async fn part(&mut self) -> Result<()> {
-        // What still runs would go on without us.
+        // Otherwise a running statement would go on.
         self.settle_all().await?;
         frontend::terminate(self.wire.outbox());
         poll_fn(|cx| self.wire.poll_flush(cx)).await?;
-        // It may have closed its side first.
+        // Fails if the server has closed its side first.
         let _ = poll_fn(|cx| self.wire.poll_shutdown(cx)).await;
         Ok(())
     }
@@ -473,18 +479,18 @@ impl Connection for PostgresConnection {
         self.wire.is_broken()
     }
 
-    /// Checks the socket, on which nothing arrives while no call is open. Right after an answer
-    /// only at what the executor has reported, which costs no system call.
+    /// Checks for a closed connection. Shortly after an answer it relies on the executor's reports, which costs no
+    /// system call; later it reads the socket.
     #[inline]
     fn probe(&mut self, rested: Duration) {
-        if rested < LOOK_AFTER && !self.wire.is_readable() {
+        if rested < PROBE_AFTER && !self.wire.is_readable() {
             return;
         }
-        if self.flight != Flight::Nothing || !self.wire.is_at_rest() {
+        if self.in_flight != InFlight::Nothing || !self.wire.is_at_rest() {
             return;
         }
-        self.wire.look();
-        self.take_unasked();
+        self.wire.read_available();
+        self.take_unsolicited();
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
@@ -493,7 +499,7 @@ impl Connection for PostgresConnection {
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            self.begin_call(Flight::Brief)?;
+            self.begin_call(InFlight::Brief)?;
             self.wire.sync();
             let mut answer = Answer::new(false);
             self.receive(&mut answer).await?;
@@ -506,7 +512,7 @@ impl Connection for PostgresConnection {
         Box::pin(self.reset_session())
     }
 
-    /// Sets a setting of the server's, such as `statement_timeout` or `search_path`.
+    /// Sets a setting of the session, such as `statement_timeout` or `search_path`.
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
         Box::pin(async move {
             let text = param::setting(name, value)?;
@@ -520,7 +526,7 @@ impl Connection for PostgresConnection {
             request.rows = false;
             self.execute(None, request).await?;
             self.cache.note_default(name, &text);
-            // One under which our reading of texts is wrong is refused here, not at the next call.
+            // A setting under which texts are misread is refused now, not at the next call.
             self.check_reading()
         })
     }
@@ -539,13 +545,13 @@ impl fmt::Debug for PostgresConnection {
         out.debug_struct("PostgresConnection")
             .field("process", &self.canceller.process())
             .field("status", &self.status)
-            .field("flight", &self.flight)
+            .field("in_flight", &self.in_flight)
             .field("broken", &self.wire.is_broken())
             .finish_non_exhaustive()
     }
 }
 
-/// A name of SQL, whatever is in it.
+/// Returns an SQL name in quotes.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,54 +1,53 @@
-//! After a dropped call: what still runs is brought to its end, and all that comes of it is
-//! thrown away.
+//! Settles a dropped call: ends its statement, and discards its answer.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::protocol::answer::Answer;
 use super::protocol::frontend::undo_batch;
 use crate::Result;
 
-/// After so long a statement is taken for one that is not over soon.
+/// How long a dropped statement may take to end by itself before it is cancelled.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A request to cancel that comes before the statement has begun is lost: so long is waited,
-/// and twice as long each time, before the next one.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The time before the next cancel request, doubled each time: a request that arrives before the statement
+/// has begun has no effect.
+const CANCEL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl PostgresConnection {
-    /// Brings a dropped call and an open stream to their end.
+    /// Ends a dropped call and an open stream.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the next one goes on where it was.
+    /// If dropped, the next call continues where this one stopped.
     pub(super) async fn settle_all(&mut self) -> Result<()> {
         let may_cancel = match &self.stream {
             Some(stream) => stream.may_cancel(),
-            None => self.flight == Flight::Statement,
+            None => self.in_flight == InFlight::Statement,
         };
-        self.wind_up(may_cancel).await?;
+        self.drain(may_cancel).await?;
         self.close_portal().await?;
         self.cache.give_up_preparing();
         self.end_call();
         Ok(())
     }
 
-    /// Waits until the server is done with all that was sent, and cancels it if that may be done
-    /// and it takes long. Gives what came of it.
+    /// Reads until the server has answered everything, and returns the answer. With `may_cancel` it cancels a
+    /// statement that takes long.
     ///
-    /// After a cancel the server is done when it has closed the cancelling connection, answered
-    /// the statement, and answered once more: until then the cancel might hit the next statement.
+    /// After a cancel request the server must close the cancelling connection, answer the statement, and answer one
+    /// more Sync: until then the request might hit the next statement.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the next one goes on where it was: a request to cancel that is under way
-    /// belongs to the connection.
-    pub(super) async fn wind_up(&mut self, may_cancel: bool) -> Result<Answer> {
+    /// If dropped, the next call continues where this one stopped: a cancel request under way belongs to
+    /// the connection.
+    pub(super) async fn drain(&mut self, may_cancel: bool) -> Result<Answer> {
         if self.wire.is_unsynced() {
-            // Half a batch has been sent. Its Sync alone would commit that.
+            // Half a batch has been sent, and a Sync alone would commit it.
             undo_batch(self.wire.outbox())?;
             self.wire.ask().parses += 1;
             self.wire.sync();
@@ -56,12 +55,12 @@ impl PostgresConnection {
         let mut waste = Answer::waste();
         if may_cancel && self.canceller.can_ask() {
             let mut wait = PATIENCE;
-            while self.wind_up_within(wait, &mut waste).await? == Wound::NotYet {
+            while !self.drain_within(wait, &mut waste).await? {
                 self.canceller.ask();
-                wait = (wait * 2).clamp(AGAIN, LONGEST);
+                wait = (wait * 2).clamp(CANCEL_AGAIN_AFTER, LONGEST);
             }
         } else {
-            poll_fn(|cx| self.poll_wind_up(cx, &mut waste)).await?;
+            poll_fn(|cx| self.poll_drain(cx, &mut waste)).await?;
         }
         if self.canceller.may_hit_next() {
             self.wire.sync();
@@ -71,15 +70,16 @@ impl PostgresConnection {
         Ok(waste)
     }
 
-    async fn wind_up_within(&mut self, limit: Duration, waste: &mut Answer) -> Result<Wound> {
-        let winding_up = poll_fn(|cx| self.poll_wind_up(cx, waste));
-        match tokio::time::timeout(limit, winding_up).await {
-            Ok(done) => done.map(|()| Wound::Up),
-            Err(_) => Ok(Wound::NotYet),
+    /// Returns false if the server has not answered everything within the limit.
+    async fn drain_within(&mut self, limit: Duration, waste: &mut Answer) -> Result<bool> {
+        let draining = poll_fn(|cx| self.poll_drain(cx, waste));
+        match tokio::time::timeout(limit, draining).await {
+            Ok(done) => done.map(|()| true),
+            Err(_) => Ok(false),
         }
     }
 
-    fn poll_wind_up(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
+    fn poll_drain(&mut self, cx: &mut Context<'_>, waste: &mut Answer) -> Poll<Result<()>> {
         let is_over = match self.poll_receive(cx, waste) {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -91,11 +91,4 @@ impl PostgresConnection {
             false => Poll::Pending,
         }
     }
-}
-
-/// Whether all is over.
-#[derive(PartialEq, Eq)]
-enum Wound {
-    Up,
-    NotYet,
 }

@@ -1,36 +1,35 @@
-//! When an answer is looked for right after the question was sent.
+//! Decides when to read right after a send, before the executor reports data.
 //!
-//! A server on the same machine may have had the processor while the question was being sent, and have answered
-//! by then; waiting for what is there costs more than a look. A look in vain is a system call for nothing.
+//! A server on the same machine may have run while the request was being sent, and have answered already. Then reading
+//! at once is cheaper than waiting for the executor. If nothing has arrived, the read is a wasted system call.
 
 use std::time::Duration;
 
-/// A send that took so long was interrupted: by the server's being at work, as likely as not.
+/// A send that takes longer than this was probably interrupted by the server's work.
 const LONG_SEND: Duration = Duration::from_micros(10);
 
-/// After so many answers in a row that were there already, the next is waited for, so that other tasks get their
-/// turn.
-const LONGEST_LUCK: u8 = 32;
+/// The maximum of successful early reads in a row; then one call waits for the executor, so that other tasks run.
+const MAX_HITS: u8 = 32;
 
-/// After looks in vain, so many sends at most go without one. Where the server has a processor of its own, a send
-/// takes long for other reasons.
-const LONGEST_PAUSE: u8 = 64;
+/// The maximum of sends without an early read after misses. If the server has a processor of its own, a send takes
+/// long for other reasons.
+const MAX_PAUSE: u8 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct EarlyRead {
-    /// So many in a row found an answer.
-    luck: u8,
-    /// So many sends went without one after the last in vain; none if the last found something.
+    /// Successful early reads in a row.
+    hits: u8,
+    /// How many sends the last miss skipped; 0 after a hit.
     pause: u8,
-    /// So many sends are yet to go without one.
+    /// How many sends are still to be skipped.
     to_skip: u8,
 }
 
 impl EarlyRead {
-    /// Something is about to be sent: whether a look may follow.
+    /// Returns whether an early read may follow the send that is about to begin.
     pub(super) fn may_follow(&mut self) -> bool {
-        if self.luck >= LONGEST_LUCK {
-            self.luck = 0;
+        if self.hits >= MAX_HITS {
+            self.hits = 0;
             return false;
         }
         let is_due = self.to_skip == 0;
@@ -38,24 +37,24 @@ impl EarlyRead {
         is_due
     }
 
-    /// The send took so long: whether a look does follow.
+    /// Returns whether an early read is worth it after a send of this duration.
     pub(super) fn is_worth_it(&mut self, send_took: Duration) -> bool {
         let is_long = send_took >= LONG_SEND;
         if !is_long {
-            self.luck = 0;
+            self.hits = 0;
         }
         is_long
     }
 
-    /// What came of a look.
+    /// Records whether an early read found data.
     pub(super) fn note(&mut self, found: bool) {
         if found {
-            self.luck += 1;
+            self.hits += 1;
             self.pause = 0;
             return;
         }
-        self.luck = 0;
-        self.pause = (2 * self.pause + 1).min(LONGEST_PAUSE);
+        self.hits = 0;
+        self.pause = (2 * self.pause + 1).min(MAX_PAUSE);
         self.to_skip = self.pause;
     }
 }
@@ -64,40 +63,40 @@ impl EarlyRead {
 mod tests {
     use super::*;
 
-    /// How many sends go without a look before the next.
-    fn gap(looks: &mut EarlyRead) -> usize {
-        (0..).take_while(|_| !looks.may_follow()).count()
+    /// Returns the number of sends before the next early read.
+    fn gap(reads: &mut EarlyRead) -> usize {
+        (0..).take_while(|_| !reads.may_follow()).count()
     }
 
     #[test]
     fn vain_early_reads_become_rare_and_a_hit_makes_up_for_them() {
-        let mut looks = EarlyRead::default();
+        let mut reads = EarlyRead::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 64, 64] {
-            assert_eq!(gap(&mut looks), expected);
-            looks.note(false);
+            assert_eq!(gap(&mut reads), expected);
+            reads.note(false);
         }
-        assert_eq!(gap(&mut looks), 64);
-        looks.note(true);
-        assert_eq!(gap(&mut looks), 0);
-        looks.note(false);
-        assert_eq!(gap(&mut looks), 1);
+        assert_eq!(gap(&mut reads), 64);
+        reads.note(true);
+        assert_eq!(gap(&mut reads), 0);
+        reads.note(false);
+        assert_eq!(gap(&mut reads), 1);
     }
 
     #[test]
-    fn after_many_answers_that_were_there_already_one_is_waited_for() {
-        let mut looks = EarlyRead::default();
-        for _ in 0..LONGEST_LUCK {
-            assert!(looks.may_follow());
-            looks.note(true);
+    fn after_many_hits_one_call_waits() {
+        let mut reads = EarlyRead::default();
+        for _ in 0..MAX_HITS {
+            assert!(reads.may_follow());
+            reads.note(true);
         }
-        assert!(!looks.may_follow());
-        assert!(looks.may_follow());
+        assert!(!reads.may_follow());
+        assert!(reads.may_follow());
     }
 
     #[test]
-    fn a_send_that_was_short_is_not_followed_by_a_look() {
-        let mut looks = EarlyRead::default();
-        assert!(!looks.is_worth_it(LONG_SEND / 2));
-        assert!(looks.is_worth_it(LONG_SEND));
+    fn short_send_is_not_followed_by_an_early_read() {
+        let mut reads = EarlyRead::default();
+        assert!(!reads.is_worth_it(LONG_SEND / 2));
+        assert!(reads.is_worth_it(LONG_SEND));
     }
 }

@@ -1,15 +1,14 @@
-//! libpq's environment variables: what holds where a DSN and the builder are silent.
+//! libpq's environment variables: defaults for options that neither the builder, the DSN nor a service sets.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::service::ServiceFiles;
 use crate::config::dsn::{Dsn, Options};
 use crate::config::secret::Secret;
 use crate::{Error, Kind, Result};
 
-/// Variables that stand for an option of the same meaning.
-///
-/// `PGSERVICE` and what has to do with Kerberos and client certificates is not among them.
+/// Variables and the options that they set.
 const OPTIONS: &[(&str, &str)] = &[
     ("PGHOST", "host"),
     ("PGHOSTADDR", "hostaddr"),
@@ -22,6 +21,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("PGOPTIONS", "options"),
     ("PGREQUIREAUTH", "require_auth"),
     ("PGAPPNAME", "application_name"),
+    ("PGSSLCERT", "sslcert"),
+    ("PGSSLCERTMODE", "sslcertmode"),
+    ("PGSSLKEY", "sslkey"),
     ("PGSSLMODE", "sslmode"),
     ("PGSSLNEGOTIATION", "sslnegotiation"),
     ("PGSSLROOTCERT", "sslrootcert"),
@@ -30,30 +32,33 @@ const OPTIONS: &[(&str, &str)] = &[
     ("PGTZ", "set.timezone"),
 ];
 
-/// What of the environment matters here, as it was when it was read.
+/// The relevant part of the environment, as it was when the handle was opened.
 #[derive(Default)]
 pub(super) struct Environment {
-    /// The variable, the option that it stands for, and its value.
+    /// The variable, its option, and its value.
     options: Vec<(&'static str, &'static str, String)>,
-    /// `PGUSER`, or else the name under which the program runs.
+    /// `PGUSER`, otherwise the operating system's user name.
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) home: Option<PathBuf>,
+    /// `PGSERVICE`.
+    pub(super) service: Option<String>,
+    pub(super) service_files: ServiceFiles,
 }
 
 impl Environment {
-    /// Reads the variables that `lookup` knows. One that is empty counts as one that is not set.
+    /// Reads the variables through `lookup`. An empty variable counts as not set.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for a variable that is no UTF-8.
+    /// [`Kind::Config`] for a variable that is not UTF-8.
     pub(super) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let text = |name: &str| -> Result<Option<String>> {
             let value = lookup(name).filter(|value| !value.is_empty());
             value
                 .map(OsString::into_string)
                 .transpose()
-                .map_err(|_| wrong(format!("the environment variable {name} is no UTF-8")))
+                .map_err(|_| wrong(format!("the environment variable {name} is not UTF-8")))
         };
         let mut options = Vec::new();
         for (variable, option) in OPTIONS {
@@ -61,33 +66,39 @@ impl Environment {
                 options.push((*variable, *option, value));
             }
         }
+        let path = |name: &str| {
+            let value = lookup(name).filter(|value| !value.is_empty());
+            value.map(PathBuf::from)
+        };
         Ok(Environment {
             options,
-            // libpq asks the system for the name. These say the same, and a program that
-            // was given another one by them wants just that.
+            // libpq asks the operating system for the name. These variables contain the same
+            // name, unless somebody has set another one on purpose.
             user: match text("PGUSER")? {
                 Some(user) => Some(user),
                 None => text("USER")?.or(text("LOGNAME")?),
             },
             password: text("PGPASSWORD")?.map(Secret::from),
-            home: lookup("HOME")
-                .filter(|home| !home.is_empty())
-                .map(PathBuf::from),
+            home: path("HOME"),
+            service: text("PGSERVICE")?,
+            service_files: ServiceFiles {
+                named: path("PGSERVICEFILE"),
+                home: path("HOME"),
+                system: path("PGSYSCONFDIR"),
+            },
         })
     }
 
-    /// The builder's options, and those of the environment that neither it nor the DSN gives;
-    /// and which variables these came from.
-    pub(super) fn merge(&self, dsn: &Dsn, options: &Options) -> (Options, Vec<&'static str>) {
-        let mut merged = options.clone();
+    /// Adds the options that neither the DSN nor `options` has. Returns the variables that they come from.
+    pub(super) fn merge(&self, dsn: &Dsn, options: &mut Options) -> Vec<&'static str> {
         let mut used = Vec::new();
         for (variable, option, value) in &self.options {
             if dsn.option(option).is_none() && options.get(option).is_none() {
-                merged.set(*option, value.as_str());
+                options.set(*option, value.as_str());
                 used.push(*variable);
             }
         }
-        (merged, used)
+        used
     }
 }
 

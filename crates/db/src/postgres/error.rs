@@ -1,4 +1,4 @@
-//! What the server and the socket say, as errors of this crate.
+//! Errors of the server and of the socket.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::session::Misread;
 use crate::driver::DatabaseError;
 use crate::{Error, Kind};
 
-/// What the server said, in its own words.
+/// Returns an error of the server, in its own words.
 pub(super) fn from_report(report: Report) -> Error {
     let is_fatal = report.is_fatal();
     let message = one_line(&report.message);
@@ -31,7 +31,7 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// The connection is gone.
+/// Returns the error of a lost connection.
 pub(super) fn lost(wrong: io::Error) -> Error {
     let message = match wrong.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -42,13 +42,13 @@ pub(super) fn lost(wrong: io::Error) -> Error {
     Error::new(Kind::ConnectionLost, message).because(wrong)
 }
 
-/// The connection went with an earlier call.
+/// Returns the error of a connection that an earlier call has lost.
 pub(super) fn broken() -> Error {
     let message = "the connection was lost before this call";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// Texts mean something else to the server than to this client.
+/// Returns the error of a session in which the server reads texts differently than this client.
 pub(super) fn misread(misread: Misread) -> Error {
     let message = match misread {
         Misread::Backslashes => {
@@ -65,26 +65,26 @@ pub(super) fn misread(misread: Misread) -> Error {
     Error::new(Kind::Config, message)
 }
 
-/// The call itself made the session one in which texts are misread.
+/// Returns the error of a call that has changed the session so that texts are misread.
 pub(super) fn misread_answer(misread: Misread) -> Error {
     let error = self::misread(misread);
     let message = format!("{}. The statement was carried out", error.message());
     Error::new(Kind::Config, message)
 }
 
-/// There are other parameters than the SQL wants.
+/// Returns the error of a wrong number of parameters.
 pub(super) fn wrong_count(wanted: usize, given: usize) -> Error {
     let message = format!("the SQL takes {wanted} parameters, and {given} were given");
     Error::new(Kind::Parameters, message)
 }
 
-/// A text that is sent as one has to do without the character that ends it there.
+/// Returns the error of a text with a NUL, which would end it in a message.
 pub(super) fn has_nul(what: &str) -> Error {
     let message = format!("{what} has a NUL character in it");
     Error::new(Kind::Database, message)
 }
 
-/// COPY moves data by messages of its own, for which there is no call here.
+/// Returns the error of a COPY, which needs messages that this driver does not support.
 pub(super) fn no_copy() -> Error {
     let message = "COPY from STDIN and to STDOUT is not supported: COPY a file of the server, or \
                    use INSERT and SELECT";

@@ -1,15 +1,15 @@
-//! Running statements: once, in batches, prepared.
+//! Runs statements, prepares them, and runs batches of parameter sets.
 //!
 //! | statement | messages | round trips |
 //! |---|---|---|
 //! | new | Parse, Describe, Bind (parameters and rows as text), Execute, Sync | 1 |
-//! | kept | Bind (binary, where that is known), Execute, Sync | 1 |
+//! | cached | Bind (binary, for types that have it), Execute, Sync | 1 |
 //! | new, with native parameters | Parse, Describe, Sync; Bind, Execute, Sync | 2 |
-//! | the same, not kept | Parse, Describe, Sync; Parse, Bind, Execute, Sync | 2 |
+//! | the same, not cached | Parse, Describe, Sync; Parse, Bind, Execute, Sync | 2 |
 //! | a script | Query | 1 |
 //!
-//! A BEGIN goes before, in the same batch, by the same protocol: as a query of its own it could
-//! fail while what follows is carried out, and committed.
+//! A BEGIN comes first in the same batch, by the same protocol: as a separate query it could fail while the statement
+//! runs and commits.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use postgres_types::{Oid, Type};
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::error;
 use super::kept::Change;
 use super::param::{bind, need_types};
@@ -32,31 +32,31 @@ use crate::driver::{Outcome, Param, Prepared, Request, Status};
 use crate::sql::{self, Class, Resolved};
 use crate::{Error, Kind, Result};
 
-/// A batch is sent when it has so many bytes, while the rest is still being written.
+/// A batch is sent in parts of this size, while the rest is still being written.
 const CHUNK: usize = 64 * 1024;
 
 /// How a statement is run.
-pub(super) enum Way {
-    /// The server knows it.
+pub(super) enum StatementRef {
+    /// As a prepared statement.
     Known(Arc<Statement>),
-    /// It is prepared on the way, under this name; empty for one that is not kept.
+    /// With a Parse under this name; empty for a statement that is not cached.
     New(String),
 }
 
-impl Way {
-    /// What is to be gathered from the server.
+impl StatementRef {
+    /// Returns the answer to expect.
     fn answer(&self, begin: Option<&str>, request: &Request<'_>) -> Answer {
         let answer = match self {
-            Way::Known(statement) => Answer::of(&statement.layout, request.rows),
-            Way::New(_) => Answer::new(request.rows),
+            StatementRef::Known(statement) => Answer::of(&statement.layout, request.rows),
+            StatementRef::New(_) => Answer::new(request.rows),
         };
         answer.after(u32::from(begin.is_some()))
     }
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Way::Known(statement) => &statement.name,
-            Way::New(name) => name,
+            StatementRef::Known(statement) => &statement.name,
+            StatementRef::New(name) => name,
         }
     }
 }
@@ -68,40 +68,40 @@ impl PostgresConnection {
         begin: Option<&str>,
         request: Request<'_>,
     ) -> Result<Outcome> {
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let before = self.status;
         let was_idle = before == Status::Idle;
-        // The way of nearly all calls, without a detour.
+        // The fast path of nearly all calls.
         if let Some(statement) = self.known(&request) {
-            let way = Way::Known(statement);
-            let queued = self.send(begin, &request, &way);
+            let by = StatementRef::Known(statement);
+            let queued = self.send(begin, &request, &by);
             self.finish_call(queued)?;
-            let mut answer = way.answer(begin, &request);
+            let mut answer = by.answer(begin, &request);
             let done = poll_fn(|cx| self.poll_receive(cx, &mut answer)).await;
             self.finish_call(done)?;
             check_committed(&mut answer, before, request.sql);
             if answer.is_fine() {
                 return answer.outcome(self.warnings_so_far());
             }
-            answer.explain(request.params.len(), way.name());
-            if !self.forget_if_stale(&answer, &way, was_idle) {
+            answer.explain(request.params.len(), by.name());
+            if !self.forget_if_stale(&answer, &by, was_idle) {
                 return answer.outcome(self.warnings_so_far());
             }
-            self.flight = Flight::Statement;
+            self.in_flight = InFlight::Statement;
         }
-        // In a box of its own, so that the future of the short way stays small.
+        // Boxed, so that the future of the fast path stays small.
         let done = Box::pin(self.execute_in_call(begin, &request, before)).await;
         self.finish_call(done)
     }
 
-    /// A statement that is kept, if it can be run as it is.
+    /// Returns the cached statement, if the request can use it.
     fn known(&mut self, request: &Request<'_>) -> Option<Arc<Statement>> {
         let is_plain = request.cache && !request.script && !need_types(request.params);
         let known = is_plain.then(|| self.cache.get(request.sql)).flatten()?;
         known.layout.unknown.is_empty().then_some(known)
     }
 
-    /// The call is over if its answer has come, or if nothing of it was sent.
+    /// Ends the call if its answer is complete, or if nothing of it was sent.
     pub(super) fn finish_call<T>(&mut self, done: Result<T>) -> Result<T> {
         if self.wire.is_at_rest() || self.wire.is_broken() {
             self.end_call();
@@ -122,8 +122,8 @@ impl PostgresConnection {
             return self.outcome(answer, request.sql).await;
         }
         self.roll_back_leftover(was_idle).await?;
-        let (mut answer, way) = self.execute_once(begin, request).await?;
-        if self.forget_if_stale(&answer, &way, was_idle) {
+        let (mut answer, by) = self.execute_once(begin, request).await?;
+        if self.forget_if_stale(&answer, &by, was_idle) {
             self.roll_back_leftover(was_idle).await?;
             (answer, _) = self.execute_once(begin, request).await?;
         }
@@ -131,7 +131,7 @@ impl PostgresConnection {
         self.outcome(answer, request.sql).await
     }
 
-    /// What came of a statement; types of its columns that are not known are looked up.
+    /// Returns the outcome of a statement, after it has looked unknown column types up.
     async fn outcome(&mut self, mut answer: Answer, sql: &str) -> Result<Outcome> {
         let unknown = answer.unknown_types().filter(|_| answer.is_fine());
         let mut outcome = answer.outcome(self.warnings_so_far())?;
@@ -158,18 +158,17 @@ impl PostgresConnection {
                 }
                 Ok(true)
             }
-            // The look-up has failed the transaction: later errors would not say why.
+            // The look-up has failed the transaction, and later errors would not name the reason.
             Err(error) if self.status == Status::Failed => Err(error),
-            // The statement has run.
+            // The statement itself has run.
             Err(error) => {
-                tracing::debug!(%error, "a type could not be looked up");
+                tracing::debug!(%error, "cannot look a type up; its values stay text");
                 Ok(false)
             }
         }
     }
 
-    /// Ends a transaction that began with a statement which is to be tried once more: there is
-    /// nothing else in it.
+    /// Rolls back a transaction that began with the statement that will be run again: there is nothing else in it.
     async fn roll_back_leftover(&mut self, was_idle: bool) -> Result<()> {
         if was_idle && self.status != Status::Idle {
             self.simple("ROLLBACK", Answer::new(false)).await?;
@@ -177,35 +176,39 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Runs a statement, and gives what the server said to it.
+    /// Runs a statement and returns the server's answer.
     ///
     /// # Errors
     ///
-    /// It could not be sent, or the connection is gone.
+    /// The statement could not be sent, or the connection is lost.
     async fn execute_once(
         &mut self,
         begin: Option<&str>,
         request: &Request<'_>,
-    ) -> Result<(Answer, Way)> {
+    ) -> Result<(Answer, StatementRef)> {
         let mut begin = begin;
-        let way = match self.typed_way(&mut begin, request).await? {
-            Ok(way) => way,
+        let by = match self.typed_statement_ref(&mut begin, request).await? {
+            Ok(by) => by,
             Err(refused) => return Ok((refused, way_of_nothing())),
         };
-        self.send(begin, request, &way)?;
-        let mut answer = way.answer(begin, request);
-        self.note_preparing(&way);
+        self.send(begin, request, &by)?;
+        let mut answer = by.answer(begin, request);
+        self.note_preparing(&by);
         self.receive(&mut answer).await?;
-        self.keep(&way, request.sql, &answer);
-        answer.explain(request.params.len(), way.name());
-        Ok((answer, way))
+        self.keep(&by, request.sql, &answer);
+        answer.explain(request.params.len(), by.name());
+        Ok((answer, by))
     }
 
-    /// Puts a statement into the outbox, up to its Sync; or nothing, if a parameter cannot be
-    /// sent.
-    fn send(&mut self, begin: Option<&str>, request: &Request<'_>, way: &Way) -> Result<()> {
+    /// Appends a statement with its Sync to the outbox, or nothing if a parameter cannot be sent.
+    fn send(
+        &mut self,
+        begin: Option<&str>,
+        request: &Request<'_>,
+        by: &StatementRef,
+    ) -> Result<()> {
         let mark = self.wire.mark();
-        if let Err(wrong) = self.queue(begin, request, way, 0) {
+        if let Err(wrong) = self.queue(begin, request, by, 0) {
             self.wire.undo(mark);
             return Err(wrong);
         }
@@ -214,20 +217,20 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// How a statement is to be run, with its types known if its parameters need that. What the
-    /// server refused is in the answer. A BEGIN that was sent on the way is taken.
-    pub(super) async fn typed_way(
+    /// Returns how to run a statement, prepared first if its parameters need the types. If the server refuses that, the
+    /// answer contains the error. Takes the BEGIN if it was sent.
+    pub(super) async fn typed_statement_ref(
         &mut self,
         begin: &mut Option<&str>,
         request: &Request<'_>,
-    ) -> Result<Result<Way, Answer>> {
-        let way = self.way(request.sql, request.cache)?;
+    ) -> Result<Result<StatementRef, Answer>> {
+        let by = self.statement_ref(request.sql, request.cache)?;
         if !need_types(request.params) {
-            return Ok(Ok(way));
+            return Ok(Ok(by));
         }
-        let mut statement = match way {
-            Way::Known(statement) => statement,
-            way => match self.prepare_with(begin.take(), request.sql, way).await? {
+        let mut statement = match by {
+            StatementRef::Known(statement) => statement,
+            by => match self.prepare_with(begin.take(), request.sql, by).await? {
                 Ok(statement) => statement,
                 Err(refused) => return Ok(Err(refused)),
             },
@@ -236,34 +239,36 @@ impl PostgresConnection {
             self.look_up_types(&statement).await?;
             statement = self.with_types(&statement);
         }
-        Ok(Ok(Way::Known(statement)))
+        Ok(Ok(StatementRef::Known(statement)))
     }
 
-    /// How a statement is to be run.
+    /// Returns how to run a statement.
     ///
     /// # Errors
     ///
-    /// It must not be: it would make the server ask for data in the middle of a batch.
-    pub(super) fn way(&mut self, sql: &str, cache: bool) -> Result<Way> {
+    /// The statement is a COPY, which would make the server ask for data in the middle of a batch.
+    pub(super) fn statement_ref(&mut self, sql: &str, cache: bool) -> Result<StatementRef> {
         let cache = cache && self.cache.is_on();
         if cache && let Some(statement) = self.cache.get(sql) {
-            return Ok(Way::Known(statement));
+            return Ok(StatementRef::Known(statement));
         }
         let class = sql::class(&DIALECT, sql);
         if class.resolved.copies {
             return Err(error::no_copy());
         }
         if !cache {
-            return Ok(Way::New(String::new()));
+            return Ok(StatementRef::New(String::new()));
         }
         self.expect_text(&class);
         if class.resolved != Resolved::NOTHING || !is_planned(class.verb) {
-            return Ok(Way::New(String::new()));
+            return Ok(StatementRef::New(String::new()));
         }
-        Ok(Way::New(self.cache.make_room(sql).unwrap_or_default()))
+        Ok(StatementRef::New(
+            self.cache.make_room(sql).unwrap_or_default(),
+        ))
     }
 
-    /// Prepares for what a text may do to the session that no tag tells.
+    /// Notes what a text may change in the session without a command tag that shows it.
     pub(super) fn expect_text(&mut self, class: &Class) {
         if class.resolved.defines {
             self.cache.define();
@@ -273,33 +278,33 @@ impl PostgresConnection {
         }
     }
 
-    /// Should the future be dropped, nobody will know whether the server has it.
-    pub(super) fn note_preparing(&mut self, way: &Way) {
-        match way {
-            Way::New(name) if !name.is_empty() => self.cache.begin_preparing(name),
+    /// Notes the name under which a statement is prepared: if the future is dropped, the server may or may not have it.
+    pub(super) fn note_preparing(&mut self, by: &StatementRef) {
+        match by {
+            StatementRef::New(name) if !name.is_empty() => self.cache.begin_preparing(name),
             _ => self.cache.end_preparing(),
         }
     }
 
-    /// Puts a statement into the outbox, up to its Execute. `limit` rows at most; 0 is all.
+    /// Appends a statement, up to its Execute, to the outbox. At most `limit` rows; 0 means all.
     pub(super) fn queue(
         &mut self,
         begin: Option<&str>,
         request: &Request<'_>,
-        way: &Way,
+        by: &StatementRef,
         limit: i32,
     ) -> Result<()> {
-        self.queue_preparation(begin, request.sql, way)?;
+        self.queue_preparation(begin, request.sql, by)?;
         let out = self.wire.outbox();
-        match way {
-            Way::Known(statement) => bind(
+        match by {
+            StatementRef::Known(statement) => bind(
                 out,
                 &statement.bind_head,
                 Some(&statement.params),
                 request.params,
                 &statement.result_formats,
             )?,
-            Way::New(name) => bind(out, &bind_head(name), None, request.params, ALL_TEXT)?,
+            StatementRef::New(name) => bind(out, &bind_head(name), None, request.params, ALL_TEXT)?,
         }
         execute(out, limit);
         let asked = self.wire.ask();
@@ -308,8 +313,13 @@ impl PostgresConnection {
         Ok(())
     }
 
-    /// Puts into the outbox what goes before a Bind: statements to forget, a BEGIN, a Parse.
-    fn queue_preparation(&mut self, begin: Option<&str>, sql: &str, way: &Way) -> Result<()> {
+    /// Appends what precedes a Bind: Close of evicted statements, a BEGIN, a Parse.
+    fn queue_preparation(
+        &mut self,
+        begin: Option<&str>,
+        sql: &str,
+        by: &StatementRef,
+    ) -> Result<()> {
         for name in &self.cache.unwanted {
             close_statement(self.wire.outbox(), name)?;
             self.wire.ask().closes += 1;
@@ -324,8 +334,8 @@ impl PostgresConnection {
             asked.bind();
             asked.execute();
         }
-        match way {
-            Way::New(name) => {
+        match by {
+            StatementRef::New(name) => {
                 let out = self.wire.outbox();
                 parse(out, name, sql)?;
                 describe_statement(out, name)?;
@@ -333,22 +343,21 @@ impl PostgresConnection {
                 asked.parses += 1;
                 asked.describe();
             }
-            // It was prepared to learn its types. By now the unnamed statement may be another one:
-            // of a look-up, or, through a pooler, of somebody else.
-            Way::Known(statement) if statement.name.is_empty() => {
+            // It was prepared only for its types. By now the unnamed statement may be another one: of a
+            // look-up, or of another client behind a pooler.
+            StatementRef::Known(statement) if statement.name.is_empty() => {
                 parse_unnamed(self.wire.outbox(), sql, &statement.params)?;
                 self.wire.ask().parses += 1;
             }
-            Way::Known(_) => {}
+            StatementRef::Known(_) => {}
         }
         Ok(())
     }
 
-    /// Keeps a statement that has just been prepared, if it is to be kept and was. `false` if it has
-    /// no name that can be used.
-    pub(super) fn keep(&mut self, way: &Way, sql: &str, answer: &Answer) -> bool {
+    /// Caches a statement that was just prepared. Returns false if its name cannot be used.
+    pub(super) fn keep(&mut self, by: &StatementRef, sql: &str, answer: &Answer) -> bool {
         self.cache.end_preparing();
-        let Way::New(name) = way else {
+        let StatementRef::New(name) = by else {
             return true;
         };
         if name.is_empty() {
@@ -356,7 +365,7 @@ impl PostgresConnection {
         }
         match self.statement(name, sql, answer) {
             Some(statement) => self.cache.insert(Arc::new(statement)),
-            // Whether it is there or not: it is not wanted.
+            // The server may have it: it is closed.
             None => {
                 self.cache.unwanted.push(name.clone());
                 false
@@ -364,7 +373,7 @@ impl PostgresConnection {
         }
     }
 
-    /// The statement that the answer describes.
+    /// Returns the statement that the answer describes.
     fn statement(&self, name: &str, sql: &str, answer: &Answer) -> Option<Statement> {
         let params = answer.params.as_ref().filter(|_| answer.described)?;
         let params = params.iter().map(|oid| self.type_of(*oid)).collect();
@@ -372,53 +381,53 @@ impl PostgresConnection {
         Some(Statement::new(name.to_owned(), sql, params, layout))
     }
 
-    /// The type of this number; one without a name if it is not known.
+    /// Returns the type with this OID; an unnamed one if it is unknown.
     pub(super) fn type_of(&self, oid: Oid) -> Type {
-        let known = Type::from_oid(oid).or_else(|| self.types.get(oid));
+        let looked_up = || Some(self.types.get(oid)?.kind.clone());
+        let known = Type::from_oid(oid).or_else(looked_up);
         known.unwrap_or_else(|| {
             let kind = postgres_types::Kind::Simple;
             Type::new(String::new(), oid, kind, String::new())
         })
     }
 
-    /// Prepares a statement, after a BEGIN if there is one, and waits for the answer. What the
-    /// server refused is in the answer.
+    /// Prepares a statement, after a BEGIN if there is one. If the server refuses, the answer contains the error.
     pub(super) async fn prepare_with(
         &mut self,
         begin: Option<&str>,
         sql: &str,
-        way: Way,
+        by: StatementRef,
     ) -> Result<Result<Arc<Statement>, Answer>> {
         let mark = self.wire.mark();
-        if let Err(wrong) = self.queue_preparation(begin, sql, &way) {
+        if let Err(wrong) = self.queue_preparation(begin, sql, &by) {
             self.wire.undo(mark);
             return Err(wrong);
         }
         self.cache.unwanted.clear();
         self.wire.sync();
-        self.note_preparing(&way);
+        self.note_preparing(&by);
         let skip = u32::from(begin.is_some());
         let mut answer = Answer::new(false).after(skip);
         self.receive(&mut answer).await?;
-        let is_kept = self.keep(&way, sql, &answer);
+        let is_kept = self.keep(&by, sql, &answer);
         if answer.report.is_some() {
-            answer.explain(usize::MAX, way.name());
+            answer.explain(usize::MAX, by.name());
             return Ok(Err(answer));
         }
-        let name = if is_kept { way.name() } else { "" };
+        let name = if is_kept { by.name() } else { "" };
         match self.statement(name, sql, &answer) {
             Some(statement) => Ok(Ok(Arc::new(statement))),
-            None => Err(self.wire.garbage("it did not describe a statement")),
+            None => Err(self.wire.garbage("a statement without a description")),
         }
     }
 
-    /// Prepares a statement, and keeps it where there is a place for it.
+    /// Prepares a statement, and caches it if the cache is enabled.
     pub(super) async fn prepare_only(&mut self, sql: &str) -> Result<Prepared> {
         self.check_reading()?;
-        self.begin_call(Flight::Brief)?;
-        let done = match self.way(sql, true) {
-            Ok(Way::Known(statement)) => Ok(Ok(statement)),
-            Ok(way) => self.prepare_with(None, sql, way).await,
+        self.begin_call(InFlight::Brief)?;
+        let done = match self.statement_ref(sql, true) {
+            Ok(StatementRef::Known(statement)) => Ok(Ok(statement)),
+            Ok(by) => self.prepare_with(None, sql, by).await,
             Err(refused) => Err(refused),
         };
         match self.finish_call(done)? {
@@ -430,8 +439,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Runs a statement with many sets of parameters, in one batch with one Sync: outside a
-    /// transaction all of it is done, or nothing.
+    /// Runs a statement with many parameter sets, in one batch with one Sync: outside of a transaction, all or nothing.
     pub(super) async fn execute_batch(
         &mut self,
         sql: &str,
@@ -440,7 +448,7 @@ impl PostgresConnection {
         if sets.is_empty() {
             return Ok(Outcome::default());
         }
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let done = self.batch_in_call(sql, sets).await;
         self.finish_call(done)
     }
@@ -453,48 +461,52 @@ impl PostgresConnection {
             let wrong = Error::new(Kind::Parameters, message);
             return Err(in_set(wrong, n, sets.len()));
         }
-        let (mut answer, way) = self.batch_once(sql, sets).await?;
-        if self.forget_if_stale(&answer, &way, was_idle) {
+        let (mut answer, by) = self.batch_once(sql, sets).await?;
+        if self.forget_if_stale(&answer, &by, was_idle) {
             (answer, _) = self.batch_once(sql, sets).await?;
         }
         answer.outcome(self.warnings_so_far())
     }
 
-    async fn batch_once(&mut self, sql: &str, sets: &[Vec<Param<'_>>]) -> Result<(Answer, Way)> {
+    async fn batch_once(
+        &mut self,
+        sql: &str,
+        sets: &[Vec<Param<'_>>],
+    ) -> Result<(Answer, StatementRef)> {
         let native = sets.iter().find(|set| need_types(set));
         let params = native.map_or(&[][..], Vec::as_slice);
-        let way = match self
-            .typed_way(&mut None, &Request::new(sql, params))
+        let by = match self
+            .typed_statement_ref(&mut None, &Request::new(sql, params))
             .await?
         {
-            Ok(way) => way,
+            Ok(by) => by,
             Err(refused) => return Ok((refused, way_of_nothing())),
         };
-        let mut answer = match &way {
-            Way::Known(statement) => Answer::of(&statement.layout, false),
-            Way::New(_) => Answer::new(false),
+        let mut answer = match &by {
+            StatementRef::Known(statement) => Answer::of(&statement.layout, false),
+            StatementRef::New(_) => Answer::new(false),
         }
         .adding_up();
         let mark = self.wire.mark();
-        if let Err(wrong) = self.queue_preparation(None, sql, &way) {
+        if let Err(wrong) = self.queue_preparation(None, sql, &by) {
             self.wire.undo(mark);
             return Err(wrong);
         }
-        self.note_preparing(&way);
-        let new_head = bind_head(way.name());
+        self.note_preparing(&by);
+        let new_head = bind_head(by.name());
         let mut was_flushed = false;
         let mut refused = None;
         for (n, set) in sets.iter().enumerate() {
             let out = self.wire.outbox();
-            let bound = match &way {
-                Way::Known(of) => bind(
+            let bound = match &by {
+                StatementRef::Known(of) => bind(
                     out,
                     &of.bind_head,
                     Some(&of.params),
                     set,
                     &of.result_formats,
                 ),
-                Way::New(_) => bind(out, &new_head, None, set, ALL_TEXT),
+                StatementRef::New(_) => bind(out, &new_head, None, set, ALL_TEXT),
             };
             if let Err(wrong) = bound {
                 let wrong = in_set(wrong, n, sets.len());
@@ -503,7 +515,7 @@ impl PostgresConnection {
                     self.cache.end_preparing();
                     return Err(wrong);
                 }
-                // What went before it has been sent: the server undoes it by an error of its own.
+                // Earlier sets have been sent: a deliberate error makes the server undo them.
                 undo_batch(self.wire.outbox())?;
                 self.wire.ask().parses += 1;
                 refused = Some(wrong);
@@ -524,18 +536,20 @@ impl PostgresConnection {
         self.cache.unwanted.clear();
         self.wire.sync();
         self.receive(&mut answer).await?;
-        self.keep(&way, sql, &answer);
-        answer.explain(sets[0].len(), way.name());
+        self.keep(&by, sql, &answer);
+        answer.explain(sets[0].len(), by.name());
         if refused.is_some() && answer.report.as_ref().is_none_or(|it| it.is_syntax_error()) {
             answer.report = None;
             answer.wrong = refused;
         }
-        Ok((answer, way))
+        Ok((answer, by))
     }
 
-    /// Sends what has been written of a batch, and reads what the server says to it meanwhile.
+    /// Sends a part of a batch, and reads the server's answers meanwhile.
     ///
-    /// A cancel leaves a batch without its Sync; settling has the server undo it.
+    /// # Cancel safety
+    ///
+    /// If dropped, the batch has no Sync; settling makes the server undo it.
     async fn send_part(&mut self, answer: &mut Answer) -> Result<()> {
         let sent = poll_fn(|cx| self.wire.poll_flush(cx)).await;
         sent.map_err(|lost| self.why_lost(lost, answer))?;
@@ -546,8 +560,8 @@ impl PostgresConnection {
     }
 }
 
-fn way_of_nothing() -> Way {
-    Way::New(String::new())
+fn way_of_nothing() -> StatementRef {
+    StatementRef::New(String::new())
 }
 
 fn in_set(wrong: Error, n: usize, of: usize) -> Error {

@@ -1,34 +1,35 @@
-//! The reading half of the client alone, for tests that throw bytes at it.
+//! The receiving half of the client, for fuzz tests.
 //!
-//! No part of the interface: it is there with the feature `fuzzing` only, and may change at any time.
+//! Not part of the public interface: it exists with the feature `fuzzing` only, and may change at any time.
 
 use std::sync::Arc;
 
 use postgres_types::Type;
 
+use super::known_type::KnownType;
 use super::protocol::answer::{Answer, Next};
 use super::protocol::inbox::{Inbox, NoMessage};
 use super::protocol::message::{self, Reader, Report, Tag};
 use super::types::Layout;
 use crate::driver::{Batch, Status};
 
-/// What came of a server's bytes.
+/// The result of reading a server's bytes.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// The rows of each answer that was complete.
+    /// The rows of each complete answer.
     pub answers: Vec<Batch>,
-    /// How many answers were errors.
+    /// The number of answers that were errors.
     pub errors: usize,
-    /// How many messages were read.
+    /// The number of messages.
     pub messages: usize,
-    /// Why the connection would have been closed, if it would have been.
+    /// The protocol violation that would have closed the connection, if there was one.
     pub garbage: Option<&'static str>,
 }
 
-/// Reads what a server sends, `piece` bytes at a time, as connections do.
+/// Reads a server's bytes as a connection does, `piece` bytes at a time.
 ///
-/// Everything comes as text until a first answer has told the types of its columns; the next
-/// ones are of those columns in binary, as those of a prepared statement are.
+/// Rows are text until a first answer has described its columns; later answers have the same columns in binary, like those of
+/// a prepared statement.
 pub fn read_answers(bytes: &[u8], piece: usize) -> Read {
     let mut read = Read::default();
     let mut inbox = Inbox::new();
@@ -58,7 +59,7 @@ fn read_messages(
         let frame = match inbox.frame() {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(()),
-            Err(NoMessage) => return Err("a message has a length that cannot be"),
+            Err(NoMessage) => return Err("a message with an impossible length"),
         };
         let body = inbox.body(frame);
         let next = match frame.tag {
@@ -68,7 +69,7 @@ fn read_messages(
                     answer.command_complete(tag);
                     Next::Read
                 }
-                None => Next::Garbage("a command tag cannot be read"),
+                None => Next::Garbage("a malformed command tag"),
             },
             b'S' => {
                 let _ = message::parameter(body);
@@ -80,7 +81,7 @@ fn read_messages(
             }
             b'A' => Next::Read,
             b'Z' if message::status(Reader(body)) == Status::Unknown => {
-                Next::Garbage("its status is none that there is")
+                Next::Garbage("an unknown transaction status")
             }
             b'Z' => {
                 end_answer(answer, read);
@@ -96,7 +97,7 @@ fn read_messages(
     }
 }
 
-/// What a call does when the server is ready again: types that nobody knew are looked up.
+/// Does what a call does after ReadyForQuery: looks unknown types up.
 fn end_answer(answer: &mut Answer, read: &mut Read) {
     answer.explain(1, "statement");
     let unknown = answer.unknown_types();
@@ -104,10 +105,9 @@ fn end_answer(answer: &mut Answer, read: &mut Read) {
     match answer.outcome(0).map(|outcome| outcome.rows) {
         Ok(Some(rows)) => {
             let rows = match unknown {
-                // Whatever they are, the server's words about them say so: an array of texts is
-                // the form that takes most to read.
+                // Takes them for arrays of text, the form that is hardest to parse.
                 Some(layout) => layout
-                    .again(|_| Some(Type::TEXT_ARRAY))
+                    .again(|_| Some(Arc::new(KnownType::plain(Type::TEXT_ARRAY))))
                     .translate(&rows)
                     .unwrap_or(rows),
                 None => rows,

@@ -1,16 +1,15 @@
-//! Which prepared statements a connection keeps, and for how long.
+//! Which prepared statements a connection caches, and when they become invalid.
 //!
-//! The server resolves literals and names when it parses a statement: `'2024-01-01 12:00'` becomes a
-//! moment in the session's time zone, a name the table that goes by it. So a prepared statement is
-//! only good for a session that is as it was then:
+//! The server resolves literals and names when it parses a statement: `'2024-01-01 12:00'` becomes a time in the session's
+//! time zone, a name becomes a table. So a prepared statement is valid only in a session with the same state as at the
+//! parse. There are two caches:
 //!
-//! | the session | uses and keeps statements | until |
-//! |---|---|---|
-//! | is as it was after connecting | of its own | they are evicted, or the session defines something |
-//! | was changed, for the transaction or for longer | of its own | the next change, the end of a (sub)transaction, a reset |
+//! | cache | valid until |
+//! |---|---|
+//! | for the session as it was after connecting | evicted, or the session defines something (CREATE, ALTER, DROP) |
+//! | for a changed session | the next change, the end of a (sub)transaction, or a reset |
 //!
-//! A statement is used only under the settings under which it was parsed, as far as the server reports
-//! them or the layer has set them.
+//! The key of a statement also contains the settings that the server reports or that the layer has set.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
@@ -21,7 +20,7 @@ use super::statement::Statement;
 use crate::driver::Status;
 use crate::driver::cache::StatementCache;
 
-/// Settings that the server reports and that change nothing about how it parses.
+/// Settings that the server reports, but that do not affect parsing.
 const IRRELEVANT: [&[u8]; 4] = [
     b"application_name",
     b"default_transaction_read_only",
@@ -29,48 +28,48 @@ const IRRELEVANT: [&[u8]; 4] = [
     b"scram_iterations",
 ];
 
-/// The prepared statements that a connection keeps.
+/// The prepared statements that a connection caches.
 #[derive(Debug)]
 pub(super) struct Kept {
     untouched: StatementCache<Parsed>,
     changed: StatementCache<Parsed>,
     change: Change,
-    /// Counts what may have changed the meaning of texts, so that a statement which was under way
-    /// meanwhile is not kept.
+    /// Counts the changes that may give a text another meaning. A statement that was being prepared during one is
+    /// not cached.
     epoch: u64,
     settings: Vec<Setting>,
-    /// All of the settings, mixed.
+    /// A hash of all settings.
     key: u64,
-    /// Statements that the server may still have and we do not want: they go with the next call.
+    /// Evicted statements that the server may still have: the next call closes them.
     pub(super) unwanted: Vec<String>,
-    /// The statement that is being prepared under this name.
+    /// The name of the statement that is being prepared.
     preparing: Option<String>,
 }
 
 #[derive(Debug)]
 struct Parsed {
     statement: Arc<Statement>,
-    /// The settings under which it was parsed.
+    /// A hash of the settings under which it was parsed.
     key: u64,
 }
 
 /// How long the session stays changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
-    /// It is as it was after connecting.
+    /// Unchanged since connecting.
     None,
-    /// Up to the end of the transaction.
+    /// Until the end of the transaction.
     Transaction,
-    /// Up to the next reset.
+    /// Until the next reset.
     Session,
 }
 
 #[derive(Debug)]
 struct Setting {
     name: Box<[u8]>,
-    /// The layer has set it, and does so again after each reset.
+    /// The layer has set it, and sets it again after each reset.
     is_default: bool,
-    /// Of the name and the value.
+    /// A hash of name and value.
     hash: u64,
 }
 
@@ -88,17 +87,17 @@ impl Kept {
         }
     }
 
-    /// The server is asked to prepare a statement under this name.
+    /// Notes that a statement is being prepared under this name.
     pub(super) fn begin_preparing(&mut self, name: &str) {
         self.preparing = Some(name.to_owned());
     }
 
-    /// The server has answered, or nothing is being prepared.
+    /// Notes that the server has answered, or that nothing is being prepared.
     pub(super) fn end_preparing(&mut self) {
         self.preparing = None;
     }
 
-    /// The call was dropped that prepared a statement: nobody knows whether the server has it.
+    /// Notes that the preparing call was dropped: the server may or may not have the statement.
     pub(super) fn give_up_preparing(&mut self) {
         self.unwanted.extend(self.preparing.take());
     }
@@ -111,7 +110,7 @@ impl Kept {
         }
     }
 
-    /// It keeps statements at all.
+    /// Whether the cache is enabled.
     pub(super) fn is_on(&self) -> bool {
         self.untouched.is_on()
     }
@@ -123,10 +122,10 @@ impl Kept {
         (kept.key == key).then(|| Arc::clone(&kept.statement))
     }
 
-    /// A name for a statement that is to be prepared and kept, and room for it. `None` if another
-    /// statement has that name, against all odds.
+    /// Makes room for a new statement and returns its name. `None` if another statement has that name, which
+    /// only a hash collision can cause.
     pub(super) fn make_room(&mut self, sql: &str) -> Option<String> {
-        // One that was made under other settings.
+        // The same text, prepared under other settings.
         self.forget(sql);
         let name = self.name_of(sql);
         let is_taken = |cache: &StatementCache<Parsed>| {
@@ -142,7 +141,7 @@ impl Kept {
         Some(name)
     }
 
-    /// Keeps a statement that room was made for, unless what it means may have changed since: `false`.
+    /// Caches a statement after `make_room`. Returns false if its meaning may have changed meanwhile.
     pub(super) fn insert(&mut self, statement: Arc<Statement>) -> bool {
         if statement.name != self.name_of(&statement.sql) {
             self.unwanted.push(statement.name.clone());
@@ -156,7 +155,7 @@ impl Kept {
         true
     }
 
-    /// More is known of a statement: takes its place, if it is kept.
+    /// Replaces a cached statement by one with more details.
     pub(super) fn replace(&mut self, statement: Arc<Statement>) {
         let kept = self.current().get(&statement.sql);
         if let Some(kept) = kept.filter(|kept| kept.statement.name == statement.name) {
@@ -164,14 +163,14 @@ impl Kept {
         }
     }
 
-    /// The next time prepares it anew.
+    /// Removes a statement: its next run prepares it again.
     pub(super) fn forget(&mut self, sql: &str) {
         if let Some(gone) = self.current().remove(sql) {
             self.unwanted.push(gone.statement.name.clone());
         }
     }
 
-    /// The server has forgotten all of them.
+    /// Removes all statements, which the server has deallocated.
     pub(super) fn clear(&mut self) {
         drop((self.untouched.take_all(), self.changed.take_all()));
         self.unwanted.clear();
@@ -182,8 +181,8 @@ impl Kept {
         self.untouched.len() + self.changed.len()
     }
 
-    /// The name of a statement: 128 bits of its SQL, and of all that it may depend on. No types are
-    /// declared, so that these do not tell two apart.
+    /// Returns the name of a statement: a 128-bit hash of its SQL and of everything that it may depend on. Parameter
+    /// types are not part of it, because none are declared.
     fn name_of(&self, sql: &str) -> String {
         let mut name = String::with_capacity(33);
         name.push('c');
@@ -198,7 +197,7 @@ impl Kept {
         name
     }
 
-    /// The session may be changed from now on, or be changed again.
+    /// Notes that the session may have changed, or changed again.
     pub(super) fn change(&mut self, change: Change) {
         self.change = self.change.max(change);
         let gone = self.changed.take_all();
@@ -207,8 +206,7 @@ impl Kept {
         self.epoch += 1;
     }
 
-    /// The session defines something: names may mean something else from now on, and types and columns
-    /// may be others.
+    /// Notes a definition: names, types and columns may have another meaning.
     pub(super) fn define(&mut self) {
         let gone = self.untouched.take_all();
         self.unwanted
@@ -216,8 +214,8 @@ impl Kept {
         self.change(Change::Transaction);
     }
 
-    /// A command is complete. What it did inside of a function or a procedure has no tag: a statement that
-    /// this made stale is forgotten when it fails.
+    /// Processes a command tag. What a function or procedure does has no tag: a statement that it made stale is
+    /// removed when it fails.
     #[inline]
     pub(super) fn note_tag(&mut self, tag: Tag<'_>) {
         match tag.0 {
@@ -233,12 +231,12 @@ impl Kept {
         } else if tag.is("SET") || tag.is("RESET") {
             self.change(Change::Transaction);
         } else if self.change != Change::None && (tag.is("COMMIT") || tag.is("ROLLBACK")) {
-            // It has undone what was set, if only since a savepoint.
+            // It undid settings, at least those since a savepoint.
             self.change(Change::None);
         }
     }
 
-    /// The server is ready for the next call.
+    /// Processes a ReadyForQuery.
     #[inline]
     pub(super) fn note_status(&mut self, status: Status) {
         if self.change == Change::Transaction && status == Status::Idle {
@@ -246,27 +244,27 @@ impl Kept {
         }
     }
 
-    /// The session counts as unchanged from now on.
+    /// Notes that the session counts as unchanged from now on.
     pub(super) fn end_change(&mut self) {
         self.change(Change::None);
         self.change = Change::None;
     }
 
-    /// The session is as it was after connecting.
+    /// Notes a reset: the session is as it was after connecting.
     pub(super) fn note_reset(&mut self) {
         self.end_change();
         self.settings.retain(|setting| !setting.is_default);
         self.mix();
     }
 
-    /// The server reports the value of a setting.
+    /// Notes the value of a setting that the server reports.
     pub(super) fn note_setting(&mut self, name: &[u8], value: &[u8]) {
         if !IRRELEVANT.contains(&name) {
             self.note(name, value, false);
         }
     }
 
-    /// The layer has set a default.
+    /// Notes a default that the layer has set.
     pub(super) fn note_default(&mut self, name: &str, value: &str) {
         self.note(name.as_bytes(), value.as_bytes(), true);
     }
@@ -317,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_session_has_statements_of_its_own() {
+    fn changed_session_has_its_own_statements() {
         let mut kept = Kept::new(8);
         keep(&mut kept, "a");
         kept.change(Change::Session);
@@ -325,16 +323,19 @@ mod tests {
         let own = keep(&mut kept, "a");
         assert!(is_kept(&mut kept, "a"));
         kept.note_status(Status::Idle);
-        assert!(is_kept(&mut kept, "a"), "a transaction ends no session");
+        assert!(
+            is_kept(&mut kept, "a"),
+            "the end of a transaction does not invalidate"
+        );
         kept.change(Change::Session);
-        assert!(!is_kept(&mut kept, "a"), "it was changed again");
+        assert!(!is_kept(&mut kept, "a"), "the session changed again");
         assert_eq!(kept.unwanted, [own]);
         kept.note_reset();
         assert!(is_kept(&mut kept, "a"));
     }
 
     #[test]
-    fn a_change_for_the_transaction_ends_with_it() {
+    fn change_of_a_transaction_ends_with_it() {
         for (set, undo) in [("SET", "ROLLBACK"), ("RESET", "COMMIT")] {
             let mut kept = Kept::new(8);
             keep(&mut kept, "a");
@@ -344,14 +345,17 @@ mod tests {
             keep(&mut kept, "a");
             tag(&mut kept, undo);
             kept.note_status(Status::InTransaction);
-            assert!(!is_kept(&mut kept, "a"), "to a savepoint, or AND CHAIN");
+            assert!(
+                !is_kept(&mut kept, "a"),
+                "rollback to a savepoint, or AND CHAIN"
+            );
             kept.note_status(Status::Idle);
             assert!(is_kept(&mut kept, "a"));
         }
     }
 
     #[test]
-    fn what_defines_something_invalidates_all_statements() {
+    fn definition_invalidates_all_statements() {
         for defines in ["CREATE TABLE", "ALTER TYPE", "DROP VIEW", "DO"] {
             let mut kept = Kept::new(8);
             keep(&mut kept, "a");
@@ -380,18 +384,21 @@ mod tests {
         kept.note_setting(b"TimeZone", b"UTC");
         let utc = keep(&mut kept, "a");
         kept.note_setting(b"application_name", b"x");
-        assert!(is_kept(&mut kept, "a"), "nothing depends on this one");
+        assert!(
+            is_kept(&mut kept, "a"),
+            "no statement depends on this setting"
+        );
         kept.note_setting(b"TimeZone", b"Asia/Tokyo");
         assert!(!is_kept(&mut kept, "a"));
         kept.note_setting(b"TimeZone", b"UTC");
-        assert!(is_kept(&mut kept, "a"), "it is back");
+        assert!(is_kept(&mut kept, "a"), "the setting has its old value");
         kept.note_setting(b"TimeZone", b"Asia/Tokyo");
         keep(&mut kept, "a");
         assert_eq!(kept.unwanted, [utc]);
     }
 
     #[test]
-    fn a_default_that_is_set_again_after_a_reset_is_the_same() {
+    fn default_set_again_after_a_reset_is_the_same() {
         let mut kept = Kept::new(8);
         keep(&mut kept, "a");
         kept.note_default("search_path", "s");
@@ -404,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_prepared_while_the_session_changed_is_not_kept() {
+    fn statement_prepared_during_a_change_is_not_cached() {
         let mut kept = Kept::new(8);
         let name = kept.make_room("a").unwrap();
         tag(&mut kept, "CREATE TABLE");
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_of_which_more_is_known_keeps_its_name() {
+    fn replaced_statement_keeps_its_name() {
         let mut kept = Kept::new(8);
         let name = keep(&mut kept, "a");
         kept.change(Change::Session);
@@ -428,11 +435,11 @@ mod tests {
         assert!(kept.unwanted.is_empty());
         kept.change(Change::Session);
         kept.replace(known);
-        assert!(!is_kept(&mut kept, "a"), "it is not kept here");
+        assert!(!is_kept(&mut kept, "a"), "the other cache does not have it");
     }
 
     #[test]
-    fn names_are_those_of_the_sql_and_of_no_other() {
+    fn name_depends_on_the_sql() {
         let kept = Kept::new(8);
         assert_eq!(kept.name_of("SELECT 1"), kept.name_of("SELECT 1"));
         assert_ne!(kept.name_of("SELECT 1"), kept.name_of("SELECT 2"));

@@ -6,21 +6,26 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `config`, `env`, `passfile` | the DSN, the options, and libpq's environment and password file |
-//! | `net` | sockets: which server; the bytes to it, in the clear or by TLS; channel binding |
-//! | `protocol` | messages, framing, answers and SCRAM, without I/O |
-//! | `wire`, `looks` | messages to and from a socket; when an early answer is looked for |
-//! | `connect`, `startup`, `require_auth` | the template; the login, and which kinds of it are allowed |
-//! | `connection` | the contract of a connection, towards the layer |
-//! | `execute`, `script`, `statement`, `kept` | running statements; scripts; a prepared statement; which are kept, and for how long |
-//! | `stale` | when a kept statement is prepared again |
-//! | `transaction`, `stream`, `reset` | as they say |
-//! | `settle`, `cancel` | after a dropped call |
-//! | `session` | what the server has told of the session |
-//! | `param`, `types`, `text`, `calendar` | values on their way there and back |
-//! | `lookup` | types that are not built in |
-//! | `error` | what the server says, as errors of this crate |
+//! | `config`, `env`, `service`, `passfile` | the options: from the DSN, libpq's environment variables, service file and password file |
+//! | `net` | sockets, TLS, and the choice of a server |
+//! | `protocol` | messages and SCRAM, without I/O |
+//! | `wire`, `early_read` | sends and receives messages; when to read right after a send |
+//! | `connect`, `startup`, `authenticate`, `require_auth` | the template; the startup of a connection; the login, and which methods are allowed |
+//! | `connection` | implements the driver contract |
+//! | `execute`, `script`, `statement`, `kept` | running statements; scripts; prepared statements; which of them are cached |
+//! | `stale` | when a cached statement is prepared again |
+//! | `transaction`, `stream`, `reset` | transactions, row streams, resets of the session |
+//! | `dropped_call`, `cancel` | settles a dropped call; cancel requests |
+//! | `session` | the session state that the server reports |
+//! | `param` | parameters |
+//! | `types`, `text`, `array`, `calendar` | values of rows |
+//! | `from_sql`, `binary` | values of rows for types of the user |
+//! | `lookup`, `known_type` | looks up types that are not built in |
+//! | `error` | errors of the server and of the socket |
 
+mod array;
+mod authenticate;
+mod binary;
 mod calendar;
 mod cancel;
 mod config;
@@ -31,10 +36,12 @@ mod early_read;
 mod env;
 mod error;
 mod execute;
+mod from_sql;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod kept;
+mod known_type;
 mod lookup;
 mod net;
 mod param;
@@ -43,6 +50,7 @@ mod protocol;
 mod require_auth;
 mod reset;
 mod script;
+mod service;
 mod session;
 mod stale;
 mod startup;
@@ -56,15 +64,16 @@ mod wire;
 use std::sync::Arc;
 
 pub use self::connection::PostgresConnection;
+pub use self::from_sql::column_type;
 pub use self::param::param;
-pub use postgres_types::{self, ToSql};
+pub use postgres_types::{self, FromSql, ToSql};
 
 use self::config::Config;
 use self::connect::PostgresTemplate;
 use crate::Result;
 use crate::driver::{Driver, Dsn, Options, Template};
 
-/// PostgreSQL, by a client of our own that the calling task drives. Version 12 or later.
+/// The driver of PostgreSQL 12 and later: Cenote's own client, which runs in the calling task.
 #[doc = include_str!("options.md")]
 #[doc = include_str!("behaviour.md")]
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +82,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// PostgreSQL.
+    /// Returns the driver.
     pub fn new() -> Self {
         Postgres::default()
     }

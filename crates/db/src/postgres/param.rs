@@ -1,9 +1,9 @@
-//! Parameters on their way to the server.
+//! Parameters, on their way to the server.
 //!
-//! When a statement is run for the first time nobody knows yet what types it wants. Its parameters
-//! are then sent as text, without declaring any type, so that the server's own rules decide; only
-//! bytes go as they are. Afterwards the types are known: a value that fits one goes in binary, any
-//! other still as text, which the server reads or refuses.
+//! When a statement runs for the first time, the types of its parameters are not known. The driver sends
+//! them as text without a type, so that the server infers it; only bytes go in binary.
+//! Later the types are known: a value that fits goes in binary, any other still as
+//! text, which the server reads or refuses. Arrays always go as text.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -25,17 +25,17 @@ const AS_BINARY: i16 = 1;
 /// A value of a type that `postgres-types` knows how to send: see [`param`].
 struct PgValue(Box<dyn ToSql + Send + Sync>);
 
-/// A parameter of any type that is a [`ToSql`]: arrays, ranges, composites, enums, your own.
+/// Returns a parameter of any [`ToSql`] type: ranges, composites, enums, types of your own.
 ///
-/// The first statement with one takes one more round trip than others: such a value
-/// can be written only when its type is known.
+/// The first run of a statement with such a parameter takes one more round trip: the value
+/// can be written only when its type is known. A `Vec` of plain values needs no `param`.
 ///
 /// ```no_run
 /// # async fn example(db: cenote::Db) -> cenote::Result<()> {
 /// use cenote::postgres::param;
 ///
-/// let ids = vec![1_i32, 2, 3];
-/// db.query("SELECT name FROM account WHERE id = ANY(?)", (param(ids),)).await?;
+/// let host: std::net::IpAddr = [127, 0, 0, 1].into();
+/// db.query("SELECT name FROM account WHERE host = ?", (param(host),)).await?;
 /// # Ok(()) }
 /// ```
 pub fn param<T: ToSql + Send + Sync + 'static>(value: T) -> Native {
@@ -45,17 +45,17 @@ pub fn param<T: ToSql + Send + Sync + 'static>(value: T) -> Native {
     }
 }
 
-/// Whether one of them can be written only when its type is known.
+/// Returns whether a parameter can be written only when its type is known.
 pub(super) fn need_types(params: &[Param<'_>]) -> bool {
     params.iter().any(|param| matches!(param, Param::Native(_)))
 }
 
 /// Writes a Bind of the unnamed portal, which begins with `head` and ends with
-/// `result_formats`. `types` are those that the statement wants, if they are known.
+/// `result_formats`. `types` are the statement's parameter types, if they are known.
 ///
 /// # Errors
 ///
-/// A parameter cannot be sent. Nothing has been written then.
+/// A parameter cannot be sent. Then nothing has been written.
 pub(super) fn bind(
     out: &mut Vec<u8>,
     head: &[u8],
@@ -89,7 +89,7 @@ fn write_bind(
     out.reserve(head.len() + 8 + params.len() * 18 + result_formats.len() + 64);
     out.extend_from_slice(head);
     out.extend_from_slice(&count.to_be_bytes());
-    // The formats come before the values, and are known with them.
+    // The formats come before the values, and are known after them.
     let formats = out.len();
     for _ in params {
         out.extend_from_slice(&AS_TEXT.to_be_bytes());
@@ -110,7 +110,7 @@ fn write_bind(
     set_length(out, start + 1)
 }
 
-/// Whether the value is written in binary for a parameter of this type.
+/// Returns whether the value is written in binary for a parameter of this type.
 fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
     let Some(wanted) = wanted else {
         return matches!(value, Value::Bytes(_));
@@ -138,8 +138,7 @@ fn is_binary(value: &Value<'_>, wanted: Option<&Type>) -> bool {
     }
 }
 
-/// Writes a parameter with its length, and gives the form that it has now; or says what is wrong
-/// with it.
+/// Writes a parameter with its length, and returns its format; or what is wrong with it.
 fn write_param(out: &mut Vec<u8>, param: &Param<'_>, wanted: Option<&Type>) -> Result<i16, String> {
     let at = out.len();
     out.extend_from_slice(&(-1_i32).to_be_bytes());
@@ -158,7 +157,7 @@ fn write_param(out: &mut Vec<u8>, param: &Param<'_>, wanted: Option<&Type>) -> R
         Param::Native(native) => write_native(out, native, wanted)?,
     };
     match is_null {
-        // Whatever a `ToSql` has written by mistake.
+        // A `ToSql` may have written something before it returned NULL.
         IsNull::Yes => out.truncate(at + 4),
         IsNull::No => {
             let len = i32::try_from(out.len() - at - 4);
@@ -252,8 +251,51 @@ fn write_text(out: &mut Vec<u8>, value: &Value<'_>) -> io::Result<IsNull> {
         Value::DateTime(moment) => write_moment(out, moment, "")?,
         Value::Timestamp(moment) => write_moment(out, moment, "+00")?,
         Value::Uuid(uuid) => out.extend_from_slice(hyphenated(*uuid).as_bytes()),
+        Value::Array(elements) => write_array(out, elements)?,
     }
     Ok(IsNull::No)
+}
+
+/// Writes an array as text: the server infers its type, and reads each element as that.
+fn write_array(out: &mut Vec<u8>, elements: &[Value<'_>]) -> io::Result<()> {
+    out.push(b'{');
+    for (n, element) in elements.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        match element {
+            Value::Null => out.extend_from_slice(b"NULL"),
+            Value::Array(elements) => write_array(out, elements)?,
+            Value::Int(number) => write!(out, "{number}")?,
+            element => write_quoted(out, element)?,
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn write_quoted(out: &mut Vec<u8>, element: &Value<'_>) -> io::Result<()> {
+    let mut text = Vec::new();
+    match element {
+        Value::Bytes(bytes) => {
+            text.extend_from_slice(b"\\x");
+            bytes
+                .iter()
+                .try_for_each(|byte| write!(text, "{byte:02x}"))?;
+        }
+        element => {
+            write_text(&mut text, element)?;
+        }
+    }
+    out.push(b'"');
+    for byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+    Ok(())
 }
 
 fn write_moment(out: &mut Vec<u8>, moment: &DateTime, zone: &str) -> io::Result<()> {
@@ -269,7 +311,7 @@ impl fmt::Display for Day {
         let Date { year, month, day } = self.0;
         let year = match year {
             1.. => i64::from(year),
-            // There is no year 0: it is the first before Christ.
+            // There is no year 0: it is 1 BC.
             _ => 1 - i64::from(year),
         };
         write!(out, "{year:04}-{month:02}-{day:02}")
@@ -283,8 +325,8 @@ fn era(date: Date) -> &'static str {
     }
 }
 
-/// A time of day to the microsecond: the server would round what is below, and a nanosecond
-/// before midnight is not tomorrow.
+/// A time of day, cut off at the microsecond: the server would round, and the last nanosecond
+/// before midnight would become the next day.
 struct Clock(Time);
 
 impl fmt::Display for Clock {
@@ -303,9 +345,9 @@ impl fmt::Display for Clock {
     }
 }
 
-/// The value of a setting, as text.
+/// Returns the value of a setting as text.
 pub(super) fn setting(name: &str, value: &Value<'_>) -> Result<String> {
-    if let Value::Bytes(_) | Value::Null = value {
+    if let Value::Bytes(_) | Value::Array(_) | Value::Null = value {
         let message = format!("the setting {name} cannot be {}", value.type_name());
         return Err(Error::new(Kind::Type, message));
     }

@@ -1,7 +1,7 @@
-//! The password file: `host:port:database:user:password`, line by line.
+//! The password file: lines of `host:port:database:user:password`.
 //!
-//! The first line that fits gives the password. `*` fits everything; `\:` and `\\` are a colon and
-//! a backslash; `#` begins a comment. A file that others may read is not used.
+//! The first line that matches gives the password. `*` matches everything; `\:` and `\\` are a colon and a backslash; `#`
+//! begins a comment. A file that other users can read is ignored.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::config::secret::Secret;
 
-/// Whose password is looked for.
+/// The login whose password is searched for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) host: String,
@@ -19,19 +19,19 @@ pub(super) struct Wanted {
     pub(super) user: String,
 }
 
-/// The password that the file has for this one. A file that is not there, cannot be read or is
-/// open to others has none; the log says so.
+/// Returns the password for this login, if the file contains one. Logs a warning about a file that cannot be read or that
+/// other users can read, and returns `None`.
 ///
 /// # Cancel safety
 ///
-/// Dropped, nothing is kept.
+/// If dropped, nothing remains.
 pub(super) async fn find(path: PathBuf, wanted: Wanted) -> Option<Secret> {
-    // A home directory may be on a disk that is far away.
+    // A home directory may be on a slow disk.
     let found = tokio::task::spawn_blocking(move || {
         let text = read(&path)?;
         search(&text, &wanted)
     });
-    // It fails only if the executor ends, and then nobody connects any more.
+    // Fails only if the runtime shuts down; then nobody connects any more.
     found.await.ok().flatten()
 }
 
@@ -42,28 +42,28 @@ fn read(path: &Path) -> Option<Zeroizing<String>> {
         Ok(opened) => opened,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the password file cannot be read");
+            tracing::warn!(path = %path.display(), %error, "ignoring the password file: it cannot be read");
             return None;
         }
     };
     if !metadata.is_file() {
-        tracing::warn!(path = %path.display(), "the password file is no plain file");
+        tracing::warn!(path = %path.display(), "ignoring the password file: it is not a regular file");
         return None;
     }
     if is_open_to_others(&metadata) {
         tracing::warn!(
             path = %path.display(),
-            "the password file is not used, because others may read it; chmod 0600 helps"
+            "ignoring the password file: other users can read it; chmod 0600"
         );
         return None;
     }
-    // Its size is known, so that the text need not move and leave copies behind.
+    // Sized in advance: a buffer that grows leaves copies behind.
     let size = usize::try_from(metadata.len()).ok()?;
     let mut text = Zeroizing::new(String::with_capacity(size + 1));
     match file.read_to_string(&mut text) {
         Ok(_) => Some(text),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the password file cannot be read");
+            tracing::warn!(path = %path.display(), %error, "ignoring the password file: it cannot be read");
             None
         }
     }
@@ -94,13 +94,13 @@ fn search(text: &str, wanted: &Wanted) -> Option<Secret> {
                 }
                 rest = after;
             }
-            // Whatever comes after the password's own colon is for versions to come.
+            // libpq reserves what follows a colon after the password.
             let password = split_field(rest).map_or(rest, |(password, _)| password);
             (!password.is_empty()).then(|| Secret::from(std::mem::take(&mut *unescape(password))))
         })
 }
 
-/// The text before the next colon that has no backslash before it, and the text after.
+/// Splits at the next colon without a backslash before it.
 fn split_field(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_gives_the_password() {
+    fn first_line_that_matches_gives_the_password() {
         let text = "other:5432:shop:app:one\ndb.example:5432:shop:app:two\n*:*:*:*:three\n";
         assert_eq!(found(text).as_deref(), Some("two"));
         let other = Wanted {
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_star_fits_everything_and_a_part_of_a_name_nothing() {
+    fn star_matches_everything_and_a_part_of_a_name_nothing() {
         assert_eq!(found("*:*:*:app:secret").as_deref(), Some("secret"));
         assert_eq!(found("db.*:*:*:app:secret"), None);
         assert_eq!(found("db.example:5432:shop:ap:secret"), None);
     }
 
     #[test]
-    fn colons_and_backslashes_can_be_written() {
+    fn backslash_escapes_colons_and_backslashes() {
         assert_eq!(
             found(r"*:*:*:*:a\:b\\c").as_deref(),
             Some(r"a:b\c"),
@@ -178,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_it_is_passed_over() {
+    fn malformed_lines_are_skipped() {
         let text = "# *:*:*:*:comment\n\nnonsense\n*:*:*:*:\n*:*:*:*:secret:and more\r\n";
         assert_eq!(found(text).as_deref(), Some("secret"));
         assert_eq!(found(""), None);
     }
 
     #[test]
-    fn a_password_may_have_letters_of_any_kind() {
+    fn password_may_contain_any_letters() {
         assert_eq!(found("*:*:*:*:pä ß'wörd").as_deref(), Some("pä ß'wörd"));
     }
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_file_that_others_may_read_is_not_used() {
+    async fn file_that_others_can_read_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pgpass");

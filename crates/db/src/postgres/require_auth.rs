@@ -1,26 +1,28 @@
-//! Which kinds of login a server may ask for: libpq's `require_auth`.
+//! Which login methods a server may ask for: libpq's `require_auth`.
 
-/// A kind of login.
+/// A login method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// The server asks for nothing.
+    /// The server asks for no login. It may have verified a client certificate.
     None,
-    /// The password in the clear.
+    /// The password in clear text.
     Password,
     Md5,
     ScramSha256,
-    /// Known by name only: no login by these is there.
+    /// These have names, but this driver does not support them.
     Gss,
     Sspi,
+    OAuth,
 }
 
-const METHODS: [(&str, Method); 6] = [
+const METHODS: [(&str, Method); 7] = [
     ("none", Method::None),
     ("password", Method::Password),
     ("md5", Method::Md5),
     ("scram-sha-256", Method::ScramSha256),
     ("gss", Method::Gss),
     ("sspi", Method::Sspi),
+    ("oauth", Method::OAuth),
 ];
 
 impl Method {
@@ -36,22 +38,22 @@ impl Method {
     }
 }
 
-/// The kinds of login that a server may ask for.
+/// The login methods that a server may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequireAuth {
-    /// A bit for each method.
+    /// One bit per method.
     allowed: u8,
 }
 
 impl RequireAuth {
-    /// Whatever it likes.
+    /// All methods.
     pub(super) const ANY: RequireAuth = RequireAuth { allowed: u8::MAX };
 
-    /// Reads a list of methods that are allowed, or, each behind a `!`, of those that are not. An empty one allows all.
+    /// Reads a list of allowed methods, or of forbidden ones with `!` before each. An empty list allows all.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, to be read after the name of the option.
+    /// The problem, worded to follow the name of the option.
     pub(super) fn parse(list: &str) -> Result<Self, String> {
         if list.trim().is_empty() {
             return Ok(RequireAuth::ANY);
@@ -69,10 +71,10 @@ impl RequireAuth {
             let known = METHODS.into_iter().find(|(known, _)| *known == name);
             let Some((_, method)) = known else {
                 let known = METHODS.map(|(name, _)| name).join(", ");
-                return Err(format!("has {name:?} in it, which is none of {known}"));
+                return Err(format!("contains {name:?}, which is none of {known}"));
             };
             if named & method.bit() != 0 {
-                return Err(format!("has {name} in it twice"));
+                return Err(format!("contains {name} twice"));
             }
             named |= method.bit();
         }
@@ -96,24 +98,24 @@ mod tests {
     }
 
     #[test]
-    fn h33_a_list_says_what_is_allowed_or_what_is_not() {
+    fn list_names_allowed_or_forbidden_methods() {
         assert_eq!(allowed("scram-sha-256"), ["scram-sha-256"]);
         assert_eq!(allowed("md5, scram-sha-256"), ["md5", "scram-sha-256"]);
         assert_eq!(allowed("none"), ["none"]);
         assert_eq!(
             allowed("!password,!md5"),
-            ["none", "scram-sha-256", "gss", "sspi"]
+            ["none", "scram-sha-256", "gss", "sspi", "oauth"]
         );
-        assert_eq!(allowed("!none").len(), 5);
-        assert_eq!(allowed("").len(), 6);
+        assert_eq!(allowed("!none").len(), 6);
+        assert_eq!(allowed("").len(), 7);
     }
 
     #[test]
-    fn h33_a_list_that_makes_no_sense_is_an_error() {
+    fn malformed_list_is_an_error() {
         for (list, says) in [
             ("scram", "none of none, password"),
-            ("md5,", "\"\" in it"),
-            ("!", "\"\" in it"),
+            ("md5,", "contains \"\""),
+            ("!", "contains \"\""),
             ("md5,!none", "mixes"),
             ("!md5,none", "mixes"),
             ("md5,md5", "twice"),

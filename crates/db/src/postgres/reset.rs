@@ -1,31 +1,31 @@
-//! The session, brought back to what it was after connecting.
+//! Resets the session to its state after connecting.
 //!
-//! | what a session holds | how it goes |
+//! | session state | removed by |
 //! |---|---|
 //! | settings, roles, cursors, LISTEN, advisory locks, temporary objects, `currval` | every reset |
-//! | prepared statements of the application's own | DEALLOCATE ALL, where there may be some |
-//! | connections of `dblink`, the origin of replication, the seed of `random()` | a full reset; where a text shows them, the layer replaces the connection |
-//! | loaded libraries, temporary replication slots, a backup, data of procedural languages | only with the connection |
+//! | the application's own prepared statements | DEALLOCATE ALL, if there may be some |
+//! | `dblink` connections, the replication origin, the seed of `random()` | a full reset; if a text contains them, the layer replaces the connection |
+//! | loaded libraries, temporary replication slots, a backup, data of procedural languages | closing the connection only |
 
 use std::borrow::Cow;
 
 use tokio_rustls::rustls::crypto::ring;
 
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::protocol::answer::Answer;
 use crate::Result;
 use crate::driver::Reset;
 
-/// All that `DISCARD ALL` does except for prepared statements and their plans, which are ours.
+/// All of `DISCARD ALL` except prepared statements and their plans, which are the driver's.
 const KEEPING_STATEMENTS: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; \
                                   UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); \
                                   DISCARD TEMP; DISCARD SEQUENCES";
 
-/// The rest of `DISCARD ALL`, which itself could not share its round trip with anything else.
+/// The rest of `DISCARD ALL`, which itself cannot share a round trip with another statement.
 const STATEMENTS: &str = "; DEALLOCATE ALL; DISCARD PLANS";
 
-/// What `DISCARD ALL` leaves and can be undone. Whoever may not call a function cannot have called it either, unless a
-/// function of somebody else's rights did: then this fails, and the connection is replaced.
+/// What `DISCARD ALL` leaves, but can be undone. A user without the right to call these functions cannot have called them,
+/// except through a SECURITY DEFINER function: then this fails, and the connection is replaced.
 const LEFT_OVER: &str = "; DO LANGUAGE plpgsql $cenote$ DECLARE it pg_catalog.text; BEGIN \
      IF NOT pg_catalog.pg_is_in_recovery() AND pg_catalog.has_function_privilege(\
        'pg_catalog.pg_replication_origin_session_is_setup()', 'EXECUTE') THEN \
@@ -44,12 +44,12 @@ const LEFT_OVER: &str = "; DO LANGUAGE plpgsql $cenote$ DECLARE it pg_catalog.te
      END LOOP; END $cenote$";
 
 impl PostgresConnection {
-    /// In one round trip. What the DSN set is part of what the server goes back to.
+    /// Resets the session in one round trip. The settings of the DSN are part of the state that the server restores.
     pub(super) async fn reset_session(&mut self) -> Result<Reset> {
         let Some(sql) = self.reset_sql() else {
-            return Ok(replaced("the system gives no random numbers"));
+            return Ok(replaced("the system provides no random numbers"));
         };
-        self.begin_call(Flight::Brief)?;
+        self.begin_call(InFlight::Brief)?;
         let done = self.simple(&sql, Answer::new(false)).await;
         let mut answer = self.finish_call(done)?;
         if let Some(error) = answer.error() {
@@ -57,14 +57,14 @@ impl PostgresConnection {
         }
         self.session.note_reset();
         self.cache.note_reset();
-        // The server's own default may have changed since this session began.
+        // The server's default may have changed since this session began.
         Ok(match self.session.misread() {
-            Some(_) => replaced("its defaults have changed"),
+            Some(_) => replaced("the server's defaults have changed"),
             None => Reset::Done,
         })
     }
 
-    /// `None` if the system gives no random numbers.
+    /// Returns the SQL of the reset; `None` if the system provides no random numbers.
     fn reset_sql(&self) -> Option<Cow<'static, str>> {
         if self.full_reset {
             let seed = random_seed()?;
@@ -82,7 +82,7 @@ impl PostgresConnection {
     }
 }
 
-/// A seed that nobody can know, as a new session has one: there is no way to have the server choose it again.
+/// Returns an unpredictable seed, as a new session has one: the server cannot be made to choose another.
 fn random_seed() -> Option<f64> {
     let mut random = [0; 8];
     let filled = ring::default_provider().secure_random.fill(&mut random);
@@ -94,6 +94,6 @@ fn random_seed() -> Option<f64> {
 }
 
 fn replaced(why: &str) -> Reset {
-    tracing::debug!(why, "a session could not be reset and is replaced");
+    tracing::debug!(why, "replacing a connection whose session cannot be reset");
     Reset::Replace
 }

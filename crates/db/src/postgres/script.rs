@@ -1,7 +1,7 @@
 //! Scripts: several statements in one text, in one round trip, by the simple protocol.
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection};
+use super::connection::{InFlight, PostgresConnection};
 use super::error;
 use super::protocol::answer::Answer;
 use super::transaction::check_committed;
@@ -10,7 +10,7 @@ use crate::driver::{Outcome, Request, Status};
 use crate::sql;
 
 impl PostgresConnection {
-    /// Runs a script and gathers what the server says to it in `answer`.
+    /// Runs a script and collects the server's answer in `answer`.
     pub(super) async fn run_script(
         &mut self,
         request: &Request<'_>,
@@ -33,7 +33,7 @@ impl PostgresConnection {
         if !request.script {
             return Ok(vec![self.execute(None, request).await?]);
         }
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let done = self.script_in_call(&request).await;
         self.finish_call(done)
     }
@@ -50,7 +50,7 @@ impl PostgresConnection {
             }
             outcomes.push(outcome);
         }
-        // The server does not say which statement a warning belongs to.
+        // The server does not report which statement a warning belongs to.
         if let Some(last) = outcomes.last_mut() {
             last.warnings = self.warnings_so_far();
         }

@@ -1,35 +1,35 @@
-//! What the server has told of the session since it was opened.
+//! The session state, as far as the server reports it.
 
 use super::protocol::message::Tag;
 use crate::driver::Status;
 
-/// What the server has told of the session.
+/// The session state that the server has reported.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The settings that it reports.
+    /// The reported settings.
     parameters: Vec<Parameter>,
-    /// One of them was reported since the last call that began outside a transaction.
+    /// A setting was reported since the last call that began outside of a transaction.
     reported: bool,
-    /// The tag of a command of the last call said that the session is not what it was.
+    /// A command tag of the last call shows a changed session.
     touched: bool,
-    /// The application has prepared or forgotten statements of its own.
+    /// The application has prepared or deallocated its own statements.
     statements_touched: bool,
-    /// Why texts mean something else to the server than to this client, if they do.
+    /// The setting under which the server reads texts differently than this client, if there is one.
     misread: Option<Misread>,
 }
 
-/// A setting under which texts mean something else to the server than to this client.
+/// A setting under which the server reads texts differently than this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misread {
     /// `standard_conforming_strings` is off: a backslash is an escape in every string.
     Backslashes,
-    /// `client_encoding` is not UTF8. SQL_ASCII is refused too: it turns conversion off, so that a
-    /// server with any other encoding sends and stores bytes that are not UTF-8.
+    /// `client_encoding` is not UTF8. SQL_ASCII is refused, too: it disables conversion, so a server with
+    /// another encoding sends and stores bytes that are not UTF-8.
     Encoding,
 }
 
 impl Misread {
-    /// The one rule: which values of which settings are refused.
+    /// Returns which rule this value violates, if any.
     fn of(name: &[u8], value: &[u8]) -> Option<Self> {
         match name {
             b"standard_conforming_strings" if value != b"on" => Some(Misread::Backslashes),
@@ -39,7 +39,7 @@ impl Misread {
     }
 }
 
-/// PostgreSQL reports `UTF8`. Servers that only speak its protocol also report the other names that it accepts.
+/// PostgreSQL reports `UTF8`. Other servers that speak its protocol report other names that PostgreSQL accepts.
 fn is_utf8(encoding: &[u8]) -> bool {
     [&b"utf8"[..], b"utf-8", b"unicode"]
         .into_iter()
@@ -49,16 +49,16 @@ fn is_utf8(encoding: &[u8]) -> bool {
 #[derive(Debug)]
 struct Parameter {
     name: String,
-    /// When the last call began that began outside a transaction.
+    /// The value when the last call outside of a transaction began.
     before: String,
     current: String,
 }
 
-/// What the tag of a command tells.
+/// What a command tag says about prepared statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
-    /// Every prepared statement is gone.
+    /// All prepared statements were deallocated.
     NoStatements,
 }
 
@@ -86,7 +86,7 @@ impl Session {
             parameters.find_map(|it| Misread::of(it.name.as_bytes(), it.current.as_bytes()));
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline]
     pub(super) fn begin_call(&mut self, status: Status) {
         self.touched = false;
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// A setting has another value now.
+    /// Notes the new value of a setting.
     pub(super) fn note_parameter(&mut self, name: &[u8], value: &[u8]) {
         self.reported = true;
         let value = String::from_utf8_lossy(value).into_owned();
@@ -114,8 +114,8 @@ impl Session {
         self.find_misread();
     }
 
-    /// A command is complete. What SET did is told by its text: the tag does not say whether
-    /// it was for the transaction only.
+    /// Processes a command tag. The scanner handles SET by its text: the tag does not show whether it was
+    /// SET LOCAL.
     #[inline]
     pub(super) fn note_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0.first() {
@@ -128,7 +128,7 @@ impl Session {
     fn note_rare_tag(&mut self, tag: Tag<'_>) -> Told {
         match tag.0 {
             b"LISTEN" | b"UNLISTEN" | b"LOAD" => self.touched = true,
-            // What stands in a block or a procedure has no tag of its own.
+            // Statements inside of a block or procedure have no tag of their own.
             b"DO" | b"CALL" => self.statements_touched = true,
             b"PREPARE" | b"DEALLOCATE" => {
                 self.touched = true;
@@ -145,8 +145,8 @@ impl Session {
         Told::Nothing
     }
 
-    /// Whether the last call has changed the session. In a transaction a setting may be for that
-    /// only, so that is told when it has ended.
+    /// Whether the last call has changed the session. In a transaction a setting may be local to it, so this
+    /// is known when the transaction has ended.
     #[inline]
     pub(super) fn is_changed(&self, status: Status) -> bool {
         self.touched || (self.reported && status == Status::Idle && self.is_any_different())
@@ -157,18 +157,18 @@ impl Session {
         parameters.any(|parameter| parameter.current != parameter.before)
     }
 
-    /// Why texts mean something else to the server than to this client, if they do.
+    /// Returns the setting under which the server reads texts differently than this client, if there is one.
     #[inline]
     pub(super) fn misread(&self) -> Option<Misread> {
         self.misread
     }
 
-    /// The application has prepared or forgotten statements of its own.
+    /// Whether the application has prepared or deallocated its own statements.
     pub(super) fn has_foreign_statements(&self) -> bool {
         self.statements_touched
     }
 
-    /// The session is what it was after connecting.
+    /// Notes a reset: the session is as it was after connecting.
     pub(super) fn note_reset(&mut self) {
         self.begin_call(Status::Idle);
         self.statements_touched = false;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn both_settings_have_to_be_right_and_in_any_order() {
+    fn both_settings_must_be_right_in_any_order() {
         let mut session = session();
         for (name, value, misread) in [
             ("client_encoding", "UTF8", None),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_tell_of_what_stays_with_the_session() {
+    fn tags_show_changes_of_the_session() {
         for (tag, changed, foreign) in [
             ("LISTEN", true, false),
             ("DISCARD TEMP", true, false),

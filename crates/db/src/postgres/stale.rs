@@ -1,7 +1,7 @@
-//! When a kept statement is prepared again.
+//! When a cached statement is prepared again.
 //!
 //! The server may have lost a prepared statement, or the tables, columns and types that the statement was parsed
-//! for may have changed. The server reports that as an error of the next run. Then the statement is forgotten,
+//! for may have changed. The server reports that as an error of the next run. Then the statement is removed from the cache,
 //! and the call prepares it and runs it once more if nothing can have been done twice:
 //!
 //! - no transaction was open, so none has failed by the error;
@@ -10,15 +10,20 @@
 //! Otherwise the caller gets the error, and the next call prepares the statement.
 
 use super::connection::PostgresConnection;
-use super::execute::Way;
+use super::execute::StatementRef;
 use super::protocol::answer::Answer;
 use super::protocol::message::Report;
 
 impl PostgresConnection {
-    /// Forgets a kept statement whose error may come from its age. Returns whether the call may prepare the
+    /// Removes a cached statement whose error may come from its age. Returns whether the call may prepare the
     /// statement and run it again.
-    pub(super) fn forget_if_stale(&mut self, answer: &Answer, way: &Way, was_idle: bool) -> bool {
-        let (Way::Known(statement), Some(report)) = (way, answer.report.as_ref()) else {
+    pub(super) fn forget_if_stale(
+        &mut self,
+        answer: &Answer,
+        by: &StatementRef,
+        was_idle: bool,
+    ) -> bool {
+        let (StatementRef::Known(statement), Some(report)) = (by, answer.report.as_ref()) else {
             return false;
         };
         let was_bound = answer.bound > 0;

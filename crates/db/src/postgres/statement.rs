@@ -1,4 +1,4 @@
-//! A prepared statement, and which texts are worth being kept as one.
+//! A prepared statement, and which texts are worth caching.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::sql::Keyword;
 /// A statement that the server has prepared.
 #[derive(Debug)]
 pub(super) struct Statement {
-    /// What the server calls it; empty for the one that the next takes the place of.
+    /// Its name on the server; empty for the unnamed statement, which the next one replaces.
     pub(super) name: String,
     pub(super) sql: Box<str>,
-    /// The types of its parameters.
+    /// The parameter types.
     pub(super) params: Vec<Type>,
     pub(super) layout: Arc<Layout>,
-    /// The beginning of its Bind, up to the parameters; its length is yet to be written.
+    /// The beginning of its Bind message, up to the parameters, without the length.
     pub(super) bind_head: Box<[u8]>,
-    /// The end of its Bind: in which form each column is to come.
+    /// The end of its Bind message: the format of each result column.
     pub(super) result_formats: Box<[u8]>,
 }
 
@@ -38,7 +38,7 @@ impl Statement {
     }
 }
 
-/// All columns as text, or none there.
+/// All columns as text, or no columns.
 pub(super) const ALL_TEXT: &[u8] = &[0, 0];
 
 fn result_formats(layout: &Layout) -> Vec<u8> {
@@ -50,8 +50,8 @@ fn result_formats(layout: &Layout) -> Vec<u8> {
     formats
 }
 
-/// Whether the server plans a text that begins so: then keeping it pays. All else may mean something else each time: a
-/// FETCH and an EXECUTE have the rows of whatever goes by that name when they are run.
+/// Whether the server plans a text that begins with this verb: only then a prepared statement pays. Other texts may
+/// change their meaning: the columns of FETCH and EXECUTE depend on what the name refers to at that time.
 pub(super) fn is_planned(verb: Option<Keyword>) -> bool {
     matches!(
         verb,
@@ -74,7 +74,7 @@ mod tests {
     use crate::sql::{Dialect, classify};
 
     #[test]
-    fn only_what_the_server_plans_is_kept() {
+    fn only_planned_statements_are_cached() {
         for sql in [
             "FETCH 1 FROM c",
             " \n-- SELECT\n/* a /* b */ */ Execute p",

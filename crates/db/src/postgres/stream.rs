@@ -1,42 +1,41 @@
-//! Rows batch by batch.
+//! Row streams.
 //!
-//! In a transaction the rows are asked for in portions, of a portal that stays open in between:
-//! what is not wanted any more is never made, and closing the portal hurts nothing. Outside one
-//! the server sends all rows, as fast as they are taken; what is left of them when nobody wants
-//! them any more is cancelled if that undoes nothing, and read to its end otherwise.
+//! In a transaction the driver fetches rows in portions from a portal that stays open: the server never produces the rest,
+//! and closing the portal is harmless. Outside of a transaction the server sends all rows as fast as they are read. When
+//! such a stream ends early, the driver cancels the statement if that undoes nothing, and otherwise reads to its end.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection};
-use super::execute::Way;
+use super::connection::{InFlight, PostgresConnection};
+use super::execute::StatementRef;
 use super::protocol::answer::Answer;
 use super::protocol::frontend::{self, execute};
 use crate::driver::{Batch, Columns, Request, Status};
 use crate::sql::class;
 use crate::{Error, Kind, Result};
 
-/// A batch has at most so many rows, and is given when it has so many bytes.
+/// A batch has at most this many rows, and is returned when it has this many bytes.
 const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// A portion of a portal has so many rows at first, later as many as make about so many bytes.
+/// The rows of the first portion; later portions have about this many bytes.
 const FIRST_PORTION: i32 = 256;
 const PORTION_BYTES: usize = 512 * 1024;
 const LARGEST_PORTION: usize = 16 * 1024;
 
-/// A stream that has begun and has not been read to its end.
+/// An open stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     answer: Answer,
-    /// When it began.
+    /// The transaction status when the stream began.
     status: Status,
-    /// Its rows come in portions, of a portal.
+    /// Its rows come in portions from a portal.
     in_portions: bool,
-    /// It can be cancelled: there is nothing that this would undo. A function that is not known may write.
+    /// It only reads, so a cancel undoes nothing. A function that is not PostgreSQL's own may write.
     is_pure: bool,
-    /// Of the portion that comes now.
+    /// The current portion.
     portion: Portion,
 }
 
@@ -52,20 +51,20 @@ impl Stream {
         self.status
     }
 
-    /// What is left of it can be cancelled: that undoes nothing.
+    /// Whether the rest can be cancelled without undoing anything.
     pub(super) fn may_cancel(&self) -> bool {
         self.is_pure && !self.in_portions
     }
 }
 
 impl PostgresConnection {
-    /// Starts a statement and waits until its columns are known.
+    /// Starts a statement and returns its columns.
     pub(super) async fn open_stream(&mut self, request: Request<'_>) -> Result<Arc<Columns>> {
         if request.script {
-            let message = "a script of several statements has no rows to stream";
+            let message = "a script of several statements cannot be streamed; stream one statement";
             return Err(Error::new(Kind::Unsupported, message));
         }
-        self.begin_call(Flight::Statement)?;
+        self.begin_call(InFlight::Statement)?;
         let done = self.open_in_call(&request).await;
         if done.is_err() {
             self.stream = None;
@@ -75,11 +74,11 @@ impl PostgresConnection {
 
     async fn open_in_call(&mut self, request: &Request<'_>) -> Result<Arc<Columns>> {
         let was_idle = self.status == Status::Idle;
-        let (started, way) = self.start(request).await?;
+        let (started, by) = self.start(request).await?;
         let Err(mut refused) = started else {
             return self.columns_of_stream();
         };
-        if self.forget_if_stale(&refused, &way, was_idle) {
+        if self.forget_if_stale(&refused, &by, was_idle) {
             let (again, _) = self.start(request).await?;
             match again {
                 Ok(()) => return self.columns_of_stream(),
@@ -87,58 +86,58 @@ impl PostgresConnection {
             }
         }
         let refused = refused.error();
-        Err(refused.unwrap_or_else(|| self.wire.garbage("a stream ended without a word")))
+        Err(refused.unwrap_or_else(|| self.wire.garbage("a stream ended without CommandComplete")))
     }
 
     fn columns_of_stream(&mut self) -> Result<Arc<Columns>> {
-        self.flight = Flight::Nothing;
+        self.in_flight = InFlight::Nothing;
         let layout = self
             .stream
             .as_ref()
             .and_then(|it| it.answer.layout.as_ref());
         match layout {
             Some(layout) => Ok(Arc::clone(&layout.columns)),
-            None => Err(self.wire.garbage("it did not describe the rows")),
+            None => Err(self.wire.garbage("rows without a description")),
         }
     }
 
-    /// Sends the statement and reads until its first row may come. What the server refused
-    /// is in the answer.
-    async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, Way)> {
-        let way = match self.typed_way(&mut None, request).await? {
-            Ok(way) => self.best_way(request, way).await?,
+    /// Sends the statement and reads until its first row may arrive. If the server refuses the statement, the answer
+    /// contains its error.
+    async fn start(&mut self, request: &Request<'_>) -> Result<(Result<(), Answer>, StatementRef)> {
+        let by = match self.typed_statement_ref(&mut None, request).await? {
+            Ok(by) => self.best_statement_ref(request, by).await?,
             Err(refused) => Err(refused),
         };
-        let way = match way {
-            Ok(way) => way,
-            Err(refused) => return Ok((Err(refused), Way::New(String::new()))),
+        let by = match by {
+            Ok(by) => by,
+            Err(refused) => return Ok((Err(refused), StatementRef::New(String::new()))),
         };
         let in_portions = self.status != Status::Idle;
         let limit = if in_portions { FIRST_PORTION } else { 0 };
         let mark = self.wire.mark();
-        if let Err(wrong) = self.queue(None, request, &way, limit) {
+        if let Err(wrong) = self.queue(None, request, &by, limit) {
             self.wire.undo(mark);
             return Err(wrong);
         }
         self.cache.unwanted.clear();
         let status = self.status;
         self.wire.sync();
-        let mut answer = match &way {
-            Way::Known(statement) => Answer::of(&statement.layout, true),
-            Way::New(_) => Answer::new(true),
+        let mut answer = match &by {
+            StatementRef::Known(statement) => Answer::of(&statement.layout, true),
+            StatementRef::New(_) => Answer::new(true),
         };
-        self.note_preparing(&way);
+        self.note_preparing(&by);
         while answer.bound == 0 && self.wire.is_pending() {
             match self.wire.frame()? {
                 Some(frame) => self.take(frame, &mut answer)?,
                 None => self.fill(&mut answer).await?,
             }
         }
-        self.keep(&way, request.sql, &answer);
+        self.keep(&by, request.sql, &answer);
         if answer.report.is_some() {
             self.receive(&mut answer).await?;
-            answer.explain(request.params.len(), way.name());
-            return Ok((Err(answer), way));
+            answer.explain(request.params.len(), by.name());
+            return Ok((Err(answer), by));
         }
         self.stream = Some(Stream {
             answer,
@@ -151,30 +150,33 @@ impl PostgresConnection {
                 bytes: 0,
             },
         });
-        Ok((Ok(()), way))
+        Ok((Ok(()), by))
     }
 
-    /// A statement that is to be kept is prepared before its rows are asked for: many rows are
-    /// worth a round trip that lets them come in the better form. One that is not kept has to go
-    /// in one batch, for a pooler may be in between.
-    async fn best_way(&mut self, request: &Request<'_>, way: Way) -> Result<Result<Way, Answer>> {
-        let statement = match way {
-            Way::Known(statement) => statement,
-            Way::New(name) if name.is_empty() => return Ok(Ok(Way::New(name))),
-            way => match self.prepare_with(None, request.sql, way).await? {
+    /// Prepares a new statement before its rows are requested: so the types of its columns are known before the
+    /// first row, and many rows are worth the round trip. A statement that is not cached is parsed again with
+    /// its rows, because a pooler may give the second batch another session.
+    async fn best_statement_ref(
+        &mut self,
+        request: &Request<'_>,
+        by: StatementRef,
+    ) -> Result<Result<StatementRef, Answer>> {
+        let statement = match by {
+            StatementRef::Known(statement) => statement,
+            by => match self.prepare_with(None, request.sql, by).await? {
                 Ok(statement) => statement,
                 Err(refused) => return Ok(Err(refused)),
             },
         };
         if statement.layout.unknown.is_empty() {
-            return Ok(Ok(Way::Known(statement)));
+            return Ok(Ok(StatementRef::Known(statement)));
         }
         self.look_up_columns(&statement.layout).await?;
-        Ok(Ok(Way::Known(self.with_types(&statement))))
+        Ok(Ok(StatementRef::Known(self.with_types(&statement))))
     }
 
     pub(super) fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        // Taken out for as long as this takes: nothing here waits while it is.
+        // Taken out of `self` meanwhile: nothing awaits before it is put back.
         let Some(mut stream) = self.stream.take() else {
             return Poll::Ready(Ok(None));
         };
@@ -221,7 +223,7 @@ impl PostgresConnection {
         }
     }
 
-    /// Reads rows until there is a batch of them, or the answer ends.
+    /// Reads rows until a batch is complete or the answer ends.
     fn digest_some(&mut self, stream: &mut Stream) -> Result<Digested> {
         while self.wire.is_pending() {
             let (rows, bytes) = stream.answer.waiting();
@@ -240,18 +242,18 @@ impl PostgresConnection {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, settling goes on with it.
+    /// If dropped, settling continues it.
     ///
     /// # Errors
     ///
-    /// Of a statement that writes and could not be brought to its end.
+    /// A statement that writes failed before its end.
     pub(super) async fn close_stream(&mut self) -> Result<()> {
         let Some(stream) = &self.stream else {
             return Ok(());
         };
         let may_cancel = stream.may_cancel();
-        self.flight = Flight::Brief;
-        let mut waste = self.wind_up(may_cancel).await?;
+        self.in_flight = InFlight::Brief;
+        let mut waste = self.drain(may_cancel).await?;
         self.close_portal().await?;
         self.end_call();
         match waste.error() {
@@ -260,12 +262,11 @@ impl PostgresConnection {
         }
     }
 
-    /// Closes the portal of a stream that was read in portions and is not to be read any more;
-    /// with that the stream is over.
+    /// Closes the portal of a stream that is read in portions, which ends the stream.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it can be done again.
+    /// If dropped, it can be repeated.
     pub(super) async fn close_portal(&mut self) -> Result<()> {
         let is_open = |stream: &Stream| stream.in_portions;
         if self.stream.as_ref().is_some_and(is_open) && self.status == Status::InTransaction {
@@ -280,11 +281,11 @@ impl PostgresConnection {
 }
 
 enum Digested {
-    /// There are enough rows for a batch.
+    /// A batch is complete.
     Batch,
     /// The answer has ended.
     End,
-    /// More has to come first.
+    /// More bytes must arrive first.
     More,
 }
 
@@ -296,7 +297,7 @@ impl Stream {
         self.answer.take_rows()
     }
 
-    /// How many rows to ask for next.
+    /// Chooses the number of rows to request next.
     fn next_portion(&mut self) {
         let Portion { rows, bytes, .. } = self.portion;
         let size = bytes.checked_div(rows).unwrap_or(0).max(1);

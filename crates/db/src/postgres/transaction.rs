@@ -1,7 +1,7 @@
 //! BEGIN, COMMIT, ROLLBACK and savepoints.
 
 use super::connect::DIALECT;
-use super::connection::{Flight, PostgresConnection, quoted};
+use super::connection::{InFlight, PostgresConnection, quoted};
 use super::protocol::answer::Answer;
 use crate::driver::{Begin, CommitOutcome, Isolation, Outcome, Request, Savepoint, Status};
 use crate::sql::{Keyword, class};
@@ -14,14 +14,14 @@ impl PostgresConnection {
         first: Option<Request<'_>>,
     ) -> Result<Outcome> {
         if self.status != Status::Idle {
-            let message = "there is a transaction already on this connection";
+            let message = "a transaction is already open on this connection; use a savepoint";
             return Err(Error::new(Kind::NestedBegin, message));
         }
         let sql = begin_sql(begin);
         match first {
             Some(first) if !first.script => self.execute(Some(sql), first).await,
             Some(script) => {
-                // It could commit, and begin again: so that has to be known before.
+                // It could contain COMMIT and BEGIN, so the BEGIN must be answered first.
                 self.command(sql).await?;
                 self.execute(None, script).await
             }
@@ -37,13 +37,13 @@ impl PostgresConnection {
         match (answer.committed, answer.rolled_back) {
             (true, _) => Ok(CommitOutcome::Committed),
             (_, true) => Ok(CommitOutcome::RolledBack),
-            // An answer to something else: nobody may take it for money that has moved.
-            (false, false) => Err(self.wire.garbage("it did not say what came of a COMMIT")),
+            // The answer to another statement: it must not count as a successful COMMIT.
+            (false, false) => Err(self.wire.garbage("a COMMIT without its command tag")),
         }
     }
 
     pub(super) async fn roll_back_transaction(&mut self) -> Result<()> {
-        if self.flight == Flight::Nothing && self.status == Status::Idle {
+        if self.in_flight == InFlight::Nothing && self.status == Status::Idle {
             return Ok(());
         }
         self.command("ROLLBACK").await.map(drop)
@@ -62,15 +62,16 @@ impl PostgresConnection {
     }
 }
 
-/// What to say if this text was to commit a transaction that had failed: the server
-/// rolls it back, and calls that no error.
+/// Turns the answer into an error if this text was to commit a failed transaction: the server rolls it back without an
+/// error.
 pub(super) fn check_committed(answer: &mut Answer, before: Status, sql: &str) {
     if !answer.rolled_back || before != Status::Failed {
         return;
     }
     let verb = class(&DIALECT, sql).verb;
     if !matches!(verb, Some(Keyword::Rollback | Keyword::Abort)) {
-        let message = "the server rolled the transaction back, because it had failed before";
+        let message =
+            "the server rolled the transaction back, because a statement in it had failed";
         answer.wrong = Some(Error::new(Kind::RolledBack, message));
     }
 }

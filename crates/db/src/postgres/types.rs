@@ -1,34 +1,35 @@
-//! Values of PostgreSQL's as neutral ones.
+//! PostgreSQL's values as neutral ones.
 //!
-//! | PostgreSQL | neutral |
+//! | PostgreSQL | [`Value`] |
 //! |---|---|
 //! | bool; int2, int4, int8, oid; float4, float8 | bool; int; float |
 //! | numeric | decimal; NaN and the infinities are floats |
 //! | bytea | bytes |
 //! | date, time, timestamp, timestamptz | date, time, datetime, timestamp; `infinity`, `24:00:00` are text |
 //! | uuid; json, jsonb | uuid; json |
-//! | arrays | json: `[1,null,2]` |
+//! | arrays of any dimension | arrays of what their elements are |
 //! | text, varchar, char, name, xml | text |
-//! | everything else: enums, ranges, intervals, inet, composites … | text, as the server writes it |
+//! | everything else: enums, ranges, intervals, inet, composites … | text, as the server writes it; see [`from_sql`](super::from_sql) |
 //!
-//! A domain is what it is made of. Binary is asked for where it is the better form and its reading
-//! does not depend on settings; everything else comes as text. What comes as text because nobody
-//! knew the type when it was asked for is brought into the same form when it arrives ([`text`]), so
-//! that a cell is the same whichever way it came.
+//! A domain has the value of its base type. The driver requests binary where that is the better form and does not
+//! depend on settings; everything else arrives as text. When a type was not known at the request, its values arrive as text
+//! too and are converted to the same form ([`text`]), so that a cell does not depend on how it was requested.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use postgres_types::{Kind as TypeKind, Oid, Type};
 
+use super::array;
 use super::calendar;
+use super::known_type::KnownType;
 use super::protocol::message::{Field, Reader, lossy};
 use super::text;
-use crate::driver::{Batch, BatchBuilder, Column, Columns, Decode, Value};
+use crate::driver::{Batch, BatchBuilder, Column, Columns, Decode, Native, Value};
 use crate::types::value::DateTime;
 use crate::{Error, Kind, Result};
 
-/// What a cell is, and so how its bytes are read. It is the tag of the cells.
+/// The form of a cell's bytes. It is the tag of the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Shape {
@@ -48,11 +49,8 @@ pub(super) enum Shape {
     Timestamp = 14,
     Decimal = 15,
     Json = 16,
-    /// On the way only: it is JSON when it is a cell.
-    NumberArray = 17,
-    BoolArray = 18,
-    TextArray = 19,
-    JsonArray = 20,
+    /// The server's text of an array.
+    Array = 17,
 }
 
 impl Shape {
@@ -73,65 +71,50 @@ impl Shape {
             Type::TIMESTAMPTZ => Shape::Timestamp,
             Type::NUMERIC => Shape::Decimal,
             Type::JSON | Type::JSONB => Shape::Json,
-            // These look like arrays and are written with spaces.
+            // These have the kind of an array, and a text form of their own.
             Type::INT2_VECTOR | Type::OID_VECTOR => Shape::Text,
-            // Its elements are parted by semicolons.
-            Type::BOX_ARRAY => Shape::Text,
             _ => match kind.kind() {
-                TypeKind::Array(of) => Shape::of_array(Shape::of(of)),
+                TypeKind::Array(_) => Shape::Array,
                 TypeKind::Domain(of) => Shape::of(of),
                 _ => Shape::Text,
             },
         }
     }
 
-    fn of_array(element: Shape) -> Self {
-        match element {
-            Shape::Int2
-            | Shape::Int4
-            | Shape::Int8
-            | Shape::Oid
-            | Shape::Float4
-            | Shape::Float8
-            | Shape::Decimal => Shape::NumberArray,
-            Shape::Bool => Shape::BoolArray,
-            Shape::Json => Shape::JsonArray,
-            _ => Shape::TextArray,
-        }
-    }
-
-    /// It is asked for in binary once the type is known.
+    /// Returns whether the driver requests the binary form once it knows the type.
     pub(super) fn is_binary(self) -> bool {
         !matches!(
             self,
-            Shape::Text
-                | Shape::Decimal
-                | Shape::Json
-                | Shape::NumberArray
-                | Shape::BoolArray
-                | Shape::TextArray
-                | Shape::JsonArray
+            Shape::Text | Shape::Decimal | Shape::Json | Shape::Array
         )
     }
 }
 
-/// What the rows of a statement look like.
+/// The columns of a statement's rows, and the form of each.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) columns: Arc<Columns>,
     pub(super) shapes: Box<[Shape]>,
-    /// The types among them that were not known when this was made.
+    /// The types that are not known yet.
     pub(super) unknown: Box<[Oid]>,
 }
 
 impl Layout {
-    /// The layout that a RowDescription tells of. `known` finds types beyond the built-in.
-    pub(super) fn new(fields: &[Field<'_>], known: impl Fn(Oid) -> Option<Type>) -> Arc<Self> {
+    /// Returns the layout of a RowDescription. `known` finds types that are not built in.
+    pub(super) fn new(
+        fields: &[Field<'_>],
+        known: impl Fn(Oid) -> Option<Arc<KnownType>>,
+    ) -> Arc<Self> {
         let mut unknown = Vec::new();
         let mut shapes = Vec::with_capacity(fields.len());
         let mut columns = Vec::with_capacity(fields.len());
         for field in fields {
-            let kind = Type::from_oid(field.type_id).or_else(|| known(field.type_id));
+            let built_in = Type::from_oid(field.type_id);
+            let looked_up = match built_in {
+                Some(_) => None,
+                None => known(field.type_id),
+            };
+            let kind = built_in.or_else(|| Some(looked_up.as_ref()?.kind.clone()));
             if kind.is_none() {
                 unknown.push(field.type_id);
             }
@@ -143,9 +126,13 @@ impl Layout {
                     name => Some(name.to_owned()),
                 }),
                 type_id: field.type_id,
+                native: looked_up.map(|known| Native {
+                    type_name: "postgres_types::Type",
+                    value: known,
+                }),
             });
         }
-        // At the end: to look for each of 65,535 among the others would take as long as a hostile server likes.
+        // Once at the end: a search for each of 65,535 columns would be quadratic.
         unknown.sort_unstable();
         unknown.dedup();
         Arc::new(Layout {
@@ -155,8 +142,8 @@ impl Layout {
         })
     }
 
-    /// The same with the types that are known now.
-    pub(super) fn again(&self, known: impl Fn(Oid) -> Option<Type>) -> Arc<Self> {
+    /// Returns the layout with the types that are known now.
+    pub(super) fn again(&self, known: impl Fn(Oid) -> Option<Arc<KnownType>>) -> Arc<Self> {
         let columns = self.columns.as_slice().iter();
         let fields = columns.map(|column| Field {
             name: column.name.as_bytes(),
@@ -166,7 +153,7 @@ impl Layout {
         Layout::new(&fields, known)
     }
 
-    /// Rows that were read when fewer types were known, as they are in this layout.
+    /// Converts rows that were read when fewer types were known to this layout.
     pub(super) fn translate(&self, rows: &Batch) -> Result<Batch> {
         let columns = Arc::clone(&self.columns);
         let mut translated = BatchBuilder::with_capacity(columns, rows.len(), 0);
@@ -174,7 +161,7 @@ impl Layout {
             for (column, shape) in self.shapes.iter().enumerate() {
                 match rows.raw(row, column) {
                     None => translated.null(),
-                    // What was not known then came as text.
+                    // Values of types that were not known arrived as text.
                     Some((TEXT, bytes)) => text::push(&mut translated, *shape, bytes),
                     Some((tag, bytes)) => translated.cell(tag, bytes),
                 }
@@ -184,13 +171,13 @@ impl Layout {
         Ok(translated.finish())
     }
 
-    /// Of a statement that has no rows.
+    /// Returns the layout of a statement without rows.
     pub(super) fn empty() -> Arc<Self> {
         Layout::new(&[], |_| None)
     }
 }
 
-/// Adds a DataRow to the others. `None` if it is no row of this layout.
+/// Adds a DataRow to the rows. Returns `None` if it does not match the layout.
 #[inline]
 pub(super) fn push_row(
     rows: &mut BatchBuilder,
@@ -210,7 +197,7 @@ pub(super) fn push_row(
         }
         let bytes = reader.bytes(usize::try_from(len).ok()?)?;
         let shape = *shape;
-        if shape as u8 > Shape::Json as u8 || (all_text && shape.is_binary()) {
+        if all_text && shape.is_binary() {
             text::push(rows, shape, bytes);
         } else {
             rows.cell(shape as u8, bytes);
@@ -219,12 +206,15 @@ pub(super) fn push_row(
     reader.is_empty().then(|| rows.end_row())
 }
 
-/// Reads the cells that [`push_row`] makes.
+/// Decodes the cells that [`push_row`] writes.
 struct Cells;
 
 impl Decode for Cells {
-    fn value<'r>(&self, _column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
-        decode(tag, bytes)
+    fn value<'r>(&self, column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>> {
+        match tag {
+            ARRAY => array::value(column, bytes),
+            tag => decode(tag, bytes),
+        }
     }
 }
 
@@ -244,8 +234,11 @@ const DATE_TIME: u8 = Shape::DateTime as u8;
 const TIMESTAMP: u8 = Shape::Timestamp as u8;
 const DECIMAL: u8 = Shape::Decimal as u8;
 const JSON: u8 = Shape::Json as u8;
+const ARRAY: u8 = Shape::Array as u8;
 
-fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
+/// Decodes a cell of any form but that of arrays. Inlined, so that [`Cells`] has one table of all forms.
+#[inline(always)]
+pub(super) fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
     Ok(match tag {
         INT4 => Value::Int(i32::from_be_bytes(exactly(bytes)?).into()),
         INT8 => Value::Int(i64::from_be_bytes(exactly(bytes)?)),
@@ -261,7 +254,7 @@ fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
         TIME => time(i64::from_be_bytes(exactly(bytes)?))?,
         DATE_TIME => moment(i64::from_be_bytes(exactly(bytes)?), Value::DateTime)?,
         TIMESTAMP => moment(i64::from_be_bytes(exactly(bytes)?), Value::Timestamp)?,
-        DECIMAL => decimal(utf8(bytes)?),
+        DECIMAL => decimal(Cow::Borrowed(utf8(bytes)?)),
         JSON => Value::Json(Cow::Borrowed(utf8(bytes)?)),
         unknown => {
             let message = format!("PostgreSQL's rows have no cells with the tag {unknown}");
@@ -270,7 +263,7 @@ fn decode(tag: u8, bytes: &[u8]) -> Result<Value<'_>> {
     })
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str> {
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes)
         .map_err(|error| Error::new(Kind::Type, "the text is no UTF-8").because(error))
 }
@@ -285,12 +278,12 @@ fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
     })
 }
 
-fn decimal(digits: &str) -> Value<'_> {
-    match digits {
+pub(super) fn decimal(digits: Cow<'_, str>) -> Value<'_> {
+    match &*digits {
         "NaN" => Value::Float(f64::NAN),
         "Infinity" => Value::Float(f64::INFINITY),
         "-Infinity" => Value::Float(f64::NEG_INFINITY),
-        _ => Value::Decimal(Cow::Borrowed(digits)),
+        _ => Value::Decimal(digits),
     }
 }
 
@@ -366,7 +359,7 @@ mod tests {
         let mut rows = BatchBuilder::new(Arc::clone(&layout.columns));
         let _ = push_row(&mut rows, layout, all_text, body);
         let bytes = rows.bytes();
-        // An array of JSON is the longest: a control character of one byte becomes six.
+        // No cell is longer than its text, except for numbers of a few digits.
         assert!(bytes <= 6 * body.len() + 16, "{bytes} of {}", body.len());
         for row in rows.finish() {
             for column in 0..row.len() {

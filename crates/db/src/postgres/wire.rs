@@ -1,12 +1,10 @@
-//! Bytes to and from the server, and where one message ends.
+//! Sends and receives messages.
 //!
-//! The task that calls drives it; there is no other. What is to be sent is put into `outbox` in
-//! whole messages, without an await in between, and leaves it only by as much as the socket took:
-//! a future that is dropped while it sends leaves the rest for whoever sends next. What comes is
-//! read where it lies, in `inbox`.
+//! There is no background task: the calling task drives the wire. A call appends whole messages to `outbox`, without an
+//! await in between. Bytes leave the outbox only when the socket has accepted them, so a future that is dropped while
+//! it sends leaves the rest for the next call. Received messages are read in place, in `inbox`.
 //!
-//! [`Unanswered`] counts what the server has yet to answer. Whatever comes while something is unanswered
-//! belongs to the one call that it was counted for; what nothing asked for breaks the connection.
+//! [`Unanswered`] counts the answers that the server still owes. An answer that nothing asked for breaks the connection.
 
 use std::fmt;
 use std::io;
@@ -25,36 +23,36 @@ use super::protocol::inbox::{Frame, Inbox, NoMessage};
 use super::protocol::unanswered::Unanswered;
 use crate::{Error, Kind, Result};
 
-/// An outbox that has grown beyond this goes when it is empty.
-const KEPT: usize = 256 * 1024;
+/// An empty outbox whose capacity exceeds this is freed.
+const MAX_IDLE_CAPACITY: usize = 256 * 1024;
 
-/// The connection's bytes.
+/// The buffers and the socket of one connection.
 pub(super) struct Wire {
     socket: Socket,
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// So much of the outbox has been sent.
+    /// How many bytes of the outbox have been sent.
     sent_of_outbox: usize,
-    /// There is a password in the outbox, or was since it was last wiped.
+    /// The outbox contains a password, or has since it was last wiped.
     is_secret: bool,
-    /// What the server has yet to answer of what has been put into the outbox.
+    /// The answers that the messages in the outbox still need.
     unanswered: Unanswered,
-    /// There are messages after the last Sync.
+    /// The outbox has messages after its last Sync.
     unsynced: bool,
     broken: bool,
-    /// Something was sent since the last call began.
+    /// Bytes were sent since the last call began.
     sent: bool,
-    /// TLS may still keep some of what was sent to itself.
+    /// TLS may still buffer some of the sent bytes.
     unflushed: bool,
-    /// Whether an early answer is looked for.
+    /// When to read right after a send.
     early_read: EarlyRead,
-    /// Nothing more can be sent; what has come is still to be read.
+    /// Sending failed; received bytes are still read.
     send_error: Option<io::Error>,
-    /// How many batches of messages were put together that the server answers at once.
+    /// The number of batches so far, each of which is one round trip.
     round_trips: u64,
 }
 
-/// A place in the outbox to go back to.
+/// A position in the outbox to roll back to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     len: usize,
@@ -85,24 +83,24 @@ impl Wire {
         &self.socket
     }
 
-    /// Where messages are put that are to be sent. What is put there is in need of a Sync.
+    /// Returns the outbox, for messages that a Sync will follow.
     pub(super) fn outbox(&mut self) -> &mut Vec<u8> {
         self.unsynced = true;
         &mut self.outbox
     }
 
-    /// Where messages are put that belong to a batch which has its Sync.
+    /// Returns the outbox, for messages of a batch that already has its Sync.
     pub(super) fn outbox_in_batch(&mut self) -> &mut Vec<u8> {
         &mut self.outbox
     }
 
-    /// Puts a message with a password in it into the outbox, which is wiped when all is sent.
+    /// Appends a message with a password to the outbox, which is wiped when everything is sent.
     pub(super) fn send_secret(&mut self, tag: u8, body: &[&[u8]]) {
         let len = 4 + body.iter().map(|part| part.len()).sum::<usize>();
         let len_sent = u32::try_from(len).expect("a password is shorter than four gigabytes");
         self.is_secret = true;
         let out = self.outbox();
-        // Room is made first: a text that moves leaves a copy behind that nobody wipes.
+        // Reserved first: a buffer that grows leaves a copy behind that nobody wipes.
         out.reserve(1 + len);
         out.push(tag);
         out.extend_from_slice(&len_sent.to_be_bytes());
@@ -111,12 +109,12 @@ impl Wire {
         }
     }
 
-    /// Counts messages that were put into the outbox by the answers that they ask for.
+    /// Returns the counts, to add the answers that new messages in the outbox need.
     pub(super) fn ask(&mut self) -> &mut Unanswered {
         &mut self.unanswered
     }
 
-    /// Where the outbox ends now, and what is unanswered.
+    /// Returns the current end of the outbox and the current counts.
     pub(super) fn mark(&self) -> Mark {
         Mark {
             len: self.outbox.len(),
@@ -125,36 +123,36 @@ impl Wire {
         }
     }
 
-    /// Takes back what was put into the outbox since then. Nothing was sent in between.
+    /// Removes the messages that were appended since the mark. Nothing was sent in between.
     pub(super) fn undo(&mut self, mark: Mark) {
         self.outbox.truncate(mark.len);
         self.unsynced = mark.unsynced;
         self.unanswered = mark.unanswered;
     }
 
-    /// How much is waiting to be sent.
+    /// Returns the number of bytes that wait to be sent.
     pub(super) fn unsent(&self) -> usize {
         self.outbox.len() - self.sent_of_outbox
     }
 
-    /// A call begins: whether anything of it was sent will be known.
+    /// Begins a call: from now on the wire records whether bytes are sent.
     pub(super) fn begin_call(&mut self) {
         self.sent = false;
     }
 
-    /// Ends a batch of messages: the server answers it with ReadyForQuery.
+    /// Appends a Sync, which ends a batch: the server answers it with ReadyForQuery.
     pub(super) fn sync(&mut self) {
         frontend::sync(&mut self.outbox);
         self.note_sync();
     }
 
-    /// What was put into the outbox ends a batch, as a Sync does.
+    /// Notes that the last message in the outbox ends a batch, as a Sync does.
     pub(super) fn note_sync(&mut self) {
         self.unanswered.sync();
         self.note_end();
     }
 
-    /// A simple query was put into the outbox, which needs no Sync.
+    /// Notes a simple query in the outbox, which needs no Sync.
     pub(super) fn note_query(&mut self) {
         self.unanswered.query();
         self.note_end();
@@ -165,22 +163,22 @@ impl Wire {
         self.round_trips += 1;
     }
 
-    /// A batch of messages was left without its Sync.
+    /// Whether the outbox ends with an incomplete batch.
     pub(super) fn is_unsynced(&self) -> bool {
         self.unsynced
     }
 
-    /// What is unanswered is a simple query.
+    /// Whether a simple query is unanswered.
     pub(super) fn is_query(&self) -> bool {
         self.unanswered.is_query()
     }
 
-    /// A ReadyForQuery is yet to come.
+    /// Whether the server still owes a ReadyForQuery.
     pub(super) fn is_pending(&self) -> bool {
         self.unanswered.is_pending()
     }
 
-    /// Nothing is on its way in either direction, and nothing has to be.
+    /// Whether nothing is in flight in either direction, and nothing waits to be sent.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.is_pending() && !self.unsynced
     }
@@ -189,12 +187,11 @@ impl Wire {
         self.round_trips
     }
 
-    /// Counts off a message that is neither a ReadyForQuery nor one of those that may come at any
-    /// time.
+    /// Counts off a message that is neither a ReadyForQuery nor one that may arrive at any time.
     ///
     /// # Errors
     ///
-    /// Nothing asked for it. The connection is broken then.
+    /// Nothing asked for the message. This breaks the connection.
     #[inline]
     pub(super) fn answered(&mut self, tag: u8) -> Result<()> {
         if self.unanswered.take(tag) {
@@ -207,22 +204,22 @@ impl Wire {
     fn out_of_step(&mut self, tag: u8) -> Error {
         let copies = matches!(tag, b'G' | b'H' | b'W');
         if copies && !self.unanswered.is_query() {
-            // How often the server would answer the Sync behind it depends on how far it has come.
+            // How many answers follow depends on how much of the batch the server has read.
             self.broken = true;
             return error::no_copy();
         }
-        self.garbage("it answered what it was not asked")
+        self.garbage("an answer that nothing asked for")
     }
 
     /// Counts off a ReadyForQuery.
     ///
     /// # Errors
     ///
-    /// It does not end the answer. The connection is broken then.
+    /// The answer is not complete. This breaks the connection.
     pub(super) fn ready(&mut self) -> Result<()> {
         match self.unanswered.take_ready() {
             true => Ok(()),
-            false => Err(self.garbage("it was ready without having answered")),
+            false => Err(self.garbage("a ReadyForQuery before the answer was complete")),
         }
     }
 
@@ -230,49 +227,49 @@ impl Wire {
         self.broken
     }
 
-    /// It must not be used again.
+    /// Marks the connection as broken: it is not used again.
     pub(super) fn set_broken(&mut self) {
         self.broken = true;
     }
 
-    /// The next message, if all of it is there.
+    /// Returns the next message, if it has arrived completely.
     ///
     /// # Errors
     ///
-    /// It cannot be one. The connection is broken then.
+    /// The bytes are no message. This breaks the connection.
     #[inline]
     pub(super) fn frame(&mut self) -> Result<Option<Frame>> {
         match self.inbox.frame() {
             Ok(frame) => Ok(frame),
-            Err(NoMessage) => Err(self.garbage("a message has a length that cannot be")),
+            Err(NoMessage) => Err(self.garbage("a message with an impossible length")),
         }
     }
 
-    /// The tag of the next message, as soon as its first byte is there.
+    /// Returns the tag of the next message, as soon as its first byte has arrived.
     #[inline]
     pub(super) fn next_tag(&self) -> Option<u8> {
         self.inbox.next_tag()
     }
 
-    /// The body of a message that is there.
+    /// Returns the body of a message.
     #[inline]
     pub(super) fn body(&self, frame: Frame) -> &[u8] {
         self.inbox.body(frame)
     }
 
-    /// The message has been read.
+    /// Removes a message from the inbox.
     #[inline]
     pub(super) fn consume(&mut self, frame: Frame) {
         self.inbox.consume(frame);
     }
 
-    /// Sends what there is to be sent and reads what has come, until something has.
+    /// Sends the outbox and reads, until bytes have arrived.
     ///
-    /// While the server does not take more it is still read from: it may be waiting for just that.
+    /// Reads even while the server accepts no more bytes: it may wait for the client to read.
     ///
     /// # Errors
     ///
-    /// The connection is gone.
+    /// The connection is lost.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.broken {
             return Poll::Ready(Err(error::broken()));
@@ -281,12 +278,12 @@ impl Wire {
         if !is_all_sent && self.send_error.is_none() {
             let began = (!self.socket.is_tls() && self.early_read.may_follow()).then(now);
             if let Poll::Ready(Err(wrong)) = self.poll_send(cx) {
-                // What the server said before it went may tell why: that is read first.
+                // The server may have sent the reason before it closed: read that first.
                 self.send_error = Some(wrong);
             }
             if self.outbox.is_empty()
                 && let Some(began) = began
-                && self.is_there_already(now() - began)
+                && self.has_answer_already(now() - began)
             {
                 return Poll::Ready(Ok(()));
             }
@@ -303,11 +300,11 @@ impl Wire {
     }
 
     /// Checks, after a slow send, whether the answer has already arrived.
-    fn is_there_already(&mut self, send_took: Duration) -> bool {
+    fn has_answer_already(&mut self, send_took: Duration) -> bool {
         if !self.early_read.is_worth_it(send_took) {
             return false;
         }
-        // The end and errors are for the one who waits.
+        // The caller's own read reports the end of the stream and errors.
         let read = self.socket.try_read(self.inbox.room()).unwrap_or(0);
         if read > 0 {
             self.inbox.note_read(read);
@@ -316,11 +313,11 @@ impl Wire {
         read > 0
     }
 
-    /// Sends what there is to be sent. What comes meanwhile is kept.
+    /// Sends the outbox. Keeps what arrives meanwhile.
     ///
     /// # Errors
     ///
-    /// The connection is gone.
+    /// The connection is lost.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.broken {
             return Poll::Ready(Err(error::broken()));
@@ -350,7 +347,7 @@ impl Wire {
         }
         self.sent_of_outbox = 0;
         self.wipe();
-        match self.outbox.capacity() > KEPT {
+        match self.outbox.capacity() > MAX_IDLE_CAPACITY {
             true => self.outbox = Vec::new(),
             false => self.outbox.clear(),
         }
@@ -380,14 +377,14 @@ impl Wire {
         }
     }
 
-    /// Whether the executor has reported that something came, or that the other side has gone.
+    /// Whether the executor has reported data or a close.
     #[inline]
     pub(super) fn is_readable(&self) -> bool {
         self.socket.is_readable()
     }
 
-    /// Checks without waiting whether data has arrived, and reads it.
-    pub(super) fn look(&mut self) {
+    /// Reads what has arrived, without waiting.
+    pub(super) fn read_available(&mut self) {
         if self.broken {
             return;
         }
@@ -397,25 +394,25 @@ impl Wire {
             Peek::Data => match self.socket.try_read(self.inbox.room()) {
                 Ok(0) => self.broken = true,
                 Ok(read) => self.inbox.note_read(read),
-                // Through TLS, what has come need not be anything for us.
+                // With TLS, the bytes may contain no data.
                 Err(wrong) if wrong.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => self.broken = true,
             },
         }
     }
 
-    /// Says goodbye on the socket's side.
+    /// Shuts the socket down.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 
-    /// The connection is gone, by this error.
+    /// Marks the connection as lost, and returns the error.
     fn lost(&mut self, wrong: io::Error) -> Error {
         self.broken = true;
         self.unless_sent(error::lost(wrong))
     }
 
-    /// With a note, if that is so, that the server cannot have seen anything of the call.
+    /// Marks the error as `never_sent` if no byte of the call was sent.
     pub(super) fn unless_sent(&self, error: Error) -> Error {
         match self.sent {
             true => error,
@@ -423,22 +420,22 @@ impl Wire {
         }
     }
 
-    /// The server says what it cannot mean.
+    /// Returns the error of a protocol violation, which breaks the connection.
     pub(super) fn garbage(&mut self, what: &str) -> Error {
         self.broken = true;
-        let message = format!("the server does not keep to PostgreSQL's protocol: {what}");
+        let message = format!("the server violates PostgreSQL's protocol: {what}");
         Error::new(Kind::ConnectionLost, message)
     }
 }
 
-/// How long a system call takes is measured by the machine's own time, whatever the pool's is.
-#[allow(clippy::disallowed_methods, reason = "no deadline is reckoned by it")]
+/// System calls are measured by the machine's clock, also under a manual clock of the pool.
+#[allow(clippy::disallowed_methods, reason = "no deadline depends on it")]
 fn now() -> Instant {
     Instant::now()
 }
 
 impl Drop for Wire {
-    /// A login may end before all of it was sent.
+    /// Wipes a password that was not sent completely.
     fn drop(&mut self) {
         self.wipe();
     }
@@ -446,7 +443,7 @@ impl Drop for Wire {
 
 impl fmt::Debug for Wire {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is in the buffers is the application's own.
+        // Without the buffers, which hold the application's data.
         out.debug_struct("Wire")
             .field("unanswered", &self.unanswered)
             .field("unsent", &self.unsent())

@@ -1,4 +1,4 @@
-//! Calls of functions in a statement: which of them may change the session.
+//! Decides which calls of functions in a statement may change the session.
 
 use super::harmless::{is_known, waits};
 use super::lexer::{Kind, Token, continues_word};
@@ -9,7 +9,7 @@ use super::statement::Statement;
 use super::words::{Keyword, is_one_of};
 
 impl Statement<'_> {
-    /// A parenthesis opens behind a name.
+    /// Takes a parenthesis that opens after a name.
     pub(super) fn call(&mut self, parenthesis: usize) {
         let name = self.notes.name.name(self.sql);
         let known = self
@@ -35,7 +35,7 @@ impl Statement<'_> {
                 return;
             }
             SessionEffect::Only | SessionEffect::OnlyIrreversible => self.notes.side_door = true,
-            // One inside the other: not worth telling them apart.
+            // One setting inside another: assume that it changes the session.
             SessionEffect::OnlyUnlessLocal if self.notes.open_setting.is_some() => {
                 self.notes.side_door = true;
             }
@@ -55,8 +55,8 @@ impl Statement<'_> {
         }
     }
 
-    /// A call of what may be the application's own function. The columns of a table that follow its name
-    /// are none.
+    /// Returns whether the parenthesis may be a call of the application's own function. The columns after a table's name
+    /// are no call.
     fn is_unknown_call(&self, name: &str, parenthesis: usize) -> bool {
         let notes = &self.notes;
         let defines = matches!(
@@ -66,8 +66,8 @@ impl Statement<'_> {
         if defines && !notes.evaluates || notes.name_behind == Behind::TableIsNext {
             return false;
         }
-        // The application can have a function of any name in quotes or behind a schema. `$abs` and `1abs` are
-        // names, too.
+        // The application can have a function of any name in quotes or with a schema. `$abs` and `1abs` are names,
+        // too.
         let start = notes.name.start;
         let before = self.sql.as_bytes().get(start.wrapping_sub(1)).copied();
         let is_plain = notes.name.kind == Kind::Word
@@ -83,6 +83,7 @@ impl Statement<'_> {
             || !is_known(dialect.known_functions, name)
     }
 
+    /// Takes a closing parenthesis.
     pub(super) fn close(&mut self) {
         let notes = &mut self.notes;
         notes.depth = notes.depth.saturating_sub(1);
@@ -102,7 +103,7 @@ impl Statement<'_> {
         }
     }
 
-    /// Behind a call that is all about the session: nothing but an alias may follow.
+    /// Takes a token after a sole call: only an alias may follow.
     pub(super) fn follow_sole_call(&mut self, token: &Token, keyword: Option<Keyword>) {
         let alias = match token.kind {
             Kind::Word => keyword.is_none() && !is_one_of(token.text(self.sql), &["from"]),
@@ -113,6 +114,7 @@ impl Statement<'_> {
         }
     }
 
+    /// Takes a token of an open call that sets something.
     pub(super) fn follow_setting(&mut self, token: &Token, keyword: Option<Keyword>) {
         if let Some(setting) = &mut self.notes.open_setting {
             setting.take(token, keyword, self.sql, self.notes.depth);

@@ -1,4 +1,4 @@
-//! What a text may do to the session and to the transaction.
+//! Classifies a text: what it may do to the session and to the transaction.
 
 use super::dialect::Dialect;
 use super::insert::InsertTarget;
@@ -10,15 +10,14 @@ use super::words::Keyword;
 
 /// What a text may do to the session and to the transaction.
 ///
-/// It comes from the text alone, by a list of what is allowed: whatever is not known to
-/// leave the session alone is said to touch it. What hides behind the text (functions,
-/// triggers and views of the application's own schema) cannot be seen.
+/// The class comes from the text alone. A text that is not on the list of harmless ones counts as touching the session.
+/// The scanner cannot see what functions, triggers and views of the application do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Class {
-    /// How many statements there are.
+    /// The number of statements.
     pub statements: Statements,
-    /// The session may be another one afterwards.
+    /// The text may change the session.
     ///
     /// `false` for no statement at all, and for a single one that is
     ///
@@ -27,41 +26,41 @@ pub struct Class {
     /// - CREATE, ALTER or DROP of tables, indexes, views, triggers, sequences, types,
     ///   domains, functions and procedures, if nothing in it is called `temp` or `temporary`,
     /// - transaction control, or on PostgreSQL a SET for the length of the transaction,
-    /// - what the dialect says so of: its [`plain_statements`](Dialect::plain_statements) and
+    /// - one of the dialect's [`plain_statements`](Dialect::plain_statements), or about one of its
     ///   [`plain_objects`](Dialect::plain_objects),
     ///
-    /// as long as nothing in it is known to change a session: the dialect's
-    /// [`session_functions`](Dialect::session_functions), and all that are not
-    /// [known](Dialect::only_known_functions) where that is asked for;
+    /// unless it contains something that can change a session: the dialect's
+    /// [`session_functions`](Dialect::session_functions), unknown functions if the dialect trusts
+    /// [known ones only](Dialect::only_known_functions),
     /// [`user_variables`](Dialect::user_variables) and [`hash_tables`](Dialect::hash_tables),
     /// INTO a temporary table, names that begin with `pg_temp`, writing to `pg_settings`,
     /// `SQL_CALC_FOUND_ROWS`, executable comments.
     pub touches_session: bool,
-    /// It is a single statement that makes no sense unless the session is kept: SET, LISTEN,
-    /// a temporary table, ATTACH, USE, a session lock …
+    /// The text is a single statement that only makes sense if the session is kept: SET, LISTEN, a temporary table,
+    /// ATTACH, USE, a session lock …
     pub only_session: bool,
-    /// What it may do to the session no reset undoes, so that the connection has to be replaced: LOAD, a seed for `random()`, the functions
-    /// that the dialect calls [irreversible](super::SessionEffect::Irreversible).
+    /// No reset undoes what the text may do to the session, so the connection has to be replaced: LOAD, a seed for
+    /// `random()`, the functions that the dialect calls [irreversible](super::SessionEffect::Irreversible).
     pub survives_reset: bool,
-    /// It is a single statement of transaction control.
+    /// What the text does to the transaction, if it is a single statement of transaction control.
     pub transaction: Option<TransactionVerb>,
-    /// Among its statements there is transaction control.
+    /// The text contains transaction control.
     pub contains_transaction_control: bool,
-    /// A hint: it is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these that neither
-    /// writes nor locks rows, as far as the text tells. Functions may well write.
+    /// A hint: the text is a single SELECT, VALUES, TABLE, WITH or an EXPLAIN of these, and shows no write and no row
+    /// lock. Functions that it calls may still write.
     pub reads_only: bool,
-    /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to change nothing: it can be
-    /// cancelled, or run twice, without a trace. What hides behind views, policies, operators, casts and `row.function` is
-    /// trusted, and so is a function of the application's own that has the name of a known one.
+    /// As [`reads_only`](Class::reads_only), and every function that it calls is [known](Dialect::known_functions) to
+    /// change nothing: the text can be cancelled, or run twice, without a trace. Views, policies, operators, casts,
+    /// `row.function` and an application's function with the name of a known one are trusted.
     pub pure_read: bool,
-    /// The keyword that its first statement begins with: EXPLAIN for one that is only explained, the one inside for
-    /// one in parentheses. `None` for another word, and if executable comments leave in doubt what the server reads.
+    /// The first keyword of the first statement: EXPLAIN for an explained statement, the inner keyword for one in
+    /// parentheses. `None` for another word, and if executable comments make the server's reading uncertain.
     pub(crate) verb: Option<Keyword>,
-    /// Where it inserts, if it is a single INSERT or REPLACE, with WITH before it or without.
+    /// The table that a single INSERT or REPLACE inserts into, with or without WITH before it.
     pub(crate) insert: Option<InsertTarget>,
-    /// Among its statements there is an upsert: ON CONFLICT DO UPDATE.
+    /// The text contains an upsert: ON CONFLICT DO UPDATE.
     pub(crate) upserts: bool,
-    /// What speaks against keeping it as a prepared statement of PostgreSQL. Only a dialect of PostgreSQL is read for it.
+    /// Reasons not to keep the text as a prepared statement. Read for PostgreSQL only.
     pub(crate) resolved: Resolved,
 }
 
@@ -83,14 +82,14 @@ impl Class {
     };
 }
 
-/// How many statements a text has. Comments and semicolons alone are none.
+/// The number of statements in a text. Comments and semicolons do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statements {
-    /// None.
+    /// No statement.
     Empty,
-    /// One.
+    /// One statement.
     One,
-    /// Several. A MySQL routine whose body has semicolons counts as several; a compound statement of MariaDB
+    /// Several statements. A MySQL routine whose body has semicolons counts as several; a compound statement of MariaDB
     /// outside of a routine (`BEGIN NOT ATOMIC … END`, `IF … END IF`, loops) counts as one.
     Several,
 }
@@ -116,15 +115,15 @@ pub enum TransactionVerb {
 pub(super) struct Classifier<'a> {
     current: Statement<'a>,
     statements: Statements,
-    /// Of the last statement.
+    /// The verdict on the last statement.
     verdict: Option<Verdict>,
-    /// Of the first statement.
+    /// The verb of the first statement.
     verb: Option<Keyword>,
     contains_transaction_control: bool,
     survives_reset: bool,
     defines_parameters: bool,
     upserts: bool,
-    /// Set if PostgreSQL is to read the text.
+    /// Set for PostgreSQL.
     resolver: Option<Resolver<'a>>,
 }
 
@@ -157,15 +156,15 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// The end of the text.
+    /// Ends the text. Returns its class.
     pub(super) fn finish(&mut self, executable_comment: bool) -> Class {
         self.end_statement();
         let several = self.statements == Statements::Several;
         let alone = self.verdict.filter(|_| !several);
         Class {
             statements: self.statements,
-            // A server of another version skips such a comment, quotes and semicolons in
-            // it included: then nothing of what was read is sure.
+            // A server of another version skips an executable comment, with the quotes and semicolons in it: then
+            // nothing that was read is certain.
             touches_session: several
                 || executable_comment
                 || alone.is_some_and(|verdict| verdict.touches_session),
@@ -187,8 +186,8 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Asked at the end: values can be sent with the text. A script has none, and what defines
-    /// parameters of its own takes no others.
+    /// Returns whether the text takes parameters, after its end. A script takes none, and neither does a statement that
+    /// defines parameters of its own.
     pub(super) fn takes_parameters(&self) -> bool {
         self.statements != Statements::Several && !self.defines_parameters
     }

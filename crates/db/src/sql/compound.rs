@@ -1,39 +1,39 @@
-//! Compound statements that stand outside of routines: `BEGIN NOT ATOMIC … END`, `IF … END IF` and MariaDB's loops.
+//! Finds the end of compound statements outside routines: `BEGIN NOT ATOMIC … END`, `IF … END IF` and MariaDB's loops.
 //!
-//! The semicolons inside of one do not end it. Words such as `begin` and `end` can be names as well, so the count of open
-//! blocks can be wrong. Neither error hides anything: a text with a compound statement in it is always said to touch the
-//! session, and transaction control is looked for in all of its words.
+//! The semicolons inside do not end the statement. Words such as `begin` and `end` can also be names, so the count of
+//! open blocks can be wrong. A wrong count hides nothing: a text with a compound statement always counts as touching
+//! the session, and all of its words are checked for transaction control.
 
 use super::words::{Keyword, is_one_of};
 
 /// A compound statement, as far as it has been read.
 #[derive(Clone, Copy)]
 pub(super) struct Compound {
-    /// Blocks that have been opened and not closed.
+    /// The number of open blocks.
     open: u32,
     /// The next word can begin a statement.
     at_start: bool,
-    /// The last word was END: the next one says what it ends.
+    /// The last word was END: the next word names the block that ends.
     after_end: bool,
-    /// A word of transaction control is in it.
+    /// The statement contains a word of transaction control.
     pub(super) controls: bool,
 }
 
-/// What opens a block where a statement can begin.
+/// Words that open a block where a statement can begin.
 const AT_START: &[&str] = &["for", "if", "repeat"];
-/// What opens a block wherever it stands: these are reserved, but for BEGIN, which follows a handler's conditions.
+/// Words that open a block anywhere. They are reserved, except for BEGIN, which follows a handler's conditions.
 const ANYWHERE: &[&str] = &["begin", "case", "loop", "while"];
-/// What a statement can follow.
+/// Words that a statement can follow.
 const BEFORE_STATEMENT: &[&str] = &["begin", "do", "else", "loop", "repeat", "then"];
 
-/// Whether a statement that begins with this word is a compound one. With BEGIN that depends on what follows; with DECLARE a block of
-/// Oracle's begins, of which the end is not looked for.
+/// Returns whether a statement with this first word is a compound one. BEGIN depends on the next words; DECLARE begins
+/// a block of Oracle's mode, whose end is not searched for.
 pub(super) fn begins_with(word: &str) -> bool {
     is_one_of(word, &["case", "declare", "loop", "while"]) || is_one_of(word, AT_START)
 }
 
 impl Compound {
-    /// No block is open yet.
+    /// A statement before its first block.
     #[cfg(any(feature = "odbc", feature = "migrate"))]
     pub(super) const NOT_BEGUN: Compound = Compound {
         open: 0,
@@ -41,7 +41,7 @@ impl Compound {
         ..Compound::BEGUN
     };
 
-    /// Its first block is open.
+    /// A statement whose first block is open.
     pub(super) const BEGUN: Compound = Compound {
         open: 1,
         at_start: true,
@@ -49,7 +49,7 @@ impl Compound {
         controls: false,
     };
 
-    /// A semicolon here ends it.
+    /// Returns whether a semicolon here ends the statement.
     pub(super) fn is_over(&self) -> bool {
         self.open == 0
     }
@@ -76,7 +76,7 @@ impl Compound {
         }
     }
 
-    /// Anything but a word.
+    /// Takes a token that is no word.
     pub(super) fn other(&mut self, symbol: u8) {
         // The colon ends a label.
         self.at_start = matches!(symbol, b';' | b':');

@@ -1,24 +1,24 @@
-//! COPY, as PostgreSQL reads it.
+//! Finds PostgreSQL's COPY from or to the client.
 
 use super::lexer::Token;
 use super::resolved::is_word;
 
-/// The search for a COPY whose data comes from the client or goes there, token by token.
+/// The search for such a COPY, token by token.
 ///
-/// FROM and TO are reserved words: the first of them outside parentheses names the other side,
-/// and there a word can be nothing but STDIN, STDOUT or PROGRAM.
+/// FROM and TO are reserved words. The first of them outside parentheses precedes the other side, where the only
+/// possible words are STDIN, STDOUT and PROGRAM.
 pub(super) enum ClientCopy {
-    /// Nothing was read but semicolons.
+    /// Only semicolons so far.
     Start,
-    /// Behind COPY, with so many open parentheses.
+    /// After COPY, with this many open parentheses.
     Copy(usize),
-    /// Behind FROM or TO.
+    /// After FROM or TO.
     Side,
     Over,
 }
 
 impl ClientCopy {
-    /// Takes a token. `true` if it is the client's side of a COPY.
+    /// Takes a token. Returns whether it names the client as a side of a COPY.
     pub(super) fn take(&mut self, token: &Token, sql: &str) -> bool {
         let depth = match *self {
             ClientCopy::Over => return false,

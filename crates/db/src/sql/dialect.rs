@@ -1,11 +1,11 @@
-//! What differs between databases in how SQL is written: one table.
+//! The differences between the SQL of databases, in one table.
 
 use super::session::{self, SessionFunction};
 use super::{harmless, harmless_postgres};
 
-/// How SQL is written in one kind of database.
+/// How one kind of database reads SQL.
 ///
-/// It is plain data. A dialect of your own starts from the nearest preset:
+/// A dialect is plain data. To make your own, change the nearest preset:
 ///
 /// ```
 /// use cenote::sql::{Backslashes, Dialect};
@@ -22,24 +22,23 @@ use super::{harmless, harmless_postgres};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dialect {
-    /// What it is called in messages.
+    /// The name of the dialect in messages.
     pub name: &'static str,
 
     /// The placeholders that the database itself understands.
     pub placeholders: PlaceholderStyle,
-    /// `??` stands for a question mark that is no placeholder.
+    /// `??` means a question mark that is no placeholder.
     pub doubled_question_marks: bool,
-    /// The database takes `@x`, `$x` and `:1` for placeholders of its own and reads NULL
-    /// where nobody gave them a value. They are refused, so that this cannot happen.
+    /// The database reads `@x`, `$x` and `:1` as placeholders, and as NULL if they have no value. Cenote refuses them.
     pub own_variables: bool,
 
-    /// Where a backslash takes the meaning from the quote that follows it.
+    /// Where a backslash escapes a quote.
     pub backslashes: Backslashes,
-    /// What stands in double quotes.
+    /// What double quotes enclose.
     pub double_quotes: DoubleQuotes,
     /// Backticks quote identifiers.
     pub backticks: bool,
-    /// What square brackets are for.
+    /// What square brackets mean.
     pub brackets: Brackets,
     /// `$tag$ … $tag$` is a string.
     pub dollar_quotes: bool,
@@ -50,19 +49,19 @@ pub struct Dialect {
     pub carriage_return_ends_comment: bool,
     /// `#` begins a comment.
     pub hash_comments: bool,
-    /// A block comment can hold block comments.
+    /// A block comment can contain block comments.
     pub nested_comments: bool,
-    /// What stands in `/*! … */` is SQL, for some versions of the server.
+    /// Some versions of the server read `/*! … */` as SQL.
     pub executable_comments: bool,
     /// A byte order mark between words is white space.
     pub byte_order_marks: bool,
 
-    /// A colon right behind a word ends a label.
+    /// A colon right after a word ends a label.
     pub labels: bool,
     /// The statements in the body of a trigger end in semicolons; the trigger ends
     /// with `; END`.
     pub trigger_bodies: bool,
-    /// `BEGIN NOT ATOMIC … END`, `IF … END IF` and loops are statements, with semicolons inside of them.
+    /// `BEGIN NOT ATOMIC … END`, `IF … END IF` and loops are statements that contain semicolons.
     pub compound_statements: bool,
     /// The statements in the body of a routine end in semicolons, between BEGIN ATOMIC and `; END`.
     pub atomic_bodies: bool,
@@ -71,44 +70,44 @@ pub struct Dialect {
 
     /// `END` commits.
     pub end_commits: bool,
-    /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and
-    /// `RESET` is about nothing but the session.
+    /// `SET LOCAL`, `SET TRANSACTION` and `SET CONSTRAINTS` end with the transaction, and `RESET` only affects the
+    /// session.
     pub transaction_settings: bool,
-    /// First words of statements that leave the session alone, besides those that are the same everywhere.
+    /// First words of further statements that leave the session unchanged.
     pub plain_statements: &'static [&'static str],
-    /// What CREATE, ALTER and DROP can be about without changing the session, likewise.
+    /// Further objects that CREATE, ALTER and DROP can name without changing the session.
     pub plain_objects: &'static [&'static str],
     /// `@x` is a variable of the session.
     pub user_variables: bool,
     /// `#x` is a temporary table.
     pub hash_tables: bool,
-    /// Functions with which a plain SELECT can change the session, in any order.
+    /// Functions by which a plain SELECT can change the session, in any order.
     pub session_functions: &'static [&'static [SessionFunction]],
-    /// Functions of the database's own that change nothing, and words that a parenthesis can stand behind without being a call: lists
-    /// in lower case and in order.
+    /// The database's functions that change nothing, and words before a parenthesis that is no call: sorted lists, in
+    /// lower case.
     pub known_functions: &'static [&'static [&'static str]],
-    /// Those of them that are another function if there is a space before the parenthesis.
+    /// Known functions that are another function if a space precedes the parenthesis.
     pub touching_functions: &'static [&'static str],
-    /// A function that is none of the [known](Dialect::known_functions) may change the session.
-    /// Where it is off, only the [`session_functions`](Dialect::session_functions) may.
+    /// A function that is not [known](Dialect::known_functions) may change the session. Otherwise only the
+    /// [`session_functions`](Dialect::session_functions) may.
     pub only_known_functions: bool,
 }
 
-/// How a database itself writes placeholders.
+/// The placeholders of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceholderStyle {
-    /// `?`, one after the other.
+    /// `?`, in order.
     Question,
-    /// `?1`, and `?` for the next one.
+    /// `?1`, and `?` for the next number.
     NumberedQuestion,
     /// `$1`.
     NumberedDollar,
 }
 
-/// Where a backslash takes the meaning from the quote that follows it.
+/// Where a backslash escapes a quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backslashes {
-    /// Nowhere: a quote in a string is written twice.
+    /// Nowhere: a quote in a string is doubled.
     Plain,
     /// In `E'…'`.
     InEStrings,
@@ -116,7 +115,7 @@ pub enum Backslashes {
     InStrings,
 }
 
-/// What stands in double quotes.
+/// What double quotes enclose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoubleQuotes {
     /// An identifier.
@@ -125,14 +124,14 @@ pub enum DoubleQuotes {
     String,
 }
 
-/// What square brackets are for.
+/// What square brackets mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brackets {
-    /// Nothing.
+    /// They have no meaning of their own.
     Symbol,
     /// They quote an identifier, up to the first `]`.
     Identifier,
-    /// They quote an identifier, in which `]]` stands for `]`.
+    /// They quote an identifier, in which `]]` means `]`.
     DoubledIdentifier,
     /// Array subscripts and slices: `a[1]`, `a[1:2]`.
     Subscript,
@@ -206,13 +205,11 @@ impl Dialect {
         ..Dialect::ODBC
     };
 
-    /// ANSI SQL for whatever is behind an ODBC driver.
+    /// ANSI SQL for the unknown database of an ODBC driver.
     ///
-    /// Since that is not known, the class is on its guard for all: it knows
-    /// the session functions of the other dialects, the executable comments of MySQL, the
-    /// variables and temporary tables of SQL Server, and that statements there need no
-    /// semicolon between them. It does not know all the doors of all databases: whoever runs on
-    /// it should reset the session whenever that costs little.
+    /// The class assumes the worst of all databases: the session functions of the other dialects, the executable
+    /// comments of MySQL, and the variables, temporary tables and missing semicolons of SQL Server. It cannot cover
+    /// every database: reset the session if a reset is cheap.
     pub const ODBC: Dialect = Dialect {
         name: "ODBC",
         placeholders: PlaceholderStyle::Question,

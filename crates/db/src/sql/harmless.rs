@@ -1,16 +1,16 @@
-//! What MySQL and MariaDB have of functions that leave the session alone.
+//! Functions of MySQL and MariaDB that leave the session unchanged.
 //!
-//! A function that an application has written can do anything a statement can: take a lock, set a
-//! variable. So it counts as harmless only if it is on this list, of what MySQL 8.0 and MariaDB 10.11 both have:
-//! a name that one of them does not know is an application's own function there. What else is left out on purpose
-//! stands in [`session`](super::session).
+//! An application's own function can do anything that a statement can: take a lock, set a variable. So a function
+//! counts as harmless only if it is on this list. The list has the functions that MySQL 8.0 and MariaDB 10.11
+//! share: a name that one server lacks is an application's function there. [`session`](super::session) lists
+//! what else is left out on purpose.
 //!
-//! MariaDB lets an application have functions of its own called `json_table` and `lateral`, and `point` and its like with other
-//! numbers of arguments than the server's. Those are not told apart.
+//! In MariaDB an application can define functions named `json_table` and `lateral`, and functions such as `point` with
+//! another number of arguments than the server's. The scanner takes these for the server's.
 
-/// Whether a name with a parenthesis behind it is on one of these lists, each in order.
+/// Returns whether one of these sorted lists contains a name that a parenthesis follows.
 pub(super) fn is_known(lists: &[&[&str]], name: &str) -> bool {
-    // No name on the lists is longer.
+    // The longest name on the lists is shorter.
     let mut lower = [0; 40];
     let Some(lower) = lower.get_mut(..name.len()) else {
         return false;
@@ -23,13 +23,13 @@ pub(super) fn is_known(lists: &[&[&str]], name: &str) -> bool {
         .any(|list| list.binary_search_by(|it| it.as_bytes().cmp(lower)).is_ok())
 }
 
-/// Whether a function that leaves the session alone takes as long as its argument says. A call of it is ended by killing
-/// it, and must not begin again.
+/// Returns whether a harmless function takes as long as its argument says. A call of it is ended by a kill, and must
+/// not run again.
 pub(super) fn waits(name: &str) -> bool {
     is_known(&[&["benchmark", "sleep"]], name)
 }
 
-/// Names that are functions only with the parenthesis right behind them. With a space between, and no
+/// Names that are the server's functions only if the parenthesis follows directly. After a space, and without
 /// `IGNORE_SPACE` in the `sql_mode`, the server calls the application's function of that name.
 #[rustfmt::skip]
 pub(super) static TOUCHING: &[&str] = &[
@@ -41,7 +41,7 @@ pub(super) static TOUCHING: &[&str] = &[
     "system_user", "trim", "var_pop", "var_samp", "variance",
 ];
 
-/// In order, so that they can be searched.
+/// Sorted, for a binary search.
 #[rustfmt::skip]
 pub(super) static FUNCTIONS: &[&str] = &[
     "abs", "acos", "adddate", "addtime", "aes_decrypt", "aes_encrypt", "ascii", "asin", "atan",
@@ -97,7 +97,7 @@ pub(super) static FUNCTIONS: &[&str] = &[
     "yearweek",
 ];
 
-/// What a parenthesis can stand behind without being a call: words of the language, and types.
+/// Words before a parenthesis that is no call: words of the language, and types.
 #[rustfmt::skip]
 pub(super) static WORDS: &[&str] = &[
     "all", "and", "any", "as", "between", "bigint", "binary", "by", "case", "cast",

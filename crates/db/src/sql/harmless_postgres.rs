@@ -1,13 +1,13 @@
-//! What PostgreSQL has of functions that change nothing: no data, no session, nothing outside.
+//! Functions of PostgreSQL that change nothing: no data, no session, nothing outside.
 //!
-//! Every name is one of the server's since version 12, or of an extension that comes with it: a name that a version does not know
-//! is an application's own function there. Not on the list: what writes (`nextval`, `lo_put`), signals others, runs SQL from a string,
-//! or assigns the transaction a number.
+//! Every name is a function of the server since version 12, or of an extension that comes with it: a name that a version
+//! lacks is an application's function there. Functions that write (`nextval`, `lo_put`), signal other sessions, run
+//! SQL from a string, or assign the transaction a number are not on the list.
 //!
-//! An application can have a function of the same name for other types, behind the operators and casts of its own types, in views and in
-//! policies. Those are not told apart.
+//! An application can define a function of the same name for other types, and use it in operators, casts, views and
+//! policies. The scanner takes such a function for the server's.
 
-/// In order, so that they can be searched.
+/// Sorted, for a binary search.
 #[rustfmt::skip]
 pub(super) static POSTGRES_FUNCTIONS: &[&str] = &[
     "abs", "acos", "acosd", "acosh", "age", "array_agg", "array_append", "array_cat",
@@ -81,7 +81,7 @@ pub(super) static POSTGRES_FUNCTIONS: &[&str] = &[
     "xmlroot", "xmlserialize", "xpath", "xpath_exists",
 ];
 
-/// What a parenthesis can stand behind without being a call: words of the language, and types.
+/// Words before a parenthesis that is no call: words of the language, and types.
 #[rustfmt::skip]
 pub(super) static POSTGRES_WORDS: &[&str] = &[
     "all", "and", "any", "array", "as", "asymmetric", "bernoulli", "between", "bit", "by", "case",
@@ -96,7 +96,7 @@ pub(super) static POSTGRES_WORDS: &[&str] = &[
     "varying", "when", "where", "window", "with", "within", "zone",
 ];
 
-/// What nearly every database has, for those that are not known.
+/// Functions that nearly every database has, for unknown databases.
 #[rustfmt::skip]
 pub(super) static COMMON_FUNCTIONS: &[&str] = &[
     "abs", "avg", "ceiling", "char_length", "coalesce", "count", "current_timestamp", "extract",

@@ -1,4 +1,4 @@
-//! Where a statement inserts.
+//! Finds the table that a statement inserts into.
 
 use super::lexer::{Kind, Token};
 use super::words::Keyword;
@@ -14,7 +14,7 @@ pub(crate) struct InsertTarget {
     end: u32,
 }
 
-/// Two texts are of the same class wherever the name stands in them.
+/// All targets are equal: the class of a text does not depend on where the name is.
 impl PartialEq for InsertTarget {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -31,7 +31,7 @@ impl InsertTarget {
         })
     }
 
-    /// The table without quotes and without its schema. `sql` is the text that was read.
+    /// Returns the table without quotes and schema. `sql` is the text that was scanned.
     #[cfg(feature = "sqlite")]
     pub(crate) fn table(self, sql: &str) -> std::borrow::Cow<'_, str> {
         use std::borrow::Cow;
@@ -59,20 +59,20 @@ impl InsertTarget {
 /// The search for the table, token by token.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
-    /// There was no INTO yet.
+    /// No INTO so far.
     Unknown,
-    /// A name is next: behind INTO, or behind the point of a schema.
+    /// A name is next: after INTO, or after the point of a schema.
     Next,
-    /// This is it, unless a point follows.
+    /// The table, or its schema if a point follows.
     Named(InsertTarget),
-    /// This is it.
+    /// The table.
     Found(InsertTarget),
-    /// There is none.
+    /// The statement does not insert.
     None,
 }
 
 impl Target {
-    /// What follows a name may still make it a schema.
+    /// Returns whether the next token decides: it can make a name a schema.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Target::Next | Target::Named(_))
@@ -85,7 +85,7 @@ impl Target {
         }
     }
 
-    /// Takes a token outside of all parentheses, or the one behind a name. `verb` is the keyword that the statement begins with.
+    /// Takes a token outside all parentheses, or the token after a name. `verb` is the statement's first keyword.
     #[inline]
     pub(super) fn take(&mut self, token: &Token, keyword: Option<Keyword>, verb: Option<Keyword>) {
         match self {
@@ -101,7 +101,7 @@ impl Target {
         }
     }
 
-    /// Of all statements that begin so, only those that insert have an INTO before all of these words.
+    /// Searches for INTO: of the statements with such a verb, only those that insert have an INTO before these words.
     fn look_for_into(&mut self, keyword: Option<Keyword>, verb: Option<Keyword>) {
         let Some(verb) = verb else {
             // The first token itself is not noted yet.

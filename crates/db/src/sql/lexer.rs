@@ -1,8 +1,8 @@
-//! Cuts SQL into tokens. White space and comments fall through.
+//! Splits SQL into tokens. White space and comments are skipped.
 
 use super::dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
 
-/// A piece of SQL. It begins and ends at characters, never inside of one.
+/// A piece of SQL. It begins and ends between characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: Kind,
@@ -12,13 +12,13 @@ pub(super) struct Token {
     pub(super) end: usize,
 }
 
-/// What sort of token it is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A keyword or an identifier.
     Word,
-    /// Digits and points. Letters that follow, as in `1e5`, are a word of their own: some
-    /// servers read `1INTO` as two.
+    /// Digits and points. Letters that follow, as in `1e5`, are a word of their own: some servers read `1INTO` as two
+    /// tokens.
     Number,
     /// A string, with its quotes.
     Text,
@@ -28,13 +28,13 @@ pub(super) enum Kind {
     Symbol,
     /// The placeholder `?`.
     Question,
-    /// The placeholder `?1` or `$1`, where the database itself knows it.
+    /// The placeholder `?1` or `$1`, if the database has it.
     Numbered,
     /// The placeholder `:name`.
     Named,
-    /// `??`, which stands for a question mark.
+    /// `??`, which means a question mark.
     Escaped,
-    /// A placeholder that the database would know and we do not.
+    /// A placeholder of the database that Cenote does not support.
     Foreign,
 }
 
@@ -68,25 +68,25 @@ pub(super) struct Lexer<'a> {
     sql: &'a str,
     at: usize,
     previous: Token,
-    /// Inside `/*! … */`.
+    /// The lexer is inside `/*! … */`.
     executable: bool,
-    /// There was one.
+    /// The text has an executable comment.
     had_executable: bool,
-    /// A bit for each open bracket, the innermost last: it holds a subscript. What is
-    /// deeper than 64 is forgotten; nothing but the meaning of a colon there depends on it.
+    /// One bit for each open bracket, the innermost last: set if the bracket holds a subscript. Brackets deeper than 64
+    /// are forgotten; only the meaning of a colon in them depends on it.
     subscripts: u64,
 }
 
-/// What a byte can begin.
+/// What a token can begin with a byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Byte {
     Space,
     /// Letters, `_` and everything beyond ASCII.
     Letter,
     Digit,
-    /// Nothing but itself.
+    /// A symbol of one character.
     Symbol,
-    /// What that is depends on what follows, or on the dialect.
+    /// It depends on the next bytes, or on the dialect.
     Special,
 }
 
@@ -101,17 +101,17 @@ const fn class(byte: u8) -> Byte {
     }
 }
 
-/// Can stand inside a word.
+/// Returns whether a word can contain this byte.
 pub(super) const fn continues_word(byte: u8) -> bool {
     continues_name(byte) || byte == b'$'
 }
 
-/// Can stand inside the name of a placeholder.
+/// Returns whether the name of a placeholder can contain this byte.
 const fn continues_name(byte: u8) -> bool {
     matches!(class(byte), Byte::Letter | Byte::Digit)
 }
 
-/// The answers of [`class`] and [`continues_word`] for all bytes: a text is asked byte by byte.
+/// The results of [`class`] and [`continues_word`] for all bytes, because the lexer needs one for each byte.
 static CLASSES: [Byte; 256] = tables().0;
 static IN_WORDS: [bool; 256] = tables().1;
 
@@ -143,12 +143,12 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Some versions of the server see other SQL than the tokens so far tell.
+    /// Returns whether the text has an executable comment, so that some versions of the server read other SQL.
     pub(super) fn had_executable_comment(&self) -> bool {
         self.had_executable
     }
 
-    /// The next token; `None` at the end.
+    /// Returns the next token, or `None` at the end.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Token> {
         loop {
@@ -167,7 +167,7 @@ impl<'a> Lexer<'a> {
                 Byte::Symbol => Some((Kind::Symbol, start + 1)),
                 Byte::Special => self.special(byte, start),
             };
-            // None: it was a comment, and we are behind it.
+            // `None`: it was a comment, which is skipped now.
             if let Some((kind, end)) = found {
                 let symbol = if kind == Kind::Symbol { byte } else { 0 };
                 let token = Token {
@@ -191,7 +191,7 @@ impl<'a> Lexer<'a> {
         self.bytes().get(self.at + ahead).copied()
     }
 
-    /// Where the bytes of this kind end, from `start` on.
+    /// Returns where the bytes of this kind end, from `start` on.
     #[inline]
     fn end_of(&self, start: usize, belongs: impl Fn(u8) -> bool) -> usize {
         let rest = self.bytes().get(start..).unwrap_or_default();
@@ -199,7 +199,7 @@ impl<'a> Lexer<'a> {
         start + length.unwrap_or(rest.len())
     }
 
-    /// A word, or an `E'…'`. `None` if it was white space after all.
+    /// Reads a word, or an `E'…'`. `None` if it was white space.
     #[inline]
     fn word(&mut self, start: usize) -> Option<(Kind, usize)> {
         let bytes = self.bytes();
@@ -218,8 +218,7 @@ impl<'a> Lexer<'a> {
         Some((Kind::Word, end))
     }
 
-    /// What begins with a character that has several meanings. `None` if it was
-    /// a comment.
+    /// Reads a token that begins with a character of several meanings. `None` if it was a comment.
     fn special(&mut self, byte: u8, start: usize) -> Option<(Kind, usize)> {
         let dialect = self.dialect;
         let next = self.peek(1);
@@ -269,8 +268,7 @@ impl<'a> Lexer<'a> {
         Some(token)
     }
 
-    /// Where the quotes that open at `start` close: behind the first quote that is not
-    /// written twice.
+    /// Returns where the quotes that open at `start` close: behind the first quote that is not doubled.
     fn end_of_quotes(&self, start: usize, quote: u8, backslash: bool) -> usize {
         let bytes = self.bytes();
         let mut at = start + 1;
@@ -285,8 +283,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Where an `E'…'` ends whose quote is at `quote`. A string on the next line goes on with
-    /// it, under the same rules.
+    /// Returns where an `E'…'` ends whose quote is at `quote`. A string on the next line continues it, under the same
+    /// rules.
     fn end_of_e_string(&self, quote: usize) -> usize {
         let bytes = self.bytes();
         let mut end = self.end_of_quotes(quote, b'\'', true);
@@ -318,7 +316,7 @@ impl<'a> Lexer<'a> {
             }
             Brackets::DoubledIdentifier => (Kind::Quoted, self.end_of_quotes(start, b']', false)),
             Brackets::Subscript => {
-                // Behind a value it is a subscript, else an array: ARRAY[1, 2], [[1], [2]].
+                // After a value it is a subscript, else an array: ARRAY[1, 2], [[1], [2]].
                 let array = self.previous.text(self.sql).eq_ignore_ascii_case("array");
                 let subscript = self.follows_value() && !array;
                 self.subscripts = self.subscripts << 1 | u64::from(subscript);
@@ -328,7 +326,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The token before is, or ends, something that has a value.
+    /// Returns whether the token before is a value, or ends one.
     fn follows_value(&self) -> bool {
         match self.previous.kind {
             Kind::Symbol => matches!(self.previous.symbol, b')' | b']'),
@@ -352,7 +350,7 @@ impl<'a> Lexer<'a> {
                 _ => b"/*!",
             };
             if bytes[start..].starts_with(opening) {
-                // What follows is read as SQL, behind the number of a version.
+                // The server reads the comment as SQL, after a version number.
                 self.executable = true;
                 self.had_executable = true;
                 self.at = self.end_of(start + opening.len(), |byte| byte.is_ascii_digit());
@@ -391,7 +389,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The colon belongs to what is before it: a label, or the lower bound of a slice.
+    /// Returns whether the colon belongs to the token before it: a label, or the lower bound of a slice.
     fn colon_ends_value(&self, start: usize) -> bool {
         let label = self.dialect.labels
             && self.previous.end == start
@@ -428,7 +426,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Where a `$tag$ … $tag$` ends; `None` if it is none.
+    /// Returns where a `$tag$ … $tag$` ends, or `None` if there is none.
     fn end_of_dollar_quote(&self, start: usize) -> Option<usize> {
         let bytes = self.bytes();
         if !self.dialect.dollar_quotes || bytes.get(start + 1)?.is_ascii_digit() {

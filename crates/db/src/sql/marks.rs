@@ -1,9 +1,9 @@
-//! Where the placeholders of a text are.
+//! Finds the placeholders of a text that is sent unchanged.
 
 use super::dialect::Dialect;
 use super::lexer::{Kind, Lexer};
 
-/// Where each placeholder `?` of a text stands, in their order.
+/// Returns the position of each placeholder `?`, in order.
 pub(crate) fn question_marks(dialect: &Dialect, sql: &str) -> Vec<usize> {
     let mut lexer = Lexer::new(dialect, sql);
     let mut marks = Vec::new();

@@ -1,4 +1,4 @@
-//! SQL as it may be logged: in one line, shortened, without literals.
+//! Masks SQL for logs: one line, shortened, without literals.
 
 use super::dialect::Dialect;
 use super::lexer::{Kind, Lexer};

@@ -1,8 +1,7 @@
-//! SQL text: its placeholders, and what it may do to a session.
+//! Scans SQL: finds placeholders, and what a text may do to a session.
 //!
-//! [`scan`] reads a text once and gives three things: the text to send, the placeholders
-//! that need values, and the [`Class`] of the text. What differs between databases stands
-//! in one table, [`Dialect`].
+//! [`scan`] reads a text once and returns three things: the text to send, the placeholders that need values, and the
+//! [`Class`] of the text. [`Dialect`] holds all differences between databases.
 //!
 //! ```text
 //!              ┌─ Lexer ─┐        ┌─> Rewriter ──> text to send, placeholders
@@ -14,24 +13,21 @@
 //!
 //! | written | SQLite | PostgreSQL | MySQL, ODBC |
 //! |---|---|---|---|
-//! | `?` | as it is | becomes `$1`, `$2` … | as it is |
+//! | `?` | unchanged | becomes `$1`, `$2` … | unchanged |
 //! | `:name` | becomes `?1` … | becomes `$1` … | becomes `?` |
-//! | `?1` | as it is | | |
-//! | `$1` | an error | as it is | |
+//! | `?1` | unchanged | | |
+//! | `$1` | an error | unchanged | |
 //! | `@name`, `$name`, `:1` | an error | | |
 //!
-//! One text uses one kind. A name is a letter or `_`, then letters, digits and `_`; where
-//! placeholders have numbers, the same name twice is one of them. What stands in strings,
-//! quoted identifiers and comments is never a placeholder; nor are `::`, `:=`, a colon that
-//! ends a MySQL label (`again:LOOP`), or one between the bounds of a PostgreSQL slice.
-//! In `a[:n]` the colon begins a placeholder: as a slice, write `a[ : n]`.
-//! In PostgreSQL's PREPARE, CREATE FUNCTION and CREATE PROCEDURE, and in a script of several statements,
-//! `$1` is none: it belongs to what the text defines.
-//! PostgreSQL's operators with a question mark are written with two: `??`, `??|`, `??&`,
-//! `@??` arrive as `?`, `?|`, `?&`, `@?`.
+//! A text uses one kind of placeholder. A name is a letter or `_`, then letters, digits and `_`. Where placeholders have
+//! numbers, the same name twice is one placeholder. Strings, quoted identifiers and comments contain no
+//! placeholders. Neither are `::`, `:=`, a colon that ends a MySQL label (`again:LOOP`), or one between the bounds of
+//! a PostgreSQL slice. In `a[:n]` the colon begins a placeholder; write a slice as `a[ : n]`.
+//! In PostgreSQL's PREPARE, CREATE FUNCTION and CREATE PROCEDURE, and in a script of several statements, `$1` is no
+//! placeholder: it belongs to the routine or statement that the text defines.
+//! Double the question mark of PostgreSQL's operators: `??`, `??|`, `??&`, `@??` arrive as `?`, `?|`, `?&`, `@?`.
 //!
-//! SQL that does not end properly (a string, a comment) is passed on as it is: the
-//! database has the better error message.
+//! SQL that does not end properly (a string, a comment) is sent unchanged: the database's error message is better.
 
 mod calls;
 mod class;
@@ -42,6 +38,7 @@ mod harmless;
 mod harmless_postgres;
 mod insert;
 mod lexer;
+mod lists;
 #[cfg(feature = "mysql")]
 mod marks;
 mod masked;
@@ -60,6 +57,7 @@ mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
+pub(crate) use lists::{Origin, expand};
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
 pub(crate) use masked::masked;

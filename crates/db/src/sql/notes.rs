@@ -1,4 +1,4 @@
-//! What has been seen of a statement so far.
+//! The notes on a statement, as far as it has been read.
 
 use super::compound::Compound;
 use super::insert::Target;
@@ -6,28 +6,28 @@ use super::lexer::{Kind, Token};
 use super::setting::OpenSetting;
 use super::words::{Keyword, is_one_of};
 
-/// How many tokens from the start the verdict needs: CREATE OR REPLACE LOCAL TEMPORARY.
+/// The verdict needs this many tokens from the start: CREATE OR REPLACE LOCAL TEMPORARY.
 pub(super) const HEAD: usize = 5;
 
-/// What has been seen of a statement.
+/// What a statement contains, as far as it has been read.
 #[derive(Clone, Copy)]
 pub(super) struct Notes {
     /// The first tokens, without EXPLAIN, its options and opening parentheses.
     pub(super) head: [Noted; HEAD],
     pub(super) head_len: usize,
-    /// The next token is of interest, whatever it is.
+    /// The next token has to be followed, whatever it is.
     pub(super) watching: bool,
-    /// EXPLAIN is before it.
+    /// The statement begins with EXPLAIN.
     pub(super) explained: bool,
-    /// Open parentheses.
+    /// The number of open parentheses.
     pub(super) depth: u32,
-    /// The last token that was a word or had quotes: a name, if a parenthesis follows.
+    /// The last word or quoted token: a name, if a parenthesis follows.
     pub(super) name: Noted,
-    /// Nothing has come after it yet.
+    /// `name` is the last token.
     pub(super) name_is_last: bool,
-    /// What that name stands behind.
+    /// What `name` follows.
     pub(super) name_behind: Behind,
-    /// What the next token stands behind.
+    /// What the next token follows.
     pub(super) behind: Behind,
     /// The last two words, if they are keywords.
     pub(super) last_word: Option<Keyword>,
@@ -36,74 +36,73 @@ pub(super) struct Notes {
     pub(super) after_semicolon: bool,
     /// The body of a routine has begun: BEGIN ATOMIC.
     pub(super) atomic: bool,
-    /// The last word was an END behind a semicolon, or behind BEGIN ATOMIC.
+    /// The last word was an END after a semicolon, or after BEGIN ATOMIC.
     pub(super) ends_body: bool,
-    /// Something is in it with which any statement can change the session.
+    /// The statement contains something by which any statement can change the session.
     pub(super) side_door: bool,
-    /// What that does no reset undoes.
+    /// No reset undoes the effect of the side door.
     pub(super) irreversible: bool,
-    /// A function is called that is not known to change nothing.
+    /// The statement calls a function that may change something.
     pub(super) unknown_call: bool,
-    /// The word TEMP or TEMPORARY, quoted or not.
+    /// The statement contains TEMP or TEMPORARY, quoted or not.
     pub(super) temporary: bool,
-    /// INTO.
+    /// The statement contains INTO.
     pub(super) into: bool,
-    /// SELECT or VALUES, anywhere: what follows is evaluated.
+    /// The statement contains SELECT or VALUES: the following expressions are evaluated.
     pub(super) evaluates: bool,
     /// INTO a temporary table.
     pub(super) into_temporary: bool,
     /// INTO a variable of the session.
     pub(super) into_variable: bool,
-    /// A word that makes a SELECT more than a read.
+    /// The statement contains a word that makes a SELECT more than a read.
     pub(super) writes: bool,
-    /// GLOBAL or PERSIST: what is set is not the session's.
+    /// GLOBAL or PERSIST: the setting is not the session's.
     pub(super) global: bool,
     /// PostgreSQL's view of settings; writing to it sets them.
     pub(super) settings_view: bool,
     /// WITH HOLD.
     pub(super) with_hold: bool,
-    /// How often SET is in it.
+    /// The number of SETs.
     pub(super) sets: u32,
-    /// Where it inserts.
+    /// The table that the statement inserts into.
     pub(super) target: Target,
     /// ON CONFLICT DO UPDATE.
     pub(super) upserts: bool,
-    /// A call is open whose last argument tells whether it is a side door.
+    /// An open call whose last argument decides whether it is a side door.
     pub(super) open_setting: Option<OpenSetting>,
     pub(super) sole_call: SoleCall,
-    /// Set if it is a compound statement.
+    /// Set for a compound statement.
     pub(super) compound: Option<Compound>,
 }
 
-/// What a token stands behind, as far as that tells what a name with a parenthesis is.
+/// What a token follows, as far as that decides whether a name with a parenthesis is a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// INTO or WITH, and a schema perhaps: a table, whose columns follow in parentheses.
+    /// INTO or WITH, perhaps with a schema: a table is next, with its columns in parentheses.
     TableIsNext,
-    /// The name of such a table, or of its schema.
+    /// The name of that table, or of its schema.
     Table,
-    /// The point behind a schema.
+    /// The point after a schema.
     Schema,
-    /// A closing parenthesis, behind which there can be no call.
+    /// A closing parenthesis, which no call can follow.
     Closed,
     Other,
 }
 
-/// Whether a SELECT is of nothing but a function that is all about the session.
+/// Whether a SELECT consists of one call that only affects the session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoleCall {
     No,
-    /// Its arguments are being read.
+    /// The arguments of the call are being read.
     Open,
-    /// It is complete, but for an alias.
+    /// The call is complete; an alias may follow.
     Closed,
 }
 
-/// A token that has been noted.
+/// A noted token.
 ///
-/// It has a length where a token has an end: a plain copy of start and end, in one piece and
-/// right after they were written, would have to wait for that, and cost a quarter of
-/// the time of a scan.
+/// It stores a length where a token stores its end. To copy start and end in one piece, right after they were written
+/// one by one, would stall the processor (a failed store forwarding) and cost a quarter of the time of a scan.
 #[derive(Clone, Copy)]
 pub(super) struct Noted {
     pub(super) kind: Kind,
@@ -142,7 +141,7 @@ impl Noted {
         self.symbol == symbol
     }
 
-    /// It is one of these words.
+    /// Returns whether the token is one of these words.
     pub(super) fn is_one_of(&self, words: &[&str], sql: &str) -> bool {
         self.kind == Kind::Word && is_one_of(self.name(sql), words)
     }
@@ -151,7 +150,7 @@ impl Noted {
         self.is_one_of(&["atomic"], sql)
     }
 
-    /// Its text, without quotes.
+    /// Returns the text without quotes.
     pub(super) fn name<'a>(&self, sql: &'a str) -> &'a str {
         let text = &sql[self.start..self.start + self.len];
         match self.kind {
@@ -162,7 +161,7 @@ impl Noted {
 }
 
 impl Notes {
-    /// CREATE FUNCTION or PROCEDURE, with OR REPLACE or without.
+    /// Returns whether the statement is CREATE FUNCTION or PROCEDURE, with or without OR REPLACE.
     pub(super) fn creates_routine(&self, sql: &str) -> bool {
         let is_routine = |n: usize| self.head[n].is_one_of(&["function", "procedure"], sql);
         self.head[0].is(Keyword::Create) && (is_routine(1) || is_routine(3))

@@ -1,4 +1,4 @@
-//! The placeholders of a text, and the text as the database wants it.
+//! Collects the placeholders of a text and rewrites them for the database.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use super::dialect::{Dialect, PlaceholderStyle};
 use super::lexer::{Kind as TokenKind, Lexer, Token, continues_word};
 use crate::{Error, Kind, Result};
 
-/// The placeholders that need values, by the positions at which the database wants them.
+/// The placeholders that need values, in the database's positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placeholders<'a> {
-    /// There are none.
+    /// The text has no placeholders.
     None,
-    /// So many, without names. With numbers (`$2`, `?2`) it is the highest.
+    /// The number of placeholders without names. With numbers (`$2`, `?2`), the highest number.
     Positional(usize),
     /// The name for each position.
     Named(Vec<&'a str>),
 }
 
 impl Placeholders<'_> {
-    /// How many values the database wants.
+    /// Returns the number of values that the database needs.
     pub fn count(&self) -> usize {
         match self {
             Placeholders::None => 0,
@@ -30,19 +30,19 @@ impl Placeholders<'_> {
     }
 }
 
-/// Collects placeholders, and rewrites the text where it has to be.
+/// Collects placeholders, and rewrites the text where necessary.
 pub(super) struct Rewriter<'d, 'a> {
     dialect: &'d Dialect,
     sql: &'a str,
-    /// How the first placeholder is written, and where. All others must be like it.
+    /// The kind of the first placeholder, and its position. All others must have this kind.
     writing: Option<Writing>,
     first: Range<usize>,
     /// The highest position so far.
     count: usize,
     names: Names<'a>,
-    /// What has been rewritten; `None` as long as nothing had to be.
+    /// The rewritten text so far; `None` if nothing was rewritten.
     rewritten: Option<String>,
-    /// Where the text begins that is not in it yet.
+    /// Where the part of the text begins that is not in `rewritten` yet.
     copied: usize,
 }
 
@@ -69,7 +69,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         }
     }
 
-    /// Takes the next token. Most are no placeholders.
+    /// Takes the next token. Most tokens are no placeholders.
     #[inline]
     pub(super) fn take(&mut self, token: &Token) -> Result<()> {
         match token.kind {
@@ -105,7 +105,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
             PlaceholderStyle::Question | PlaceholderStyle::NumberedQuestion => Writing::Question,
         };
         self.must_be(writing, token)?;
-        // Too many digits can only be refused; the database does.
+        // The database refuses a number with too many digits.
         let number = token.text(self.sql)[1..].parse().unwrap_or(usize::MAX);
         self.count = self.count.max(number);
         Ok(())
@@ -131,8 +131,8 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         Ok(())
     }
 
-    /// The text to send, and its placeholders. In a text that takes no parameters, `$1` belongs to
-    /// what it defines.
+    /// Returns the text to send and its placeholders. In a text that takes no parameters, `$1` belongs to what the text
+    /// defines.
     #[inline]
     pub(super) fn finish(self, takes_parameters: bool) -> (Cow<'a, str>, Placeholders<'a>) {
         let placeholders = match self.writing {
@@ -151,7 +151,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         (text, placeholders)
     }
 
-    /// How long the text to send is up to here, if this token, the last, had to be rewritten.
+    /// Returns the length of the rewritten text, if the last token was rewritten.
     fn rewritten_up_to(&self, token: &Token) -> Option<usize> {
         let out = self.rewritten.as_ref()?;
         (self.copied == token.end).then_some(out.len())
@@ -202,7 +202,7 @@ impl<'d, 'a> Rewriter<'d, 'a> {
         self.copied = token.end;
     }
 
-    /// A number must not run into its neighbours: `LIMIT?` would become the word `LIMIT$1`,
+    /// Writes a number, with spaces where it would merge with its neighbours: `LIMIT?` would become the word `LIMIT$1`,
     /// and `?5` the fifteenth placeholder.
     fn replace_by_number(&mut self, token: &Token, sigil: char, number: usize) {
         let next = self.sql.as_bytes().get(token.end).copied();
@@ -219,11 +219,27 @@ impl<'d, 'a> Rewriter<'d, 'a> {
     }
 }
 
-/// The place in a text of what stands at this byte of the text to send.
+/// Returns whether one of the placeholders is probably PostgreSQL's operator `?`, `?|` or `?&`: it is
+/// followed by a text, a placeholder, `|` or `&`, which no value can be.
+pub(super) fn looks_like_operator(dialect: &Dialect, sql: &str) -> bool {
+    let mut lexer = Lexer::new(dialect, sql);
+    let mut after_question = false;
+    while let Some(token) = lexer.next() {
+        let is_question = token.kind == TokenKind::Question;
+        let is_operand = is_question || token.kind == TokenKind::Text;
+        if after_question && (is_operand || token.is_symbol(b'|') || token.is_symbol(b'&')) {
+            return dialect.doubled_question_marks;
+        }
+        after_question = is_question;
+    }
+    false
+}
+
+/// Converts a position in the sent text to the position in the original text.
 pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
     let mut lexer = Lexer::new(dialect, sql);
     let mut rewriter = Rewriter::new(dialect, sql);
-    // Behind the last token that was rewritten.
+    // Positions after the last rewritten token.
     let (mut from, mut sent_from) = (0, 0);
     while let Some(token) = lexer.next() {
         if rewriter.take(&token).is_err() {
@@ -243,7 +259,7 @@ pub(super) fn written_at(dialect: &Dialect, sql: &str, sent: usize) -> usize {
     (from + (sent - sent_from)).min(sql.len())
 }
 
-/// Formatting is slow for what is done for each placeholder of each call.
+/// Appends a number. `write!` is slow for something that happens for each placeholder of each call.
 fn push_number(out: &mut String, number: usize) {
     if number >= 10 {
         push_number(out, number / 10);
@@ -256,14 +272,14 @@ fn push_number(out: &mut String, number: usize) {
 #[derive(Default)]
 struct Names<'a> {
     list: Vec<&'a str>,
-    /// Where each is, once there are too many to look through.
+    /// The position of each name, when there are too many for a linear search.
     positions: Option<HashMap<&'a str, usize>>,
 }
 
 impl<'a> Names<'a> {
     const FEW: usize = 16;
 
-    /// The position of a name, counted from 1; the next free one if it is new.
+    /// Returns the position of a name, from 1. A new name gets the next free position.
     fn position(&mut self, name: &'a str) -> usize {
         let known = match &self.positions {
             None => self.list.iter().position(|known| *known == name),

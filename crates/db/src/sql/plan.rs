@@ -1,4 +1,4 @@
-//! Scanned texts, remembered: programs run the same few statements again and again.
+//! Remembers scanned texts: programs run the same few statements again and again.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -6,20 +6,20 @@ use std::fmt::Write as _;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::placeholders::written_at;
+use super::placeholders::{looks_like_operator, written_at};
 use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
 use crate::types::params::Params;
 use crate::{Error, Kind, Result};
 
-/// What a scan found, without the text it was found in.
+/// The result of a scan that owns its text.
 #[derive(Debug)]
 pub(crate) struct Plan {
     text: Box<str>,
     dialect: &'static Dialect,
     /// The tag of the calls that this plan is for.
     tag: Option<&'static str>,
-    /// What to send, if it is not the text itself.
+    /// The text to send, if it differs from the original.
     rewritten: Option<Box<str>>,
     /// The length of the tag's comment in front of `rewritten`; it is ASCII.
     lead: usize,
@@ -35,14 +35,18 @@ enum Places {
 }
 
 impl Plan {
-    /// The text that the database is to be sent.
+    /// Returns the text to send.
     pub(crate) fn sql(&self) -> &str {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
-    /// The text as it was written.
+    /// Returns the original text.
     pub(crate) fn written_sql(&self) -> &str {
         &self.text
+    }
+
+    pub(super) fn dialect(&self) -> &'static Dialect {
+        self.dialect
     }
 
     #[inline]
@@ -54,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// One value for each placeholder: see [`Params::bind`].
+    /// Returns one value per placeholder: see [`Params::bind`].
     #[inline]
     pub(crate) fn bind<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
         match (params, &self.places) {
@@ -65,18 +69,33 @@ impl Plan {
         }
     }
 
-    /// The same where there are names or no placeholders, and for what does not fit.
+    /// As `bind`, for names, for a text without placeholders, and for parameters that do not fit.
     #[inline(never)]
     fn bind_otherwise<'p>(&self, params: Params<'p>) -> Result<Vec<Param<'p>>> {
         let is_script = self.class.statements == Statements::Several;
         match params {
-            // Whoever calls refuses these, and says that it is a script.
+            // The caller refuses these with an error about scripts.
             Params::Positional(values) if is_script && !values.is_empty() => Ok(values),
-            params => params.bind(&self.placeholders()),
+            params => {
+                let values = params.len();
+                let bound = params.bind(&self.placeholders());
+                bound.map_err(|wrong| self.with_operator_hint(wrong, values))
+            }
         }
     }
 
-    /// Translates the position of an error into the text as it was written, from the text as it was sent.
+    /// Says how to write an operator that was probably taken for a placeholder.
+    #[cold]
+    pub(crate) fn with_operator_hint(&self, wrong: Error, values: usize) -> Error {
+        let has_too_few = matches!(self.places, Places::Positional(count) if values < count);
+        if !has_too_few || !looks_like_operator(self.dialect, &self.text) {
+            return wrong;
+        }
+        let message = format!("{}; write ?? for the operator", wrong.message());
+        Error::new(wrong.kind(), message)
+    }
+
+    /// Converts the position of an error in the sent text to the position in the original text.
     #[inline]
     pub(crate) fn located<T>(&self, mut done: Result<T>) -> Result<T> {
         if let Err(error) = &mut done {
@@ -92,13 +111,13 @@ impl Plan {
         }
     }
 
-    /// Adds the call that ran this text to its error.
+    /// Adds the call to the error of this text.
     #[cold]
     pub(crate) fn set_call(&self, error: &mut Error, site: &'static Location<'static>) {
         error.set_call(site, Some((self.dialect, &self.text)));
     }
 
-    /// Both count characters from 1.
+    /// Converts a position. Both count characters from 1.
     fn written(&self, sent: &str, character: usize) -> usize {
         let mut sent_at = sent.char_indices().map(|(at, _)| at);
         let sent_at = sent_at.nth(character.saturating_sub(1));
@@ -109,7 +128,7 @@ impl Plan {
     }
 
     fn new(dialect: &'static Dialect, text: &str, tag: Option<&'static str>) -> Result<Self> {
-        // SQLite and some ODBC drivers read no further, and would run what stands before it.
+        // SQLite and some ODBC drivers would run only the text before the NUL.
         if text.contains('\0') {
             let message = "the SQL has a NUL character in it, at which some databases would take \
                            it to end; a value with one in it can be a parameter";
@@ -143,7 +162,7 @@ impl Plan {
 /// its own, and because servers cut off the end of a long statement where they list it.
 ///
 /// Everything but letters, digits, blanks and `-._~/,=` is percent-encoded, so that a tag can neither end the comment
-/// nor begin another one, and looks like a placeholder to nobody.
+/// nor begin another one, and contains no placeholder.
 fn comment(tag: &str) -> String {
     let mut comment = String::from("/* ");
     for byte in tag.bytes() {
@@ -158,28 +177,28 @@ fn comment(tag: &str) -> String {
     comment
 }
 
-/// So many texts are remembered on each thread; a power of two.
+/// The number of texts that each thread remembers; a power of two.
 const REMEMBERED: usize = 256;
 
-/// Longer ones are scanned every time.
+/// Longer texts are scanned every time.
 const LONGEST: usize = 4096;
 
 thread_local! {
-    /// By [`slot_of`]. Each thread has its own, so that none waits for another.
+    /// Indexed by [`slot_of`]. Each thread has its own, so that no thread waits for another.
     static PLANS: RefCell<Vec<Option<Arc<Plan>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Scans a text, or remembers what came of it.
+/// Scans a text, or returns its remembered scan.
 ///
 /// # Errors
 ///
-/// As [`scan`], and [`Kind::Database`] for a text with a NUL in it.
+/// As [`scan`], and [`Kind::Database`] for a text that contains a NUL.
 #[inline]
 pub(crate) fn plan(dialect: &'static Dialect, text: &str) -> Result<Arc<Plan>> {
     tagged_plan(dialect, text, None)
 }
 
-/// Scans a text that is sent with a tag, or remembers what came of it.
+/// Scans a text that is sent with a tag, or returns its remembered scan.
 ///
 /// # Errors
 ///
@@ -215,8 +234,8 @@ pub(crate) fn tagged_plan(
     Ok(plan)
 }
 
-/// The class of a text as a driver sends it, remembered like that of [`plan`]: where the text was not rewritten, it is the
-/// same scan.
+/// Returns the class of a text that a driver sends, remembered as by [`plan`]. If the text was not rewritten, both share
+/// one scan.
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",
@@ -226,22 +245,21 @@ pub(crate) fn tagged_plan(
 pub(crate) fn class(dialect: &'static Dialect, sent: &str) -> Class {
     match plan(dialect, sent) {
         Ok(plan) => plan.class,
-        // `??` is sent as `?`, which is no placeholder any more.
+        // `??` was sent as `?`, which is no placeholder.
         Err(_) => super::scan::classify(dialect, sent),
     }
 }
 
-/// Whether the scan of a text is remembered. A longer one had better be scanned where nobody waits for it.
+/// Returns whether the scan of a text is remembered. A longer text should be scanned on a thread that delays no task.
 #[cfg(feature = "sqlite")]
 pub(crate) fn is_remembered(text: &str) -> bool {
     text.len() <= LONGEST
 }
 
-/// Where a text is remembered: by its length and three of its parts. Two that share a slot
-/// only push each other out.
+/// Returns the slot of a text, from its length and three of its parts. Two texts in one slot evict each other.
 fn slot_of(text: &str) -> usize {
     let bytes = text.as_bytes();
-    // One that is too short for parts has its length alone.
+    // A text that is too short for parts has only its length.
     let word = |at: usize| {
         let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
         part.map_or(0, |part| u64::from_le_bytes(*part))
@@ -257,7 +275,7 @@ fn slot_of(text: &str) -> usize {
     .fold(0_u64, |mixed, part| {
         (mixed.rotate_left(5) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
-    // The upper bits are the well-mixed ones.
+    // The upper bits are mixed best.
     usize::try_from(mixed >> 32).unwrap_or(0) % REMEMBERED
 }
 

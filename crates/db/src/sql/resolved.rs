@@ -1,19 +1,19 @@
-//! What PostgreSQL makes of a text when it parses it.
+//! Finds what PostgreSQL resolves when it parses a text: reasons not to keep it prepared.
 
 use super::copy::ClientCopy;
 use super::lexer::{Kind, Token};
 use super::words::is_one_of;
 
-/// What speaks against keeping a text as a prepared statement.
+/// Reasons not to keep a text as a prepared statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    /// A literal may mean another moment each time: `'now'` is resolved when the text is parsed.
+    /// A literal may mean another moment each time: PostgreSQL resolves `'now'` when it parses the text.
     pub(crate) is_volatile: bool,
-    /// It calls `set_config`.
+    /// The text calls `set_config`.
     pub(crate) sets: bool,
-    /// It makes a table, whose tag may be that of a SELECT: SELECT INTO, CREATE TABLE AS.
+    /// The text creates a table, perhaps with the tag of a SELECT: SELECT INTO, CREATE TABLE AS.
     pub(crate) defines: bool,
-    /// It is a COPY whose data comes from the client or goes there.
+    /// The text is a COPY from or to the client.
     pub(crate) copies: bool,
 }
 
@@ -29,7 +29,7 @@ impl Resolved {
 /// The words that date and time types resolve to the current moment.
 const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Reads a text, token by token, for what speaks against keeping it.
+/// Reads a text, token by token, for reasons not to keep it prepared.
 pub(super) struct Resolver<'a> {
     sql: &'a str,
     found: Resolved,
@@ -66,7 +66,7 @@ impl<'a> Resolver<'a> {
         self.before = *token;
     }
 
-    /// What was found so far.
+    /// Returns the reasons found so far.
     pub(super) fn found(&self) -> Resolved {
         self.found
     }
@@ -83,13 +83,13 @@ fn is_set_config(token: &Token, sql: &str) -> bool {
 
 fn is_volatile(token: &Token, sql: &str) -> bool {
     let text = token.bytes(sql);
-    // Any letter can hide behind an escape, in U&'…' behind any character.
+    // An escape can hide any letter; in U&'…' any character can be the escape.
     let is_escaped = matches!(text, [b'e' | b'E', ..]) && text.contains(&b'\\');
     let before = token.start.checked_sub(1).map(|at| sql.as_bytes()[at]);
     is_escaped || before == Some(b'&') || MOMENTS.iter().any(|word| contains_word(text, word))
 }
 
-/// Whether letters that are this word, and no more than it, stand in a text.
+/// Returns whether a text contains this word, with no letters around it.
 fn contains_word(text: &[u8], word: &[u8]) -> bool {
     let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphabetic);
     text.windows(word.len()).enumerate().any(|(at, part)| {

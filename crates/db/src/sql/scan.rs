@@ -1,4 +1,4 @@
-//! The one pass over a text.
+//! Reads a text in one pass.
 
 use std::borrow::Cow;
 
@@ -8,22 +8,21 @@ use super::lexer::Lexer;
 use super::placeholders::{Placeholders, Rewriter};
 use crate::Result;
 
-/// What a text of SQL turned out to be.
+/// The result of a [`scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scanned<'a> {
-    /// The text to send, with the placeholders that the database knows. It is
-    /// borrowed, byte for byte, if nothing had to be changed.
+    /// The text to send, with the database's own placeholders. Borrowed if nothing was changed.
     pub sql: Cow<'a, str>,
     /// The placeholders that need values.
     pub placeholders: Placeholders<'a>,
-    /// What it may do to the session and to the transaction.
+    /// What the text may do to the session and to the transaction.
     pub class: Class,
 }
 
-/// Reads a text once: its placeholders, and what it may do to the session.
+/// Scans a text: finds its placeholders and its class, and rewrites the placeholders for the database.
 ///
-/// Nothing is allocated if the placeholders are already what the database wants.
+/// Allocates nothing if the placeholders are already the database's own.
 ///
 /// ```
 /// use cenote::sql::{Dialect, Placeholders, scan};
@@ -37,8 +36,8 @@ pub struct Scanned<'a> {
 ///
 /// # Errors
 ///
-/// [`Kind::Parameters`](crate::Kind::Parameters) if the text mixes kinds of placeholders,
-/// naming two of them, or uses one that the database would know and we do not.
+/// [`Kind::Parameters`](crate::Kind::Parameters) if the text mixes kinds of placeholders (the message names two of them),
+/// or uses a placeholder of the database that Cenote does not support.
 pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
     let mut lexer = Lexer::new(dialect, sql);
     let mut rewriter = Rewriter::new(dialect, sql);
@@ -56,7 +55,7 @@ pub fn scan<'a>(dialect: &Dialect, sql: &'a str) -> Result<Scanned<'a>> {
     })
 }
 
-/// Reads what a text may do to the session, whatever its placeholders are.
+/// Returns the class of a text, whatever its placeholders are.
 #[cfg(any(
     test,
     feature = "sqlite",

@@ -1,14 +1,14 @@
-//! Functions with which a plain SELECT can change the session.
+//! Functions by which a plain SELECT can change the session.
 //!
-//! These are the servers' own and those of the extensions that come with them. What a function of
-//! the application's own schema does cannot be seen in the text that calls it.
+//! The lists have functions of the servers and of the extensions that come with them. A text does not show what an
+//! application's own function does.
 
-/// A function with which a plain SELECT can change the session.
+/// A function by which a plain SELECT can change the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionFunction {
-    /// Its name in lower case. A `*` at the end stands for any rest.
+    /// The name in lower case. A `*` at the end matches any rest.
     pub name: &'static str,
-    /// What it does.
+    /// What the function does to the session.
     pub effect: SessionEffect,
 }
 
@@ -16,15 +16,15 @@ pub struct SessionFunction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionEffect {
-    /// It changes the session, or can: it runs SQL that it is given as a string.
+    /// It changes the session, or may change it: it runs SQL from a string, for example.
     Changes,
-    /// It does nothing else: it takes or releases a lock that the session holds. A SELECT of
-    /// nothing but this makes sense only if the session is kept.
+    /// It only affects the session: it takes or releases a session lock, for example. A SELECT of this function alone
+    /// makes sense only if the session is kept.
     Only,
-    /// As [`Only`](SessionEffect::Only), unless its last argument is the word `true`: then
-    /// what it sets ends with the transaction.
+    /// As [`Only`](SessionEffect::Only), unless its last argument is the word `true`: then the setting ends with the
+    /// transaction.
     OnlyUnlessLocal,
-    /// It changes the session, or can, and no reset undoes that: the connection is replaced.
+    /// It changes the session, or may change it, and no reset undoes that: the connection is replaced.
     Irreversible,
     /// As [`Only`](SessionEffect::Only), and no reset undoes it.
     OnlyIrreversible,
@@ -40,21 +40,20 @@ impl SessionEffect {
 }
 
 impl SessionFunction {
-    /// A function of this name (lower case; `*` at the end for any rest) with this effect.
+    /// Returns a function of this name (lower case; a `*` at the end matches any rest) with this effect.
     pub const fn new(name: &'static str, effect: SessionEffect) -> Self {
         SessionFunction { name, effect }
     }
 
-    /// Whether a call of `name` may be a call of this function.
+    /// Returns whether a call of `name` may be a call of this function.
     ///
-    /// MySQL compares names by a collation that takes `é` for `e`; so any character
-    /// beyond ASCII is taken for the one it would have to be.
+    /// MySQL compares names by a collation in which `é` equals `e`. So any character outside ASCII matches.
     #[inline]
     pub(super) fn is_called_by(&self, name: &str) -> bool {
         let (Some(first), Some(wanted)) = (name.bytes().next(), self.name.bytes().next()) else {
             return false;
         };
-        // This alone tells nearly all the functions that it is not.
+        // The first letter alone excludes nearly all other functions.
         (first.to_ascii_lowercase() == wanted || !first.is_ascii()) && self.fits(name)
     }
 
@@ -97,11 +96,11 @@ const fn irreversible(name: &'static str) -> SessionFunction {
 pub(super) static SQLITE: &[SessionFunction] =
     &[changes("fts3_tokenizer"), changes("load_extension")];
 
-/// Not in it, on purpose: `nextval` (what it leaves is harmless), the `_xact_` locks and
-/// the `lo_` functions (what they leave ends with the transaction, or is data).
+/// PostgreSQL's functions. `nextval` is left out on purpose (its effect is harmless), and so are the `_xact_` locks and
+/// the `lo_` functions (their effect ends with the transaction, or is data).
 ///
-/// Irreversible is what DISCARD ALL leaves: other connections of dblink's, a mode of the extension isn, a backup that has begun, temporary replication
-/// slots, the origin of replication, the seed of `random()`.
+/// DISCARD ALL leaves the irreversible effects: connections of dblink, a mode of the extension isn, a backup that has
+/// begun, temporary replication slots, the origin of replication, the seed of `random()`.
 pub(super) static POSTGRES: &[SessionFunction] = &[
     changes("connectby"),
     changes("crosstab*"),
@@ -131,10 +130,10 @@ pub(super) static POSTGRES: &[SessionFunction] = &[
     changes("xpath_table"),
 ];
 
-/// Statements of PostgreSQL that leave the session alone. What functions of the application's own they may evaluate (ANALYZE, REINDEX and
-/// REFRESH do, in a mode in which settings, roles and temporary tables cannot change) is as invisible as in a SELECT.
+/// Statements of PostgreSQL that leave the session unchanged. The functions that they may call are as invisible as in
+/// a SELECT. (ANALYZE, REINDEX and REFRESH call functions where settings, roles and temporary tables cannot change.)
 ///
-/// Not in it, on purpose: CALL, DO and EXECUTE, whose text tells nothing; cursors; COPY; IMPORT FOREIGN SCHEMA.
+/// Left out on purpose: CALL, DO and EXECUTE, whose text does not show what runs; cursors; COPY; IMPORT FOREIGN SCHEMA.
 pub(super) static POSTGRES_PLAIN: &[&str] = &[
     "analyse",
     "analyze",
@@ -153,9 +152,9 @@ pub(super) static POSTGRES_PLAIN: &[&str] = &[
     "vacuum",
 ];
 
-/// What PostgreSQL creates, alters and drops in the catalogues alone.
+/// Objects that PostgreSQL creates, alters and drops in its catalogues alone.
 ///
-/// Not in it, on purpose: `extension` and `language`, whose scripts and libraries can do anything.
+/// Left out on purpose: `extension` and `language`, whose scripts and libraries can do anything.
 pub(super) static POSTGRES_OBJECTS: &[&str] = &[
     "aggregate",
     "cast",

@@ -1,13 +1,13 @@
-//! A call of a function that sets something for the session, or for the transaction if its last argument is `true`:
-//! PostgreSQL's `set_config(name, value, is_local)`.
+//! Reads a call of PostgreSQL's `set_config(name, value, is_local)`, which sets something for the session, or for the
+//! transaction if its last argument is `true`.
 
 use super::lexer::Token;
 use super::words::{Keyword, contains_word, is_one_of};
 
-/// Such a call, as far as it has been read.
+/// A call, as far as it has been read.
 #[derive(Clone, Copy)]
 pub(super) struct OpenSetting {
-    /// The parentheses that were open before it.
+    /// The number of parentheses open before the call.
     depth: u32,
     name: Name,
     last: Argument,
@@ -17,17 +17,17 @@ pub(super) struct OpenSetting {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     Nothing,
-    /// A string: a setting that ends with the transaction if it is set for that.
+    /// A string: a setting that ends with the transaction if it is set locally.
     Plain,
     /// `search_path`, set to nothing but strings so far, none of which names the temporary schema.
     Path,
-    /// `seed`: what that does to `random()` stays in any case.
+    /// `seed`, whose effect on `random()` stays in any case.
     Seed,
-    /// It is not known what is set, or what is created while it is set may be temporary, and stay.
+    /// An unknown setting, or one under which temporary objects may be created, which stay.
     Other,
 }
 
-/// What an argument is, as far as it has been read.
+/// An argument, as far as it has been read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Argument {
     Nothing,
@@ -44,12 +44,12 @@ impl OpenSetting {
         }
     }
 
-    /// Its parenthesis has been closed, if so many are open.
+    /// Returns whether the call is closed when this many parentheses are open.
     pub(super) fn is_closed(self, depth: u32) -> bool {
         self.depth == depth
     }
 
-    /// It ends with the transaction.
+    /// Returns whether the setting ends with the transaction.
     pub(super) fn is_local(self) -> bool {
         self.last == Argument::True && matches!(self.name, Name::Plain | Name::Path)
     }
@@ -100,7 +100,7 @@ impl Name {
     }
 }
 
-/// What stands in a string that has no escapes in it.
+/// Returns the contents of a string without escapes.
 fn plain_string(token: &str) -> Option<&str> {
     let text = token.strip_prefix('\'')?.strip_suffix('\'')?;
     (!text.contains('\\')).then_some(text)

@@ -21,13 +21,13 @@ pub(crate) struct Piece<'a> {
     pub(crate) offset: usize,
 }
 
-/// Splits a script into its statements. What has no token, such as a comment alone, is no statement.
+/// Splits a script into its statements. A comment alone is no statement.
 pub(crate) fn pieces<'a>(dialect: &Dialect, sql: &'a str) -> Vec<Piece<'a>> {
     let mut lexer = Lexer::new(dialect, sql);
     let mut current = Statement::new(dialect, sql);
     let mut routine = Routine::default();
     let mut pieces = Vec::new();
-    // Behind the last semicolon, and from the first token to the last.
+    // The end of the last semicolon; the statement's first and last byte.
     let (mut from, mut span) = (0, None::<(usize, usize)>);
     while let Some(token) = lexer.next() {
         if token.is_symbol(b';') && current.ends_with_semicolon() && !routine.is_open() {
@@ -72,7 +72,7 @@ pub(crate) fn split<'a>(dialect: &Dialect, sql: &'a str) -> Vec<&'a str> {
 }
 
 /// Returns a text in which no question mark is a placeholder, so that the database gets it as it is
-/// written. Only a dialect with operators such as `?` can tell the two apart.
+/// written. Only a dialect with operators such as `?` distinguishes the two.
 #[cfg(feature = "migrate")]
 pub(crate) fn verbatim<'a>(dialect: &Dialect, sql: &'a str) -> Cow<'a, str> {
     if !dialect.doubled_question_marks || !sql.contains('?') {

@@ -9,14 +9,14 @@ use super::notes::{Behind, HEAD, Noted, Notes, SoleCall};
 use super::verdict::BEGIN_MODES;
 use super::words::{Keyword, contains_word, is_one_of, keyword};
 
-/// A statement, as far as it has been read.
+/// A statement that is being read.
 pub(super) struct Statement<'a> {
     pub(super) dialect: &'a Dialect,
     pub(super) sql: &'a str,
     pub(super) notes: Notes,
 }
 
-/// What may stand between EXPLAIN and the statement, outside parentheses.
+/// Words that can precede the statement after EXPLAIN, outside parentheses.
 const EXPLAIN_OPTIONS: &[&str] = &[
     "analyse",
     "analyze",
@@ -54,17 +54,17 @@ impl<'a> Statement<'a> {
         self.notes.head_len == 0 && !self.notes.explained
     }
 
-    /// The n-th of the first tokens.
+    /// Returns the n-th of the first tokens.
     pub(super) fn head(&self, n: usize) -> &Noted {
         &self.notes.head[n]
     }
 
-    /// The keyword that it begins with.
+    /// Returns the keyword that the statement begins with.
     pub(super) fn verb(&self) -> Option<Keyword> {
         self.head(0).keyword
     }
 
-    /// The last word or quoted name, and all that stands before it.
+    /// Returns the text before the last word or quoted name, and that name.
     pub(super) fn last_name(&self) -> (&str, &str) {
         let name = &self.notes.name;
         (&self.sql[..name.start], name.name(self.sql))
@@ -74,7 +74,8 @@ impl<'a> Statement<'a> {
         self.head(n).is(Keyword::Temp) || self.head(n).is(Keyword::Temporary)
     }
 
-    /// A semicolon here ends it. In the body of a trigger or routine and in a compound statement it does not.
+    /// Returns whether a semicolon here ends the statement. In the body of a trigger or routine and in a compound
+    /// statement it does not.
     pub(super) fn ends_with_semicolon(&self) -> bool {
         if let Some(compound) = &self.notes.compound {
             return compound.is_over();
@@ -115,7 +116,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// What has to be followed token by token: the head, and calls of interest.
+    /// Follows the head of the statement, and open calls, token by token.
     fn watch(&mut self, token: &Token, keyword: Option<Keyword>) {
         if self.notes.head_len < HEAD {
             self.note_head(token, keyword);
@@ -192,7 +193,7 @@ impl<'a> Statement<'a> {
             (Behind::Other | Behind::Closed, Some(Keyword::Into | Keyword::With)) => {
                 Behind::TableIsNext
             }
-            // The name of an alias, or a type: never a call.
+            // AS precedes an alias or a type, never a call.
             (Behind::Other | Behind::Closed, None)
                 if !self.dialect.only_known_functions && word.eq_ignore_ascii_case(b"as") =>
             {
@@ -207,7 +208,7 @@ impl<'a> Statement<'a> {
         keyword
     }
 
-    /// SQLite takes names even in the quotes of a string.
+    /// Takes a quoted token. SQLite accepts names even in the quotes of a string.
     fn quoted(&mut self, token: &Token) {
         let notes = &mut self.notes;
         let noted = Noted::new(token, None);
@@ -217,7 +218,7 @@ impl<'a> Statement<'a> {
             Some(Keyword::PgSettings) => notes.settings_view = true,
             _ => {}
         }
-        // In U&"…" any name can hide behind escapes, and in U&'…' any text.
+        // The escapes of U&"…" can hide any name, and those of U&'…' any text.
         let is_escaped = self.sql[notes.name.start..token.start].eq_ignore_ascii_case("u&");
         // Two strings with a line break between them are one.
         let is_continued = notes.name_is_last && notes.name.kind == Kind::Text;
@@ -227,7 +228,7 @@ impl<'a> Statement<'a> {
         } else if notes.open_setting.is_some() && is_continued {
             (notes.side_door, notes.irreversible) = (true, true);
         } else if notes.head[0].is(Keyword::Set) {
-            // SET LOCAL search_path = 'pg_temp', perhaps with escapes: what is created then stays.
+            // SET LOCAL search_path = 'pg_temp', perhaps with escapes: objects created under it stay.
             notes.side_door |= contains_word(name, b"pg_temp") || name.contains(&b'\\');
             notes.side_door |= is_escaped || is_continued;
         }
@@ -250,7 +251,7 @@ impl<'a> Statement<'a> {
                 self.notes.depth = self.notes.depth.saturating_add(1);
             }
             b')' => self.close(),
-            // `@@` is a setting that is read; a variable has one.
+            // `@@` reads a setting; a variable has one `@`.
             b'@' if self.dialect.user_variables && token.len() == 1 => {
                 self.notes.side_door = true;
                 self.notes.into_variable |=
@@ -268,7 +269,7 @@ impl<'a> Statement<'a> {
         };
     }
 
-    /// Looks whether the first tokens begin a compound statement.
+    /// Notes whether the first tokens begin a compound statement.
     fn note_compound(&mut self) {
         let is = |n: usize, words: &[&str]| self.head(n).is_one_of(words, self.sql);
         let begins = self.head(0).is(Keyword::Begin);
@@ -278,7 +279,7 @@ impl<'a> Statement<'a> {
                 self.head(0).kind == Kind::Word
                     && compound::begins_with(self.head(0).name(self.sql))
             }
-            // As Oracle has it, if the `sql_mode` says so.
+            // Oracle's blocks, if the `sql_mode` allows them.
             2 if begins && !is(1, BEGIN_MODES) && !is(1, &["not"]) => {
                 let first = self.head(1);
                 if first.kind == Kind::Word {

@@ -1,4 +1,4 @@
-//! What a statement that has been read may do.
+//! Decides what a statement may do, when it has been read.
 
 use super::class::TransactionVerb;
 use super::insert::InsertTarget;
@@ -7,14 +7,14 @@ use super::notes::SoleCall;
 use super::statement::Statement;
 use super::words::{Keyword, contains_word, is_one_of};
 
-/// What came of a statement.
+/// What a statement may do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     pub(super) touches_session: bool,
     pub(super) only_session: bool,
     pub(super) survives_reset: bool,
     pub(super) transaction: Option<TransactionVerb>,
-    /// Transaction control is in it.
+    /// The statement contains transaction control.
     pub(super) controls: bool,
     pub(super) reads_only: bool,
     pub(super) pure_read: bool,
@@ -22,7 +22,7 @@ pub(super) struct Verdict {
     pub(super) insert: Option<InsertTarget>,
 }
 
-/// What may follow CREATE, ALTER and DROP without being about the session.
+/// Objects that CREATE, ALTER and DROP can name without changing the session.
 const PERMANENT: &[&str] = &[
     "domain",
     "fulltext",
@@ -42,7 +42,7 @@ const PERMANENT: &[&str] = &[
     "virtual",
 ];
 
-/// What may follow BEGIN if it begins a transaction and not a block.
+/// Words after a BEGIN that begins a transaction and not a block.
 pub(super) const BEGIN_MODES: &[&str] = &[
     "concurrent",
     "deferrable",
@@ -56,13 +56,13 @@ pub(super) const BEGIN_MODES: &[&str] = &[
     "work",
 ];
 
-/// What may follow a SET that is not about the session, or not about it alone.
+/// Words after a SET that does not change the session, or not only the session.
 const OTHER_SETS: &[&str] = &["constraints", "default", "password", "statement"];
 
-/// What PostgreSQL sets for the length of a transaction.
+/// Words after a SET that ends with PostgreSQL's transaction.
 const TRANSACTION_SETS: &[&str] = &["constraints", "local", "transaction"];
 
-/// The pragmas of SQLite that set something in the connection, and nothing in the file.
+/// SQLite's pragmas that change the connection, and not the file.
 const SESSION_PRAGMAS: &[&str] = &[
     "analysis_limit",
     "automatic_index",
@@ -136,12 +136,12 @@ impl Statement<'_> {
         }
     }
 
-    /// The n-th token is one of these words.
+    /// Returns whether the n-th token is one of these words.
     fn head_is_one_of(&self, n: usize, words: &[&str]) -> bool {
         self.head(n).is_one_of(words, self.sql)
     }
 
-    /// It is on the list of what leaves the session alone, side doors apart.
+    /// Returns whether the statement is on the list of those that leave the session unchanged, apart from side doors.
     fn is_allowed(&self, transaction: Option<TransactionVerb>) -> bool {
         match self.verb() {
             Some(
@@ -181,13 +181,13 @@ impl Statement<'_> {
             || self.dialect.unseparated_statements && notes.sets > own_sets
     }
 
-    /// Of statements that touch the session: no reset undoes what it does.
+    /// Returns whether no reset undoes what the statement does. It touches the session.
     fn survives_reset(&self) -> bool {
         let notes = &self.notes;
         let by_verb = match self.verb() {
             Some(Keyword::Set | Keyword::Reset) => self.sets_seed(),
             Some(Keyword::Load) => self.head(1).kind == Kind::Text,
-            // The body is in a string, in which nothing is read but for this.
+            // The body is a string, which is searched for this word only.
             Some(Keyword::Do) if self.dialect.dollar_quotes => {
                 let body = self.sql.as_bytes();
                 [&b"load"[..], b"seed", b"dblink", b"replication_", b"backup"]
@@ -199,13 +199,13 @@ impl Statement<'_> {
         by_verb || notes.irreversible
     }
 
-    /// PostgreSQL's `SET seed`, which reseeds `random()` for good, also with LOCAL.
+    /// Returns whether it is PostgreSQL's `SET seed`, which reseeds `random()` for good, also with LOCAL.
     fn sets_seed(&self) -> bool {
         let is_seed = |n| is_one_of(self.head(n).name(self.sql), &["seed"]);
         self.dialect.transaction_settings && (is_seed(1) || is_seed(2))
     }
 
-    /// Where CREATE goes on: 1, or behind OR REPLACE.
+    /// Returns the index of the token after CREATE or CREATE OR REPLACE.
     fn behind_or_replace(&self) -> usize {
         if self.head_is_one_of(1, &["or"]) && self.head(2).is(Keyword::Replace) {
             3
@@ -230,7 +230,7 @@ impl Statement<'_> {
                 .head(1)
                 .is(Keyword::Transaction)
                 .then_some(TransactionVerb::Begin),
-            // Those of another session, of which a transaction was prepared.
+            // A prepared transaction is another session's.
             Keyword::Commit | Keyword::Rollback if self.head(1).is(Keyword::Prepared) => None,
             Keyword::Commit => Some(TransactionVerb::Commit),
             Keyword::End => self.dialect.end_commits.then_some(TransactionVerb::Commit),
@@ -249,8 +249,8 @@ impl Statement<'_> {
         }
     }
 
-    /// A SET that ends with the transaction. `SET local.x = 1` does not: there the word
-    /// is part of a name.
+    /// Returns whether it is a SET that ends with the transaction. `SET local.x = 1` does not: there `local` is part of
+    /// a name.
     fn sets_for_transaction(&self) -> bool {
         let next = self.head(2);
         self.dialect.transaction_settings
@@ -260,7 +260,7 @@ impl Statement<'_> {
             && !self.sets_seed()
     }
 
-    /// Of statements that touch the session: it makes no sense unless the session is kept.
+    /// Returns whether the statement only makes sense if the session is kept. It touches the session.
     fn is_only_session(&self) -> bool {
         let notes = &self.notes;
         let Some(verb) = self.verb() else {
@@ -299,7 +299,7 @@ impl Statement<'_> {
         }
     }
 
-    /// Its last words are FOR EXPORT.
+    /// Returns whether the last words are FOR EXPORT.
     fn ends_for_export(&self) -> bool {
         let (before, last) = self.last_name();
         let before = before.trim_end().as_bytes();
@@ -307,8 +307,8 @@ impl Statement<'_> {
         last.eq_ignore_ascii_case("export") && before.len().checked_sub(3).is_some_and(behind_for)
     }
 
-    /// The same for statements that only MySQL and MariaDB have: cursors, locks (WITH READ LOCK is noted as a write) and global
-    /// transactions of the session, and what it keeps of the last error.
+    /// As [`is_only_session`](Statement::is_only_session), for statements of MySQL and MariaDB: cursors, locks (WITH
+    /// READ LOCK is noted as a write), global transactions and the diagnostics of the last error.
     fn is_only_session_in_mysql(&self) -> bool {
         let is = |words: &[&str]| self.head_is_one_of(0, words);
         is(&["handler"])
@@ -318,7 +318,7 @@ impl Statement<'_> {
             || is(&["get"]) && self.head_is_one_of(1, &["current", "diagnostics", "stacked"])
     }
 
-    /// PREPARE, or CREATE of a function or a procedure: what it defines has parameters of its own.
+    /// Returns whether the statement defines parameters of its own: PREPARE, or CREATE of a function or procedure.
     pub(super) fn defines_parameters(&self) -> bool {
         match self.verb() {
             Some(Keyword::Prepare) => !self.head(1).is(Keyword::Transaction),
@@ -331,7 +331,7 @@ impl Statement<'_> {
 
     fn creates_temporary(&self) -> bool {
         let n = self.behind_or_replace();
-        // Where PostgreSQL is not meant, a global temporary table is a permanent one.
+        // Except in PostgreSQL, a global temporary table is permanent.
         let scope = self.head(n).is(Keyword::Local)
             || self.head(n).is(Keyword::Global) && self.dialect.transaction_settings;
         self.is_temporary(n) || scope && self.is_temporary(n + 1)

@@ -1,4 +1,4 @@
-//! The words that the class of a text turns on.
+//! The words on which the class of a text depends, and helpers that compare words.
 
 macro_rules! keywords {
     ($($word:ident $text:literal,)*) => {
@@ -8,7 +8,7 @@ macro_rules! keywords {
             $($word,)*
         }
 
-        /// Sorted, so that words with the same first letter stand together.
+        /// Sorted, so that words with the same first letter are adjacent.
         const KEYWORDS: &[(&str, Keyword)] = &[$(($text, Keyword::$word),)*];
     };
 }
@@ -76,11 +76,10 @@ keywords! {
     With "with",
 }
 
-/// For each first letter, a bit for each length of a keyword: this alone tells
-/// nearly all the words that are none.
+/// For each first letter, one bit per length of a keyword. This alone excludes nearly all words that are no keywords.
 const LENGTHS: [u32; 26] = lengths();
 
-/// Where the keywords with each first letter begin, and behind them where the last end.
+/// For each first letter, the index of its first keyword; at the end, the number of keywords.
 const STARTS: [usize; 27] = starts();
 
 const fn lengths() -> [u32; 26] {
@@ -98,7 +97,7 @@ const fn starts() -> [usize; 27] {
     let mut starts = [0; 27];
     let mut n = 0;
     while n < KEYWORDS.len() {
-        // All later letters begin behind this one.
+        // The keywords of all later letters begin after this one.
         let mut letter = (KEYWORDS[n].0.as_bytes()[0] - b'a') as usize + 1;
         while letter < starts.len() {
             starts[letter] += 1;
@@ -109,7 +108,7 @@ const fn starts() -> [usize; 27] {
     starts
 }
 
-/// The keyword that a word is, in whatever case.
+/// Returns the keyword for a word, in upper or lower case.
 #[inline]
 pub(super) fn keyword(word: &[u8]) -> Option<Keyword> {
     let letter = usize::from((word.first()? | 0x20).wrapping_sub(b'a'));

@@ -1,8 +1,8 @@
-//! What the two sides of a connection share: which call is running and where, whether it has
-//! been cancelled, and how long it waits for locks.
+//! The state that the connection and its thread share: which call runs and where, whether it was cancelled, and
+//! how long it waits for locks.
 //!
-//! Calls are numbered. An interrupt is only ever sent under the lock, and only while the
-//! call that it is meant for is the running one: it can never hit the next.
+//! Calls are numbered. An interrupt is sent under the lock, and only while the call that it is meant for runs: it
+//! never hits the next call.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,36 +16,36 @@ use super::error;
 use super::timing;
 use crate::{Error, Kind, Result};
 
-/// How long the first, second ... wait for a lock is, in milliseconds: short at first,
-/// because most locks are held briefly.
+/// The lengths of the first, second … wait for a lock, in milliseconds. They are short at first, because most
+/// locks are held briefly.
 const WAITS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 
 /// See the [module](self).
 pub(super) struct Control {
     state: Mutex<State>,
-    /// The progress handler has something to look at: a limit, or a cancelled call.
+    /// The progress handler has to check a limit or a cancelled call.
     is_watched: AtomicBool,
-    /// Something was cancelled, or it is a call's turn in the write queue.
-    news: Condvar,
+    /// Notified when a call is cancelled, and by the waker of [`block_on`](Control::block_on).
+    changed: Condvar,
 }
 
 struct State {
-    /// The call that runs; 0 is none, they are numbered from 1.
+    /// The number of the call that runs; 0 is none.
     running: u64,
     /// Every call up to this one has been cancelled.
     cancelled: u64,
-    /// None before the connection is open.
+    /// `None` before the connection is open.
     interrupt: Option<InterruptHandle>,
     busy_timeout: Duration,
-    /// A lock was not granted in time.
+    /// SQLite did not get a lock in time.
     gave_up: bool,
-    /// The running call runs in place: nothing may wait, and nothing of the application's may run.
+    /// The call runs inline: nothing may wait, and no function of the application may run.
     in_place: bool,
-    /// What runs is given up then: only ever what can be run once more.
+    /// The run is given up at this limit. Only a run that can be repeated has one.
     limit: Option<Limit>,
-    /// The running call, while others' writes are done: it cannot be cancelled then.
+    /// The number of the running call while it writes for others, and cannot be cancelled.
     suspended: u64,
-    /// The running call, which runs in place, cannot be brought to its end there.
+    /// The inline run is given up, and has to be repeated on the thread.
     to_thread: bool,
 }
 
@@ -60,18 +60,18 @@ impl State {
         }
     }
 
-    /// Gives a run in place up. Whatever it still comes to is thrown away.
+    /// Gives an inline run up. Its result is thrown away.
     fn send_to_thread(&mut self) {
         self.to_thread = true;
         self.interrupt();
     }
 }
 
-/// How long something may run before it is given up.
+/// When a run is given up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     until: Instant,
-    /// How often the progress handler may ask.
+    /// How many more calls of the progress handler the run may have.
     looks: u32,
 }
 
@@ -83,12 +83,12 @@ impl Limit {
         }
     }
 
-    /// Also ends after the progress handler has asked so often.
+    /// Adds a limit to the calls of the progress handler.
     pub(super) fn and_looks(self, looks: u32) -> Self {
         Limit { looks, ..self }
     }
 
-    /// Asked by the progress handler.
+    /// Counts a call of the progress handler. Returns whether the run is over its limit.
     fn is_over(&mut self) -> bool {
         self.looks = self.looks.saturating_sub(1);
         self.looks == 0 || timing::now() >= self.until
@@ -110,7 +110,7 @@ impl Control {
                 to_thread: false,
             }),
             is_watched: AtomicBool::new(false),
-            news: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
@@ -118,17 +118,17 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and tells the progress handler whether it has to look at it.
+    /// Changes the state and updates the progress handler's flag.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let changed = change(&mut state);
         let is_watched = state.limit.is_some() || state.is_cancelled();
-        // Relaxed: the progress handler only takes it for a hint, and looks under the lock.
+        // Relaxed: the flag is a hint. The progress handler then reads the state under the lock.
         self.is_watched.store(is_watched, Ordering::Relaxed);
         changed
     }
 
-    /// From now on a cancelled call is interrupted inside SQLite.
+    /// Sets the handle by which a cancelled call is interrupted inside SQLite.
     pub(super) fn interrupt_with(&self, handle: InterruptHandle) {
         self.state().interrupt = Some(handle);
     }
@@ -137,7 +137,7 @@ impl Control {
         self.state().busy_timeout = timeout;
     }
 
-    /// The call runs from now on. `false` if it has been cancelled already.
+    /// Begins a call. Returns `false` if the call was cancelled before.
     pub(super) fn begin(&self, call: u64) -> bool {
         self.change(|state| {
             state.running = call;
@@ -145,16 +145,15 @@ impl Control {
         })
     }
 
-    /// The call is over, or cannot be cancelled from here on.
+    /// Ends the running call, or makes the rest of it uncancellable.
     pub(super) fn end(&self) {
         self.change(|state| state.running = 0);
     }
 
-    /// Cancels a call, if it has not ended: one that is only sent is not begun, one
-    /// that runs is interrupted.
+    /// Cancels a call that has not ended: a running one is interrupted, one that waits for the thread never begins.
     ///
-    /// SQLite forgets an interrupt that comes just before a statement's first step; the
-    /// progress handler, which asks [`is_cancelled`](Control::is_cancelled), does not.
+    /// SQLite forgets an interrupt just before a statement's first step. The progress handler does not: it checks
+    /// [`is_cancelled`](Control::is_cancelled).
     pub(super) fn cancel(&self, call: u64) {
         self.change(|state| {
             state.cancelled = state.cancelled.max(call);
@@ -162,16 +161,15 @@ impl Control {
                 state.interrupt();
             }
         });
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
-    /// The running call has been cancelled.
+    /// Returns whether the running call was cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.state().is_cancelled()
     }
 
-    /// Stops here if the running call has been cancelled: for between two statements,
-    /// where SQLite has nothing to interrupt.
+    /// Fails if the running call was cancelled: between two statements SQLite has nothing to interrupt.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_cancelled() {
             return Err(error::cancelled());
@@ -179,8 +177,7 @@ impl Control {
         Ok(())
     }
 
-    /// The call runs from now on, inline: within this limit if it can be given up and made once more, to
-    /// its end otherwise.
+    /// Begins an inline call: within this limit if it can be repeated, else to its end.
     pub(super) fn begin_in_place(&self, call: u64, limit: Option<Limit>) {
         self.change(|state| {
             state.running = call;
@@ -190,7 +187,7 @@ impl Control {
         });
     }
 
-    /// The call that ran in place is over. Whether it has to be made once more, on the thread.
+    /// Ends an inline call. Returns whether it has to be repeated on the thread.
     pub(super) fn end_in_place(&self) -> bool {
         self.change(|state| {
             state.running = 0;
@@ -200,17 +197,17 @@ impl Control {
         })
     }
 
-    /// What runs from now on is not the call's alone, and cannot be cancelled.
+    /// Makes the running call uncancellable while it writes for others.
     pub(super) fn suspend(&self) {
         self.change(|state| state.suspended = std::mem::take(&mut state.running));
     }
 
-    /// The call goes on.
+    /// Makes the call cancellable again.
     pub(super) fn resume(&self) {
         self.change(|state| state.running = std::mem::take(&mut state.suspended));
     }
 
-    /// What runs from now on is given up then; None when it is over.
+    /// Sets or removes the limit of the run.
     pub(super) fn set_limit(&self, limit: Option<Limit>) {
         self.change(|state| {
             state.limit = limit;
@@ -218,13 +215,13 @@ impl Control {
         });
     }
 
-    /// Gives the running call up, which runs inline. The error of its inline run, which nobody sees.
+    /// Gives an inline call up. Returns the error of the inline run, which no caller sees.
     pub(super) fn give_up(&self) -> Error {
         self.state().to_thread = true;
         Error::new(Kind::Busy, "not inline")
     }
 
-    /// Asked by SQLite every now and then: whether the running call has to stop.
+    /// Returns whether the running call has to stop. SQLite's progress handler calls this.
     pub(super) fn must_stop(&self) -> bool {
         if !self.is_watched.load(Ordering::Relaxed) {
             return false;
@@ -236,8 +233,8 @@ impl Control {
         state.to_thread || state.is_cancelled()
     }
 
-    /// Asked by the functions and collations of the application: whether the running call runs in
-    /// place, where they must not. It is given up then.
+    /// Gives an inline call up because a function or collation of the application was called. Returns whether the
+    /// call is inline.
     pub(super) fn keeps_off(&self) -> bool {
         let mut state = self.state();
         if state.in_place {
@@ -264,7 +261,7 @@ impl Control {
             answer = poll(&mut cx);
             answer.is_pending() && !state.is_cancelled()
         };
-        let waited = self.news.wait_timeout_while(state, timeout, waits);
+        let waited = self.changed.wait_timeout_while(state, timeout, waits);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match answer {
             Poll::Ready(answer) => answer,
@@ -273,28 +270,28 @@ impl Control {
         }
     }
 
-    /// How long to wait for locks.
+    /// Returns how long a call waits for locks.
     pub(super) fn busy_timeout(&self) -> Duration {
         self.state().busy_timeout
     }
 
-    /// Whether a lock was not granted in time, since this was last asked.
+    /// Returns whether SQLite failed to get a lock in time since the last call of this.
     pub(super) fn take_gave_up(&self) -> bool {
         std::mem::take(&mut self.state().gave_up)
     }
 
-    /// Waits a little for a lock of another connection, the `turn`th time in a row.
-    /// `false` when there is no more time, or when the running call was cancelled.
+    /// Waits a little for another connection's lock, the `turn`th time in a row. Returns `false` when the time is
+    /// up or the running call was cancelled.
     pub(super) fn wait_for_lock(&self, turn: usize) -> bool {
         let mut state = self.state();
-        // Others wait for what is done for them: they had better do it themselves.
+        // The call writes for others, who wait: after a while each of them writes alone.
         let limit = match state.suspended {
             0 => state.busy_timeout,
             _ => state.busy_timeout.min(timing::SOON),
         };
         let left = limit.saturating_sub(waited_before(turn));
         if state.in_place {
-            // The thread can wait.
+            // Only the thread may wait.
             state.to_thread = true;
             return false;
         }
@@ -304,7 +301,7 @@ impl Control {
         }
         let wait = left.min(nth_wait(turn));
         let (state, _) = self
-            .news
+            .changed
             .wait_timeout_while(state, wait, |state| !state.is_cancelled())
             .unwrap_or_else(PoisonError::into_inner);
         !state.is_cancelled()
@@ -316,7 +313,7 @@ impl Wake for Control {
     fn wake(self: Arc<Self>) {
         // The lock waits for a thread that has polled and does not sleep yet.
         drop(self.state());
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 
@@ -325,7 +322,7 @@ fn nth_wait(turn: usize) -> Duration {
     Duration::from_millis(WAITS[turn.min(last)])
 }
 
-/// How long all waits before this one were.
+/// Returns the sum of all waits before this one.
 fn waited_before(turn: usize) -> Duration {
     let listed = turn.min(WAITS.len());
     let more = u32::try_from(turn - listed).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! What a DSN and its options mean to SQLite, and the template that is made of them.
+//! Reads the DSN and its options into a configuration, and makes the template of it.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::{Error, Kind, Result};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Switches running in place off for a whole process, where an option cannot be reached: `off`.
+/// An environment variable that turns inline runs off for the whole process: `off`.
 const IN_PLACE_VARIABLE: &str = "CENOTE_SQLITE_IN_PLACE";
 
 fn in_place_by_default() -> bool {
@@ -28,18 +28,18 @@ fn in_place_by_default() -> bool {
 /// Where the database is and how it is opened.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
-    /// The file as SQLite is given it: a path, or `file:…` with what only a URI can say.
+    /// The file to open: a path, or `file:…` with settings that only a URI can have.
     pub(super) target: String,
-    /// The file as it is shown.
+    /// The file's name for messages.
     pub(super) name: String,
     pub(super) flags: OpenFlags,
     pub(super) vfs: Option<String>,
     place: Place,
     pub(super) busy_timeout: Duration,
-    /// Short statements are run by the task that calls.
+    /// Short statements run inline, on the calling task.
     pub(super) in_place: bool,
     pub(super) journal_mode: JournalMode,
-    /// In the order in which they are set.
+    /// The pragmas, in the order in which they are set.
     pub(super) pragmas: Vec<(String, String)>,
 }
 
@@ -47,17 +47,17 @@ pub(super) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     File,
-    /// In memory, and all connections see it.
+    /// In memory, shared by all connections.
     SharedMemory,
-    /// In memory or in a temporary file, and only its own connection sees it.
+    /// In memory or in a temporary file, seen by its own connection only.
     Private,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalMode {
-    /// As SQLite finds it.
+    /// The mode that the file has.
     AsItIs,
-    /// WAL, if that can be had: nobody asked for it.
+    /// The default: WAL where the file allows it.
     WalIfPossible,
     Asked(&'static str),
 }
@@ -77,7 +77,7 @@ impl Config {
         let file = File::of(path)?;
         let mut options = options.clone();
         for (name, value) in &file.parameters {
-            // An option that is in both is the builder's.
+            // The builder's options override those of the DSN.
             if options.get(name).is_none() {
                 options.set(name.as_str(), value.as_str());
             }
@@ -121,7 +121,7 @@ impl Config {
         let mut settings = Vec::new();
         for option in &pragmas {
             let name = pragma_name(option).expect("only these were collected");
-            // An option that is in the DSN and in the builder was collected twice.
+            // An option in the DSN and in the builder was collected twice.
             if let Some(value) = reader.take(option) {
                 if !is_identifier(name) {
                     return Err(reader.error(option, "does not have the name of a pragma"));
@@ -162,24 +162,24 @@ impl Config {
         })
     }
 
-    /// A pragma is among its settings.
+    /// Returns whether the configuration sets this pragma.
     pub(super) fn sets(&self, pragma: &str) -> bool {
         let mut names = self.pragmas.iter().map(|(name, _)| name);
         names.any(|name| name.eq_ignore_ascii_case(pragma))
     }
 
-    /// The database goes when its last connection does.
+    /// Returns whether the database disappears with its last connection.
     pub(super) fn needs_anchor(&self) -> bool {
         self.place == Place::SharedMemory
     }
 
-    /// Its connections share what SQLite keeps of the database in memory.
+    /// Returns whether the connections share SQLite's page cache.
     pub(super) fn shares_cache(&self) -> bool {
         self.place == Place::SharedMemory
             || self.flags.contains(OpenFlags::SQLITE_OPEN_SHARED_CACHE)
     }
 
-    /// There is one for each connection, which goes with it.
+    /// Returns whether each connection has a database of its own, which disappears with the connection.
     pub(super) fn is_private(&self) -> bool {
         self.place == Place::Private
     }
@@ -209,18 +209,18 @@ const SYNCHRONOUS: &[(&str, &str)] = &[
     ("3", "extra"),
 ];
 
-/// Choices that mean what they say.
+/// Choices whose value is the word itself.
 fn same_words(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {
     words.iter().map(|word| (*word, *word)).collect()
 }
 
-/// The pragma that an option such as `pragma.secure_delete` sets.
+/// Returns the pragma that an option such as `pragma.secure_delete` sets.
 fn pragma_name(option: &str) -> Option<&str> {
     let (prefix, name) = option.split_once('.')?;
     prefix.eq_ignore_ascii_case("pragma").then_some(name)
 }
 
-/// It can stand in SQL as it is.
+/// Returns whether SQL can contain the name without quotes.
 pub(super) fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -245,10 +245,10 @@ fn flags(mode: Mode, shared: Option<bool>) -> OpenFlags {
     access | cache | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI
 }
 
-/// The name of a file, taken apart if it is one of SQLite's URIs.
+/// A file's name, parsed if it is one of SQLite's URIs.
 struct File {
     name: String,
-    /// `file:` and what comes before the `?`, as it was written. None if it is no URI.
+    /// `file:` and the text before the `?`, unchanged. `None` if the name is no URI.
     uri: Option<String>,
     parameters: Vec<(String, String)>,
 }
@@ -288,7 +288,7 @@ impl File {
     fn place(&self, mode: Mode, is_shared: bool, vfs: Option<&str>) -> Place {
         let in_memory = mode == Mode::Memory || self.name == ":memory:";
         if self.name.is_empty() {
-            // SQLite shares no database without a name, whatever it is told.
+            // SQLite shares no database without a name, whatever the options are.
             Place::Private
         } else if vfs == Some("memdb") {
             match self.name.starts_with('/') {
@@ -304,7 +304,7 @@ impl File {
         }
     }
 
-    /// What SQLite is to open. All that flags can say is left to the flags.
+    /// Returns what SQLite opens. Settings that have a flag are not in it.
     fn target(&self, place: Place, immutable: bool, nolock: bool) -> String {
         let immutable = immutable.then_some("immutable=1");
         let nolock = nolock.then_some("nolock=1");
@@ -345,13 +345,13 @@ fn percent_decoded(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| malformed())
 }
 
-/// What all connections of one handle share. See [`Sqlite`](super::Sqlite).
+/// Opens the connections of one handle. See [`Sqlite`](super::Sqlite).
 #[derive(Debug)]
 pub(super) struct SqliteTemplate {
     blueprint: Arc<Blueprint>,
 }
 
-/// What a thread needs in order to open a connection.
+/// Everything that a thread needs to open a connection.
 #[derive(Debug)]
 pub(super) struct Blueprint {
     pub(super) config: Config,
@@ -383,7 +383,7 @@ impl Blueprint {
     }
 }
 
-/// How SQLite reads SQL. There is one, so that a text is scanned once.
+/// SQLite's dialect. It is one static, because remembered scans belong to a dialect's address.
 pub(super) static DIALECT: Dialect = Dialect::SQLITE;
 
 impl Template for SqliteTemplate {
@@ -403,7 +403,7 @@ impl Template for SqliteTemplate {
         true
     }
 
-    /// SQLite has no users: the credentials are not looked at.
+    /// Ignores the credentials: SQLite has no users.
     fn connect<'t>(
         &'t self,
         _credentials: Credentials,

@@ -1,4 +1,4 @@
-//! Opening a connection and making it what the options say.
+//! Opens a connection and configures it as the options say.
 
 use std::sync::{Arc, PoisonError};
 
@@ -22,7 +22,7 @@ use crate::{Error, Kind, Result};
 ///
 /// # Cancel safety
 ///
-/// Dropped, it leaves nothing open.
+/// Dropped, it closes what it has opened.
 pub(super) async fn connect(blueprint: &Arc<Blueprint>, statement_cache: usize) -> Result<Worker> {
     let control = Arc::new(Control::new(blueprint.config.busy_timeout));
     let own_control = Arc::clone(&control);
@@ -63,7 +63,7 @@ fn open_session(
     }
     blueprint.file.check_not_gone()?;
     let mut db = open(config)?;
-    // Now, while the file that was opened stands under its name.
+    // Right after opening, while the name still leads to the open file.
     let write_queue = write_queue_of(&db, config)?;
     let file = file_of(&db, blueprint);
     control.interrupt_with(db.get_interrupt_handle());
@@ -80,7 +80,7 @@ fn open_session(
         writing: Writing::new(write_queue),
         group_commit: GroupCommit::new(blueprint.session_kind),
         file,
-        // Where connections share their cache, one waits for what another runs, unseen.
+        // With a shared cache a connection waits inside SQLite for what another one runs.
         in_place: config.in_place && !config.shares_cache(),
         has_functions: !blueprint.functions.is_empty(),
         chooses_temp_store: !config.sets("temp_store"),
@@ -93,14 +93,14 @@ fn open_session(
         let origin = Origin::of(&session, config)?;
         session.set_origin(origin);
     }
-    // Without a journal nothing can be undone.
+    // Without a journal a batch could not be rolled back; with late checks its writes would not be independent.
     let can_undo = session.pragma("journal_mode")? != "off";
     let is_late = session.pragma_flag("defer_foreign_keys")?;
     session.set_alike(can_undo && !is_late);
     Ok(session)
 }
 
-/// The write queue of the database, unless it cannot be written or nobody else can.
+/// Returns the database's write queue. `None` if the connection cannot write, or no other connection can.
 fn write_queue_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<Arc<WriteQueue>>> {
     if config.is_private() || db.is_readonly("main").map_err(error::from_sqlite)? {
         return Ok(None);
@@ -109,7 +109,7 @@ fn write_queue_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<A
     let (write_queue, is_new) = WriteQueue::of(match path {
         Some(path) if config.vfs.is_none() => match DatabaseId::of_file(path) {
             Some(id) => id,
-            // It was deleted in between: nobody else can open it any more.
+            // The file was deleted in between: no other connection can open it.
             None => return Ok(None),
         },
         _ => DatabaseId::Name(format!("{:?} {}", config.vfs, config.target)),
@@ -120,7 +120,7 @@ fn write_queue_of(db: &rusqlite::Connection, config: &Config) -> Result<Option<A
     Ok(Some(write_queue))
 }
 
-/// The file, if it is one that can be told from others.
+/// Returns the open file, if it can be identified.
 fn file_of(db: &rusqlite::Connection, blueprint: &Blueprint) -> Option<OpenFile> {
     let path = db.path().filter(|path| !path.is_empty())?;
     if blueprint.config.is_private() || blueprint.config.vfs.is_some() {
@@ -130,8 +130,8 @@ fn file_of(db: &rusqlite::Connection, blueprint: &Blueprint) -> Option<OpenFile>
     Some(blueprint.file.opened(path, id))
 }
 
-/// How many steps of its program SQLite takes between two calls of the progress handler. Inline, a step takes
-/// up to a tenth of a millisecond: to compare values of 64 KiB, say.
+/// SQLite calls the progress handler after this many steps. An inline step takes up to 0.1 ms: to compare values
+/// of 64 KiB, for example.
 const STEPS_BETWEEN_LOOKS: i32 = 16;
 
 fn open(config: &Config) -> Result<rusqlite::Connection> {
@@ -144,24 +144,24 @@ fn open(config: &Config) -> Result<rusqlite::Connection> {
 }
 
 fn configure(session: &Session, config: &Config) -> Result<()> {
-    // The first look into the file: only now does SQLite find that it is no database.
+    // SQLite reads the file now, and reports if it is no database.
     session.command("PRAGMA schema_version")?;
-    // First, because the size of pages, say, cannot be changed any more in WAL.
+    // Before the journal mode: the page size, for example, cannot change in WAL.
     for (name, value) in &config.pragmas {
         session.set_pragma(name, &SqlValue::Text(value.clone()))?;
     }
     match config.journal_mode {
         JournalMode::AsItIs => Ok(()),
-        JournalMode::WalIfPossible => set_journal_mode(session, "wal", &CANNOT_BE_HAD_NOW),
-        JournalMode::Asked(mode) => set_journal_mode(session, mode, &CANNOT_BE_HAD),
+        JournalMode::WalIfPossible => set_journal_mode(session, "wal", &UNAVAILABLE_NOW),
+        JournalMode::Asked(mode) => set_journal_mode(session, mode, &UNAVAILABLE),
     }
 }
 
-/// The file or its folder cannot be written.
-const CANNOT_BE_HAD: [i32; 3] = [ffi::SQLITE_READONLY, ffi::SQLITE_CANTOPEN, ffi::SQLITE_PERM];
+/// The file or its folder is read-only: the journal mode stays as it is.
+const UNAVAILABLE: [i32; 3] = [ffi::SQLITE_READONLY, ffi::SQLITE_CANTOPEN, ffi::SQLITE_PERM];
 
-/// Or others are using it, in their own mode.
-const CANNOT_BE_HAD_NOW: [i32; 4] = [
+/// As above, or other connections use the file in its present mode.
+const UNAVAILABLE_NOW: [i32; 4] = [
     ffi::SQLITE_READONLY,
     ffi::SQLITE_CANTOPEN,
     ffi::SQLITE_PERM,
@@ -172,7 +172,7 @@ fn set_journal_mode(session: &Session, mode: &str, acceptable: &[i32]) -> Result
     if session.pragma("journal_mode")?.eq_ignore_ascii_case(mode) {
         return Ok(());
     }
-    // A database in memory answers that it stays what it is.
+    // A database in memory keeps its mode, and reports no error.
     let set = session.command_while_busy(&format!("PRAGMA journal_mode = {mode}"));
     set.or_else(|error| {
         let is_acceptable = |code: &i32| error::has_primary(&error, *code);
@@ -196,7 +196,7 @@ mod tests {
         let control = Arc::new(Control::new(config.busy_timeout));
         let blueprint = Blueprint::new(config, Functions::default());
         let session = open_session(&blueprint, Arc::clone(&control), 0).unwrap();
-        // From now on interrupts go to another connection.
+        // Interrupts go to another connection from now on.
         let other = rusqlite::Connection::open_in_memory().unwrap();
         control.interrupt_with(other.get_interrupt_handle());
         control.begin(2);

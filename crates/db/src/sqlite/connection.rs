@@ -1,4 +1,4 @@
-//! A connection of the pool: sends programs to its thread, or runs them in place.
+//! A connection of the pool: sends programs to its thread, or runs short statements inline.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -23,18 +23,18 @@ use crate::driver::{
 };
 use crate::{Error, Kind, Result};
 
-/// After so long without an answer, a connection looks at its file before it is used.
+/// A connection that rested at least this long checks its file before it is used.
 const LOOK_AT_FILE_AFTER: Duration = Duration::from_millis(1);
 
 /// An open connection to an SQLite database.
 ///
-/// It is what [`Connection::as_any`] gives for this driver. All that it can do is in
-/// [`Connection`]; how transactions behave is told at [`Sqlite`](super::Sqlite).
+/// [`Connection::as_any`] returns this type for SQLite. Its methods are those of [`Connection`];
+/// [`Sqlite`](super::Sqlite) describes how transactions behave.
 #[derive(Debug)]
 pub struct SqliteConnection {
     worker: Worker,
     stream: Stream,
-    /// A write that waits in the write queue, or did when its call was dropped.
+    /// The place of a call in the write queue, also after the call was dropped.
     ticket: Option<Ticket>,
 }
 
@@ -98,14 +98,13 @@ impl SqliteConnection {
         }
     }
 
-    /// How many of the statements that were run had to be compiled for it, because they were
-    /// not in the cache. 0 while a call is under way.
+    /// Returns how many statements were compiled to run, because they were not in the cache. 0 during a call.
     #[doc(hidden)]
     pub fn compiled_statements(&self) -> u64 {
         self.worker.session().map_or(0, Session::compiled)
     }
 
-    /// How many statements were run in place. 0 while a call is under way.
+    /// Returns how many statements ran inline. 0 during a call.
     #[doc(hidden)]
     pub fn in_place_runs(&self) -> u64 {
         self.worker
@@ -113,7 +112,7 @@ impl SqliteConnection {
             .map_or(0, |here| here.timing.inline_runs())
     }
 
-    /// From now on no statement counts as long, on however busy a machine a test runs.
+    /// Counts no statement as long from now on, for tests on a busy machine.
     #[doc(hidden)]
     pub fn time_nothing(&mut self) {
         if let Some(session) = self.worker.session_mut() {
@@ -121,8 +120,7 @@ impl SqliteConnection {
         }
     }
 
-    /// How many connections wait for their turn to write to this database. 0 while a call is
-    /// under way.
+    /// Returns how many calls wait in the database's write queue. 0 during a call.
     #[doc(hidden)]
     pub fn waiting_writers(&self) -> usize {
         self.worker
@@ -130,13 +128,13 @@ impl SqliteConnection {
             .map_or(0, |session| session.writing.waiting())
     }
 
-    /// The connection's thread, for a test that wants to see it end. Only the first time.
+    /// Takes the connection's thread, for a test that waits for its end. `None` the second time.
     #[doc(hidden)]
     pub fn take_thread(&mut self) -> Option<JoinHandle<()>> {
         self.worker.take_thread()
     }
 
-    /// Refuses a call that begins something while a stream is open, or on a file that was replaced.
+    /// Refuses a call while a stream is open, or on a file that was replaced.
     #[inline]
     fn check(&self) -> Result<()> {
         self.stream.check_none()?;
@@ -341,8 +339,8 @@ impl Connection for SqliteConnection {
 
     fn probe(&mut self, rested: Duration) {
         self.worker.look();
-        // A connection in constant use looks at its file after its statements, once a second: a look takes half
-        // as long as a short statement.
+        // A connection in constant use checks its file once a second, after a statement: a check takes half as
+        // long as a short statement.
         if rested >= LOOK_AT_FILE_AFTER
             && let Some(session) = self.worker.session()
         {
@@ -353,7 +351,7 @@ impl Connection for SqliteConnection {
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.leave_write_queue().await;
-            // An error met here belongs to nobody; if the thread is gone, the next says so.
+            // The error belongs to a dropped call. If the thread is gone, `settle` reports it.
             let _ = self.stream.end(&mut self.worker).await;
             self.worker.settle().await
         })
@@ -369,9 +367,8 @@ impl Connection for SqliteConnection {
         Box::pin(self.call(|session| session.ping()))
     }
 
-    /// SQLite cannot bring a session back: temporary tables, attached databases and pragmas stay.
-    /// So the connection has to be replaced, except where it is itself the database: there the
-    /// driver undoes all of these one by one.
+    /// Has the connection replaced, because SQLite cannot reset temporary tables, attached databases and pragmas.
+    /// A private database lives in its connection: there the driver undoes each of these.
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
         Box::pin(async move {
             if self.worker.session().is_some_and(|s| !s.can_be_reset()) {

@@ -16,7 +16,7 @@ thread_local! {
 
 /// Notes that a statement has run inline for this long.
 pub(super) fn note(took: Duration) {
-    // A thread that is ending yields no more.
+    // A thread that is ending needs no budget.
     let _ = RUN_INLINE.try_with(|run| run.set(run.get().saturating_add(took)));
 }
 

@@ -1,4 +1,4 @@
-//! What SQLite says, as errors of this crate.
+//! Converts SQLite's errors to errors of this crate.
 
 use rusqlite::ffi;
 
@@ -7,12 +7,11 @@ use crate::driver::{DatabaseError, Violation};
 use crate::error::rounded;
 use crate::{Error, Kind};
 
-/// The class of the SQL standard for broken constraints, and the one for everything
-/// else: SQLite has none of its own, and these are what PDO gives.
+/// The SQLSTATEs for violated constraints and for everything else. SQLite has none of its own; PDO reports these.
 const CONSTRAINT_STATE: &str = "23000";
 const GENERAL_STATE: &str = "HY000";
 
-/// What SQLite said, in its own words.
+/// Converts an error, with SQLite's own message.
 pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
     match error {
         rusqlite::Error::SqliteFailure(code, message) => {
@@ -40,12 +39,12 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> Error {
     }
 }
 
-/// The statement was cancelled before it reached SQLite.
+/// Returns the error of a call that was cancelled before it reached SQLite.
 pub(super) fn cancelled() -> Error {
     refused(ffi::SQLITE_INTERRUPT, "interrupted".to_owned())
 }
 
-/// The wait in the write queue was longer than the busy timeout.
+/// Returns the error of a call that waited too long in the write queue.
 pub(super) fn write_queue_timeout(holder: Option<WriteHolder>) -> Error {
     locked(ffi::SQLITE_BUSY, holder, || {
         "database is locked: another transaction of this program has been writing for longer than \
@@ -54,8 +53,8 @@ pub(super) fn write_queue_timeout(holder: Option<WriteHolder>) -> Error {
     })
 }
 
-/// Returns the error of a call that another writer of this program keeps waiting, with the line and the time; `otherwise` is the
-/// message if there is no such writer.
+/// Returns the error of a call that waited for another writer of this program, with the writer's line and time. Without
+/// such a writer, `otherwise` returns the message.
 pub(super) fn locked(
     extended: i32,
     holder: Option<WriteHolder>,
@@ -75,14 +74,15 @@ pub(super) fn locked(
     }
 }
 
-/// SQLite has refused a lock that somebody holds: not one of another database connection's snapshot, which is a conflict.
+/// Returns the result code if SQLite refused a lock that another connection holds. An outdated snapshot is a conflict, and
+/// no lock.
 pub(super) fn lock_refused(error: &rusqlite::Error) -> Option<i32> {
     let extended = extended_code(error)?;
     let is_lock = extended & 0xff == ffi::SQLITE_BUSY && extended != ffi::SQLITE_BUSY_SNAPSHOT;
     is_lock.then_some(extended)
 }
 
-/// There is no statement in the SQL.
+/// Returns the error of a text without a statement.
 pub(super) fn nothing_to_run() -> Error {
     refused(
         ffi::SQLITE_ERROR,
@@ -90,13 +90,13 @@ pub(super) fn nothing_to_run() -> Error {
     )
 }
 
-/// SQLite went on with an order that is none.
+/// Returns the error of a statement whose collation panicked: SQLite has sorted wrongly.
 pub(super) fn collation_panicked(name: &str) -> Error {
     let message = format!("the collation {name} panicked");
     refused(ffi::SQLITE_ERROR, message)
 }
 
-/// SQLite's extended result code, if it was SQLite that refused.
+/// Returns SQLite's extended result code, if the error is SQLite's.
 pub(super) fn extended_code(error: &rusqlite::Error) -> Option<i32> {
     match error {
         rusqlite::Error::SqliteFailure(code, _)
@@ -105,12 +105,12 @@ pub(super) fn extended_code(error: &rusqlite::Error) -> Option<i32> {
     }
 }
 
-/// SQLite's primary result code.
+/// Returns SQLite's primary result code.
 pub(super) fn primary_code(error: &rusqlite::Error) -> Option<i32> {
     extended_code(error).map(|code| code & 0xff)
 }
 
-/// After these, nothing that the connection says can be relied on.
+/// Returns whether the connection cannot be used after this error.
 pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
     matches!(
         primary_code(error),
@@ -118,28 +118,28 @@ pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Another connection holds a lock on the file.
+/// Returns whether another connection holds a lock on the file.
 pub(super) fn is_busy(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_BUSY)
 }
 
-/// The file of a connection was deleted or replaced.
+/// Returns the error of a connection whose file was deleted or replaced.
 pub(super) fn file_replaced() -> Error {
     let message = "the file of this connection was deleted or replaced while it was open";
     Error::new(Kind::ConnectionLost, message).never_sent()
 }
 
-/// A value or a statement is longer than SQLite's limits allow.
+/// Returns whether a value or a statement exceeds SQLite's limits.
 pub(super) fn is_too_big(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_TOOBIG)
 }
 
-/// A rule of the schema was broken.
+/// Returns whether a constraint was violated.
 pub(super) fn is_constraint(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_CONSTRAINT)
 }
 
-/// SQLite could not do what it has to with the file: nobody can tell what is on the disk.
+/// Returns whether reading or writing the file failed: then it is unknown what the disk holds.
 pub(super) fn is_of_the_disk(error: &Error) -> bool {
     [
         ffi::SQLITE_IOERR,
@@ -151,25 +151,25 @@ pub(super) fn is_of_the_disk(error: &Error) -> bool {
     .any(|primary| has_primary(error, *primary))
 }
 
-/// The database, or this connection to it, cannot be written.
+/// Returns whether the database, or this connection, is read-only.
 pub(super) fn is_read_only(error: &Error) -> bool {
     has_primary(error, ffi::SQLITE_READONLY)
 }
 
-/// It is one of SQLite's, with this primary result code.
+/// Returns whether the error is SQLite's and has this primary result code.
 pub(super) fn has_primary(error: &Error, primary: i32) -> bool {
     error
         .code()
         .is_some_and(|code| code & 0xff == i64::from(primary))
 }
 
-/// Another connection to the same shared cache holds a lock. SQLite never calls the
-/// busy handler for these.
+/// Returns whether another connection to the same shared cache holds a lock. SQLite never calls the busy handler
+/// for these locks.
 pub(super) fn is_shared_cache_lock(error: &rusqlite::Error) -> bool {
     extended_code(error) == Some(ffi::SQLITE_LOCKED_SHAREDCACHE)
 }
 
-/// Returns the character of an offset in bytes, counted from 1. SQLite gives -1 where it knows none.
+/// Returns the character at an offset in bytes, counted from 1. SQLite returns -1 if it knows no offset.
 fn position(sql: &str, offset: i32) -> Option<usize> {
     let before = sql.get(..usize::try_from(offset).ok()?)?;
     Some(before.chars().count() + 1)
@@ -246,7 +246,7 @@ fn violation_of_primary(primary: i32, message: &str) -> Option<Violation> {
         ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => Violation::Locked,
         ffi::SQLITE_INTERRUPT => Violation::Cancelled,
         ffi::SQLITE_READONLY | ffi::SQLITE_PERM | ffi::SQLITE_AUTH => Violation::Permission,
-        // SQLite has one code for all that is wrong with the text itself.
+        // SQLite has one code for all errors in the text itself.
         ffi::SQLITE_ERROR if is_syntax(message) => Violation::Syntax,
         ffi::SQLITE_ERROR if is_undefined(message) => Violation::Undefined,
         _ => return None,
@@ -263,8 +263,7 @@ fn is_undefined(message: &str) -> bool {
     message.starts_with("no such ") || message.contains(" has no column named ")
 }
 
-/// What comes after `constraint failed: `, which is the columns of a key, or the name
-/// or the text of a check.
+/// Returns the text after `constraint failed: `: the columns of a key, or the name or text of a check.
 fn constraint_of(extended: i32, message: &str) -> Option<String> {
     if extended & 0xff != ffi::SQLITE_CONSTRAINT {
         return None;

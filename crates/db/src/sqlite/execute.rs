@@ -1,4 +1,4 @@
-//! How a session runs statements, scripts and batches, and what they come to.
+//! Runs statements, scripts and batches on a session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::sql::{Class, classify};
 use crate::{Error, Kind, Result};
 
-/// The counters of a connection before a statement is stepped through.
+/// The counters of a connection before a statement runs: they show what the statement changed.
 pub(super) struct BeforeStep {
     changes: u64,
     rowid: i64,
 }
 
-/// A row of more columns is wide.
+/// A row with more columns is measured before it is copied.
 const WIDE: usize = 16;
 
 /// A write that took longer as a transaction of its own is not batched, however slow the disk is.
@@ -89,7 +89,7 @@ impl Session {
         }
         let mut statements = rusqlite::Batch::new(&self.db, &request.sql);
         let refused = Cell::new(0);
-        // After an error it stands before the same statement, so it can be asked again.
+        // After an error the batch stands before the same statement and can be asked again.
         let mut next = || {
             let next = self.patiently(|| {
                 statements.next().inspect_err(|error| {
@@ -116,8 +116,8 @@ impl Session {
         Ok(())
     }
 
-    /// All sets, or none of them, if that is up to this call: if there is no transaction,
-    /// it makes one.
+    /// Runs a statement with each set of parameters. Without an open transaction it begins one: all sets take effect,
+    /// or none.
     pub(super) fn run_batch(&self, sql: &OwnedSql, sets: &[Vec<SqlValue>]) -> Result<Outcome> {
         let mut statement = self.statement(sql, true)?;
         for (n, set) in sets.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Session {
         self.outcome(sql, || *class, before, rows)
     }
 
-    /// What has to be known before a statement is stepped through, to tell what it changed.
+    /// Reads the counters before a statement runs.
     pub(super) fn before_step(&self, statement: &Statement<'_>) -> BeforeStep {
         self.note_run(statement);
         self.rowids.forget_last();
@@ -181,8 +181,8 @@ impl Session {
         }
     }
 
-    /// Steps through a statement to its end. If its rows are wanted they may have so many bytes: it is
-    /// given up, to run on the thread, when they have more.
+    /// Runs a statement to its end and copies its rows if they are wanted. An inline run is given up when the rows
+    /// exceed `most_bytes`.
     pub(super) fn step(
         &self,
         statement: &mut Statement<'_>,
@@ -194,7 +194,6 @@ impl Session {
             if wants_rows {
                 let columns = || BatchBuilder::new(columns_of(row.as_ref()));
                 let rows = rows.get_or_insert_with(columns);
-                // A row of many columns is measured before it is copied.
                 let is_wide = row.as_ref().column_count() > WIDE && most_bytes < usize::MAX;
                 let ahead = if is_wide { row_bytes(row) } else { 0 };
                 if rows.bytes() + ahead > most_bytes {
@@ -208,7 +207,7 @@ impl Session {
         Ok(wants_rows.then(|| rows.unwrap_or_else(no_rows).finish()))
     }
 
-    /// What a statement that has been stepped through has come to.
+    /// Returns the outcome of a statement that has run.
     pub(super) fn outcome(
         &self,
         sql: &str,
@@ -220,8 +219,7 @@ impl Session {
             rows,
             ..Outcome::default()
         };
-        // SQLite keeps the number of the last statement that changed rows: it is this one's
-        // only if the total has moved.
+        // `changes` counts for the last statement that changed rows. That was this statement only if the total has moved.
         if self.db.total_changes() == before.changes {
             return Ok(outcome);
         }

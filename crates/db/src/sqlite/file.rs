@@ -1,8 +1,8 @@
-//! Whether the file that a connection has open is still the one under its name.
+//! Checks that the file of a connection is still the one under its name.
 //!
-//! Whoever deletes or replaces the file of an open database leaves the open connections on the old one, while every new
+//! If the file of an open database is deleted or replaced, the open connections stay on the old file, and every new
 //! connection opens the new one. One handle must not serve two databases: as soon as one connection finds another
-//! file under the name, all older ones are retired.
+//! file under the name, all older connections are retired.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,15 +39,15 @@ impl DatabaseId {
     }
 }
 
-/// A connection in constant use looks at the file so often.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// A connection in constant use checks its file this often.
+const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// The file that the connections of one handle have open.
 #[derive(Debug, Default)]
 pub(super) struct SharedFile {
-    /// Its path and which file it is. `None` before the first connection.
+    /// The path and the identity of the file. `None` before the first connection.
     known: Mutex<Option<(String, DatabaseId)>>,
-    /// How often another file was found, or none. Release pairs with the acquire of `is_current`.
+    /// How often a connection found another file, or none. Release pairs with the acquire of `is_current`.
     replaced: AtomicU64,
 }
 
@@ -56,11 +56,11 @@ impl SharedFile {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses to open a file that was there before and is not any more: SQLite would create an empty database.
+    /// Refuses to open a file that was deleted since the first connection: SQLite would create an empty database.
     ///
     /// # Errors
     ///
-    /// [`Kind::Connect`] if it is gone.
+    /// [`Kind::Connect`] if the file is gone.
     pub(super) fn check_not_gone(&self) -> Result<()> {
         match &*self.known() {
             Some((path, _)) if DatabaseId::of_file(path).is_none() => {
@@ -71,7 +71,7 @@ impl SharedFile {
         }
     }
 
-    /// A connection has opened this file.
+    /// Notes that a connection has opened this file.
     pub(super) fn opened(self: &Arc<Self>, path: &str, id: DatabaseId) -> OpenFile {
         let mut known = self.known();
         if known.as_ref().is_some_and(|(_, other)| *other != id) {
@@ -83,7 +83,7 @@ impl SharedFile {
             shared: Arc::clone(self),
             path: path.to_owned(),
             id,
-            looked: Cell::new(timing::now()),
+            checked: Cell::new(timing::now()),
         }
     }
 
@@ -104,34 +104,34 @@ pub(super) struct OpenFile {
     path: String,
     id: DatabaseId,
     generation: u64,
-    looked: Cell<Instant>,
+    checked: Cell<Instant>,
 }
 
 impl OpenFile {
-    /// Returns whether nobody has found another file under the name since this one was opened.
+    /// Returns whether no connection has found another file under the name since this one was opened.
     #[inline]
     pub(super) fn is_current(&self) -> bool {
         self.shared.replaced.load(Ordering::Acquire) == self.generation
     }
 
-    /// Looks at the file under the name.
-    pub(super) fn look(&self) {
-        self.looked.set(timing::now());
+    /// Checks which file is under the name.
+    pub(super) fn check(&self) {
+        self.checked.set(timing::now());
         if !self.is_current() || DatabaseId::of_file(&self.path).as_ref() == Some(&self.id) {
             return;
         }
         let known = self.shared.known();
-        // Another connection may have been faster.
+        // Another connection may have noticed it first.
         if self.is_current() {
             self.shared.note_replaced(&self.path);
         }
         drop(known);
     }
 
-    /// Looks at it if that was not done for a while.
-    pub(super) fn look_now_and_then(&self, now: Instant) {
-        if now.saturating_duration_since(self.looked.get()) >= LOOK_AFTER {
-            self.look();
+    /// Checks the file if the last check was a while ago.
+    pub(super) fn check_sometimes(&self, now: Instant) {
+        if now.saturating_duration_since(self.checked.get()) >= CHECK_AFTER {
+            self.check();
         }
     }
 }

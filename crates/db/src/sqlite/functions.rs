@@ -1,4 +1,4 @@
-//! Functions, aggregates and collations of the application, for every connection.
+//! Functions, aggregates and collations of the application, registered on every connection.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::types::{from_sqlite, value_to_sqlite};
 use crate::types::value::{FromValue, Value};
 use crate::{Error, Kind, Result};
 
-/// The arguments that an SQL function was called with.
+/// The arguments of a call of an SQL function.
 ///
 /// ```
 /// use cenote::sqlite::Sqlite;
@@ -28,21 +28,21 @@ pub struct Arguments<'c> {
 }
 
 impl Arguments<'_> {
-    /// How many there are.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.context.len()
     }
 
-    /// There are none.
+    /// Returns whether the call has no arguments.
     pub fn is_empty(&self) -> bool {
         self.context.is_empty()
     }
 
-    /// The argument at this position, from 0. A [`Value`] takes whatever it is.
+    /// Returns the argument at this position, from 0. A [`Value`] takes an argument of any type.
     ///
     /// # Errors
     ///
-    /// [`Kind::Parameters`] if there are not so many, [`Kind::Type`] if it is of another type.
+    /// [`Kind::Parameters`] if there is no such argument, [`Kind::Type`] if it has another type.
     pub fn get<'a, T: FromValue<'a>>(&'a self, position: usize) -> Result<T> {
         if position >= self.len() {
             let message = format!(
@@ -64,7 +64,7 @@ impl fmt::Debug for Arguments<'_> {
     }
 }
 
-/// How many arguments a function takes.
+/// The number of arguments that a function takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arity {
     Exactly(u8),
@@ -90,7 +90,7 @@ impl fmt::Display for Arity {
     }
 }
 
-/// Something that is made known to a connection.
+/// Registers one function, aggregate or collation on a connection.
 type Register = Arc<dyn Fn(&rusqlite::Connection, &Alarm) -> rusqlite::Result<()> + Send + Sync>;
 
 /// All functions, aggregates and collations of a driver.
@@ -98,7 +98,7 @@ type Register = Arc<dyn Fn(&rusqlite::Connection, &Alarm) -> rusqlite::Result<()
 pub(super) struct Functions {
     functions: Vec<(String, Arity, Register)>,
     collations: Vec<(String, Register)>,
-    /// The first thing that was wrong with them.
+    /// The first error in a registration.
     wrong: Option<Error>,
 }
 
@@ -186,8 +186,8 @@ impl Functions {
                 }
                 let ordered = catch_unwind(AssertUnwindSafe(|| compare(one, other)));
                 ordered.unwrap_or_else(|_panic| {
-                    // SQLite takes no error from a collation. So the statement is stopped,
-                    // and the session asks the alarm why.
+                    // SQLite takes no error from a collation. So this stops the statement, and the
+                    // session finds the reason in the alarm.
                     alarm.raise(&own_name);
                     interrupt.interrupt();
                     Ordering::Equal
@@ -222,19 +222,21 @@ impl Functions {
             .get_or_insert_with(|| Error::new(Kind::Config, message));
     }
 
+    /// Checks the registrations.
+    ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for the first that was registered twice or has an impossible name.
+    /// [`Kind::Config`] for the first one that was made twice or has an impossible name.
     pub(super) fn check(&self) -> Result<()> {
         self.wrong.clone().map_or(Ok(()), Err)
     }
 
-    /// There are none.
+    /// Returns whether nothing is registered.
     pub(super) fn is_empty(&self) -> bool {
         self.functions.is_empty() && self.collations.is_empty()
     }
 
-    /// Makes all of them known to a connection.
+    /// Registers all of them on a connection.
     pub(super) fn register(
         &self,
         db: &rusqlite::Connection,
@@ -254,7 +256,7 @@ impl Functions {
     }
 }
 
-/// SQLite's own limit.
+/// SQLite's limit for names, in bytes.
 const LONGEST_NAME: usize = 255;
 
 impl fmt::Debug for Functions {
@@ -268,7 +270,7 @@ impl fmt::Debug for Functions {
     }
 }
 
-/// SQLite does not tell them apart by case.
+/// Compares names as SQLite does, ignoring case.
 fn same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
@@ -300,7 +302,7 @@ struct Shared<I, S, F> {
     alarm: Alarm,
 }
 
-/// What an aggregate has gathered. After a panic it is dropped and never looked at.
+/// An aggregate's state. After a panic it is dropped and never used.
 type Gathered<A> = AssertUnwindSafe<A>;
 
 impl<A, I, S, F, R> Aggregate<Gathered<A>, SqlValue> for Shared<I, S, F>
@@ -326,28 +328,28 @@ where
         gathered: Option<Gathered<A>>,
     ) -> rusqlite::Result<SqlValue> {
         self.alarm.check_on_thread()?;
-        // Without rows there was no step, and nothing has been gathered.
+        // Without rows there was no step, and no state.
         let gathered = gathered.map_or_else(&self.steps.init, |gathered| gathered.0);
         let answer = (self.steps.finish)(gathered).map_err(to_sqlite_error)?;
         to_sqlite_value(answer.into())
     }
 }
 
-/// What the session is told by the functions and collations of its connection.
+/// How the functions and collations of a connection report to its session.
 #[derive(Clone, Debug)]
 pub(super) struct Alarm {
     control: Arc<Control>,
-    /// One of them was called.
+    /// A function or collation was called.
     used: Arc<AtomicBool>,
-    /// The collation that has panicked.
+    /// The name of a collation that panicked.
     collation: Arc<Mutex<Option<String>>>,
 }
 
 impl Alarm {
-    /// The code of the application takes as long as it likes, so it runs on the connection's
-    /// thread only: a call that runs in place is given up here, and made there.
+    /// Stops an inline call: the application's code may take any time, so the call runs again on the
+    /// connection's thread.
     fn check_on_thread(&self) -> rusqlite::Result<()> {
-        // Relaxed: it is asked by the thread that runs the call.
+        // Relaxed: the thread that runs the call reads the flag itself.
         self.used.store(true, AtomicOrdering::Relaxed);
         match self.control.keeps_off() {
             true => Err(to_sqlite_error(Error::new(Kind::Busy, "not in place"))),
@@ -355,7 +357,7 @@ impl Alarm {
         }
     }
 
-    /// Whether one was called since this was last asked.
+    /// Returns whether a function or collation was called since the last call of this.
     pub(super) fn take_used(&self) -> bool {
         self.used.swap(false, AtomicOrdering::Relaxed)
     }

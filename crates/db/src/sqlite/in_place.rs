@@ -1,15 +1,14 @@
-//! Running a short statement inline, on the task that calls, without a hop to the connection's thread; and the
-//! BEGIN of a transaction whose turn to write has come. COMMIT never runs inline: it may wait for the disk.
+//! Runs short statements inline, on the calling task, without a hop to the connection's thread; and the BEGIN of a
+//! transaction that has the permit to write. COMMIT never runs inline: it may wait for the disk.
 //!
-//! An inline statement holds up every other task of its executor thread. So its [plan](super::plan) bounds
-//! every step, and besides, while it runs:
+//! An inline statement delays every other task of its executor thread. So its [plan](super::plan) bounds
+//! every step, and while it runs:
 //!
-//! - SQLite compiles nothing (`SQLITE_LIMIT_SQL_LENGTH` is 0): what runs is the program that the plan was
-//!   read from;
+//! - SQLite compiles nothing (`SQLITE_LIMIT_SQL_LENGTH` is 0): it runs the program that the plan was read from;
 //! - no value is longer than 64 KiB (`SQLITE_LIMIT_LENGTH`), nor are all parameters together;
-//! - the progress handler gives a read up after half a millisecond.
+//! - the progress handler gives a read up after 0.5 ms.
 //!
-//! A statement that breaks one of these limits runs once more, on the thread.
+//! A statement that exceeds one of these limits runs again, on the thread.
 
 use std::sync::Arc;
 
@@ -30,18 +29,18 @@ use crate::Result;
 use crate::driver::{Outcome, Request};
 use crate::sql::class;
 
-/// So many parameters at most are bound inline.
+/// The most parameters that are bound inline.
 const MOST_PARAMETERS: usize = 1000;
 
-/// So many bytes of rows at most are copied inline.
+/// The most bytes of rows that are copied inline.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// A statement that sorts is given up inline after so many looks of the progress handler: a sort of
-/// everything that it has read by then is short.
-const LOOKS_BEFORE_SORT: u32 = 64;
+/// An inline statement that sorts is given up after this many calls of the progress handler: sorting what it has
+/// read by then is short.
+const CHECKS_BEFORE_SORT: u32 = 64;
 
 impl Session {
-    /// What is known of a request that may run inline: it is short, and waits for nobody.
+    /// Returns the timing of a request that may run inline: it is short, and waits for no lock.
     fn inline(&self, request: &Request<'_>) -> Option<StatementTiming> {
         if !self.timing.allows_inline() || request.script || !request.cache || !self.is_plain() {
             return None;
@@ -50,14 +49,14 @@ impl Session {
         let may_run = match timing.inline() {
             Inline::Never => false,
             Inline::Read | Inline::Sort => true,
-            // It is never run twice, so no function of the application may end it half-way.
+            // A write never runs twice, so no function of the application may end it half-way.
             Inline::Write => !self.has_functions() && self.is_writing(),
         };
         may_run.then_some(timing)
     }
 
-    /// A transaction that writes may begin inline when its turn has come: that is known to be short
-    /// here, and if another process is in the way, the thread waits.
+    /// Returns whether a transaction that writes may begin inline once it has the permit: the last BEGINs were short.
+    /// If another process holds the lock, the thread waits for it.
     fn begins_in_place(&self) -> bool {
         self.timing.allows_inline()
             && self.is_plain()
@@ -65,8 +64,8 @@ impl Session {
             && self.timing.begins_are_short()
     }
 
-    /// Other tasks should run before the next statement does. The writer yields later: every waiting
-    /// writer would wait for these tasks as well.
+    /// Returns whether other tasks should run before the next statement. The owner of the permit yields later: every
+    /// waiting writer would wait for these tasks as well.
     fn is_yield_due(&self) -> bool {
         match self.writing.has_permit() {
             true => coop_budget::is_due_for_writer(),
@@ -74,8 +73,8 @@ impl Session {
         }
     }
 
-    /// Runs a request inline. Gives a read up that would take long, and a write that SQLite has
-    /// refused before it changed anything.
+    /// Runs a request inline. Gives up a read that takes long, and a write that SQLite refuses before it changes
+    /// anything.
     fn run_inline(
         &self,
         request: &Request<'_>,
@@ -92,7 +91,7 @@ impl Session {
         self.bind(&mut statement, params)?;
         let before = self.before_step(&statement);
         let rows = self.step(&mut statement, request.rows, most_bytes);
-        // What follows is SQL of the driver's own.
+        // The driver's own SQL follows.
         drop(tight);
         let class = || {
             timing
@@ -102,10 +101,10 @@ impl Session {
         self.outcome(request.sql, class, before, rows?)
     }
 
-    /// Temporary b-trees are in memory while this runs. By default SQLite makes 80 KiB ready for each, in
-    /// case it grows into a file, which takes longer than a short statement.
+    /// Keeps temporary b-trees in memory during `run`. By default SQLite prepares 80 KiB for each, in case it grows
+    /// into a file, which takes longer than a short statement.
     fn with_temp_store_in_memory<T>(&self, run: impl FnOnce() -> T) -> T {
-        // Another `temp_store` would drop all temporary tables. Only where there are some is there such a database.
+        // Changing `temp_store` drops all temporary tables. SQLite has a database `temp` only if there are some.
         let may_change = self.chooses_temp_store()
             && self.is_alike()
             && self.db.is_readonly("temp").is_err()
@@ -123,7 +122,7 @@ impl Session {
     }
 }
 
-/// SQLite's limits while a statement runs inline. Dropped, they are as they were.
+/// Lowers SQLite's limits while a statement runs inline. Dropped, it restores them.
 struct Tight<'s> {
     session: &'s Session,
     before: [(SqliteLimit, i32); 2],
@@ -154,19 +153,19 @@ impl Drop for Tight<'_> {
     }
 }
 
-/// All parameters together are short.
+/// Returns whether all parameters together are short enough to run inline.
 fn are_short(params: &[Bound<'_>]) -> bool {
     let bytes: usize = params.iter().map(Bound::len).sum();
     params.len() <= MOST_PARAMETERS && i32::try_from(bytes).is_ok_and(|all| all <= INLINE_LENGTH)
 }
 
 impl Worker {
-    /// Runs a request inline, if it may be and can be brought to its end there. Otherwise nothing
-    /// has come of it, and it has to run on the thread.
+    /// Runs a request inline if it may run there to its end. `None`: nothing has happened, and the request has to run
+    /// on the thread.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing has happened: once begun, it is not interrupted by anything.
+    /// Dropped, nothing has happened: the run itself has no await.
     pub(super) async fn run_in_place(&mut self, request: &Request<'_>) -> Option<Result<Outcome>> {
         let timing = self.session()?.inline(request)?;
         let inline = timing.inline();
@@ -180,7 +179,7 @@ impl Worker {
         let (was_in_transaction, changes) = (session.in_transaction(), session.db.total_changes());
         let watch = session.timing.start();
         let limit = match inline {
-            Inline::Sort => Some(watch.limit().and_looks(LOOKS_BEFORE_SORT)),
+            Inline::Sort => Some(watch.limit().and_looks(CHECKS_BEFORE_SORT)),
             Inline::Read => Some(watch.limit()),
             Inline::Write | Inline::Never => None,
         };
@@ -199,11 +198,11 @@ impl Worker {
         if !given_up {
             session.timing.note_inline_run();
         }
-        // Once more outside of its transaction would be another read, and a write must not be done twice.
+        // A repeat outside its transaction would read another state, and a write must not run twice.
         let is_same =
             session.in_transaction() == was_in_transaction && session.db.total_changes() == changes;
         if given_up && !is_same && inline == Inline::Write {
-            // The row was written, and what RETURNING gives was too long: it cannot be told, so it is undone.
+            // The row was written, but its RETURNING is too long to copy inline. So the write is undone.
             session.undo();
         }
         let calls_out = session.alarm.take_used();
@@ -221,8 +220,7 @@ impl Worker {
         (!given_up || !is_same).then_some(done)
     }
 
-    /// Queues in the write queue with a request that another session may run as well. `None` if
-    /// this is not one.
+    /// Enters the write queue with a request that another session may run. `None` if only this session may run it.
     pub(super) fn enter_write_queue(
         &self,
         request: &Request<'_>,
@@ -237,15 +235,14 @@ impl Worker {
         session.writing.enter(Some((kind, owned)), timeout)
     }
 
-    /// Queues in the write queue, to begin a transaction inline when it is its turn. `None` if that
-    /// is for the thread.
+    /// Enters the write queue, to begin a transaction inline. `None` if the thread has to begin it.
     ///
     /// # Cancel safety
     ///
     /// Dropped, nothing has happened.
     pub(super) async fn enter_to_begin(&mut self) -> Option<EnterOutcome> {
         self.session().filter(|session| session.begins_in_place())?;
-        // Before, not in its turn: others wait then.
+        // Yields before it has the permit: afterwards other writers would wait.
         tokio::task::consume_budget().await;
         if coop_budget::is_due() {
             coop_budget::yield_now().await;
@@ -255,8 +252,8 @@ impl Worker {
         session.writing.enter(None, timeout)
     }
 
-    /// Begins a transaction that writes, in its turn. Gives the permit back if that did not work, for
-    /// the thread to wait or to find out why.
+    /// Begins a transaction that writes. Returns the permit if BEGIN failed: then the thread tries, and waits or reports
+    /// the error.
     pub(super) fn begin_in_place(&mut self, permit: WritePermit) -> Option<WritePermit> {
         let Some(watch) = self.session().map(|session| session.timing.start()) else {
             return Some(permit);
@@ -302,7 +299,7 @@ mod tests {
             .connect(Credentials::default(), &settings)
             .await
             .unwrap();
-        // Nothing counts but what is noted here.
+        // Only the times that this test notes count.
         let sqlite = db.as_any().downcast_mut::<SqliteConnection>().unwrap();
         sqlite.time_nothing();
         let create = "CREATE TABLE t (id INTEGER PRIMARY KEY)";

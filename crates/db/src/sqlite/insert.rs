@@ -1,5 +1,7 @@
-//! Whether a statement changes rows, and where it inserts: SQLite remembers the last number
-//! of changes and the last rowid of a connection, and says nothing of who left them there.
+//! Finds the id of the row that a statement inserted.
+//!
+//! SQLite keeps the last number of changes and the last rowid of a connection, but does not report which statement
+//! they come from.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ use super::session::Session;
 use crate::Result;
 use crate::sql::{Class, Keyword};
 
-/// It is an INSERT, REPLACE, UPDATE or DELETE; or a WITH, before any of them.
+/// Returns whether the text is an INSERT, REPLACE, UPDATE or DELETE, or a WITH, which may precede one.
 pub(super) fn changes_rows(class: &Class) -> bool {
     matches!(
         class.verb,
@@ -22,7 +24,7 @@ pub(super) fn changes_rows(class: &Class) -> bool {
     )
 }
 
-/// It is a SELECT or VALUES; or a WITH, before either of them.
+/// Returns whether the text is a SELECT or VALUES, or a WITH, which may precede one.
 pub(super) fn is_query(class: &Class) -> bool {
     matches!(
         class.verb,
@@ -30,8 +32,7 @@ pub(super) fn is_query(class: &Class) -> bool {
     )
 }
 
-/// It leaves the connection as it is, but for its transaction: no PRAGMA, and no other database is
-/// attached by it.
+/// Returns whether the text leaves the connection unchanged, apart from its transaction: no PRAGMA, ATTACH or DETACH.
 pub(super) fn is_plain(class: &Class) -> bool {
     !matches!(
         class.verb,
@@ -39,8 +40,8 @@ pub(super) fn is_plain(class: &Class) -> bool {
     )
 }
 
-/// The row that was inserted last, by SQLite's own word: it remembers the number also when
-/// another table had the same before.
+/// The row that was inserted last, as SQLite's update hook reports it: with its table, so that equal rowids of
+/// different tables are distinct.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inserts {
     last: Arc<Mutex<Inserted>>,
@@ -53,7 +54,7 @@ struct Inserted {
 }
 
 impl Inserts {
-    /// From now on every insert of the connection is noted.
+    /// Notes every insert of the connection from now on.
     pub(super) fn hook(&self, db: &mut rusqlite::Connection) -> rusqlite::Result<()> {
         let last = Arc::clone(&self.last);
         let note = move |action: Action, _: &str, table: &str, rowid: i64| {
@@ -74,7 +75,7 @@ impl Inserts {
         self.last().rowid = None;
     }
 
-    /// The row that was inserted last, if it is in this table.
+    /// Returns the row that was inserted last, if it is in this table.
     pub(super) fn last_into(&self, table: &str) -> Option<i64> {
         let last = self.last();
         last.rowid
@@ -82,26 +83,26 @@ impl Inserts {
     }
 }
 
-/// What a session knows of the rowids that its statements leave behind.
+/// What a session knows of the rowids that its statements insert.
 #[derive(Debug, Default)]
 pub(super) struct RowIds {
-    /// What was inserted last; once a statement asks that cannot tell otherwise.
+    /// The last insert. Set when the first upsert runs, which needs it.
     inserts: Option<Inserts>,
-    /// Something was run in this transaction that may have changed the schema.
+    /// A statement in this transaction may have changed the schema.
     may_have_changed_schema: Cell<bool>,
-    /// Which tables have no rowids, as of this version of the schema.
+    /// Whether each table has no rowids, and the version of the schema for which that was read.
     without: RefCell<(Option<i64>, HashMap<String, bool>)>,
 }
 
 impl RowIds {
-    /// A statement begins: what others inserted is not its own.
+    /// Forgets the inserts of earlier statements.
     pub(super) fn forget_last(&self) {
         if let Some(inserts) = &self.inserts {
             inserts.forget();
         }
     }
 
-    /// The schema may be changed from now on, up to the end of the transaction.
+    /// Notes that the schema may change until the end of the transaction.
     pub(super) fn note_schema_change(&self) {
         self.may_have_changed_schema.set(true);
     }
@@ -112,7 +113,7 @@ impl RowIds {
 }
 
 impl Session {
-    /// From now on it is known what was inserted last, if a text may have to tell.
+    /// Begins to note inserts if the text is an upsert.
     pub(super) fn note_inserts_of(&mut self, class: &Class) -> Result<()> {
         if self.rowids.inserts.is_none() && class.upserts {
             let inserts = Inserts::default();
@@ -122,8 +123,8 @@ impl Session {
         Ok(())
     }
 
-    /// The rowid of the row that a statement which changed something has inserted last, given
-    /// the last one before it.
+    /// Returns the rowid of the row that a statement inserted last. The statement has changed rows; `before` is the
+    /// last rowid before it.
     pub(super) fn inserted(&self, sql: &str, class: &Class, before: i64) -> Result<Option<i64>> {
         let Some(insert) = class.insert else {
             return Ok(None);
@@ -135,13 +136,13 @@ impl Session {
         if rowid != before {
             return Ok(Some(rowid));
         }
-        // Another table may have come to the same number; or no rowid was given out at all.
+        // The rowid may equal one of another table, or the statement has inserted no rowid at all.
         let none = class.upserts || self.has_no_rowids(&insert.table(sql))?;
         Ok((!none).then_some(rowid))
     }
 
-    /// To ask SQLite takes as long as an insert. Another schema has another number: once it is committed,
-    /// and for the tables that all sessions have.
+    /// Returns whether a table has no rowids. The answer is cached per version of the schema, because the question
+    /// takes as long as an insert. The version covers committed changes and no temporary tables.
     fn has_no_rowids(&self, table: &str) -> Result<bool> {
         let is_known = self.is_alike() && !self.rowids.may_have_changed_schema.get();
         let version = is_known.then(|| self.schema_version()).flatten();

@@ -6,19 +6,19 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `config` | the DSN and the options, and the template |
-//! | `connect` | opening a connection and making it what the options say |
-//! | `connection` | the contract of a connection, towards the layer |
-//! | `worker`, `cancel` | a thread for each connection, from which its rows come, and how a call on it is cancelled |
-//! | `session`, `execute`, `statement`, `stream`, `transaction` | what runs on that thread |
-//! | `in_place`, `timing`, `plan`, `coop_budget` | what runs inline, on the calling task: it is known to be short |
+//! | `config` | the DSN, the options and the template |
+//! | `connect` | opens and configures a connection |
+//! | `connection` | implements the driver contract |
+//! | `worker`, `cancel` | one thread per connection; cancelling a call on it |
+//! | `session`, `execute`, `statement`, `stream`, `transaction` | run on that thread |
+//! | `in_place`, `timing`, `plan`, `coop_budget` | which statements run inline, on the calling task, and how |
 //! | `write_queue`, `writing`, `watchdog` | writers wait for the permit to write; the watchdog ends waits that take too long |
 //! | `group_commit` | the owner of the permit runs independent writes of others in one transaction |
-//! | `file` | whether the open file is still the one under its name |
-//! | `reset` | the session of a private database, brought back |
-//! | `types`, `insert` | values; what a statement inserts |
+//! | `file` | notices that the open file was deleted or replaced |
+//! | `reset` | resets the session of a private database |
+//! | `types`, `insert` | values; the id of an inserted row |
 //! | `functions` | functions, aggregates and collations of the application |
-//! | `error` | what SQLite says, as errors of this crate |
+//! | `error` | converts SQLite's errors |
 
 mod cancel;
 mod config;
@@ -57,11 +57,11 @@ use crate::driver::{Driver, Dsn, Options, Template, Value};
 use self::config::{Config, SqliteTemplate};
 use self::functions::{Functions, Steps};
 
-/// SQLite, with the functions and collations that an application adds to it.
+/// The SQLite driver, with functions and collations of the application.
 ///
-/// `sqlite:` is opened by this driver without further ado. One with functions of its own is
-/// given to [`Db::builder_with`](crate::Db::builder_with), before anything is opened; every connection knows
-/// them then, and nothing can be added later:
+/// [`Db::open`](crate::Db::open) uses this driver for every DSN that begins with `sqlite:`. To add functions or
+/// collations, pass a driver to [`Db::builder_with`](crate::Db::builder_with). Every connection then has them;
+/// nothing can be added later:
 ///
 /// ```
 /// use cenote::sqlite::Sqlite;
@@ -74,58 +74,55 @@ use self::functions::{Functions, Steps};
 /// # DSN and options
 ///
 /// `sqlite:PATH`, `sqlite:///PATH`, or `sqlite:` and one of SQLite's own URIs
-/// (`sqlite:file:shop.db?mode=ro`). An option can stand after the `?` or be given to the builder, and is the
-/// same for every connection. Users and passwords are not looked at: SQLite has none.
+/// (`sqlite:file:shop.db?mode=ro`). An option can stand after the `?` or be set on the builder, and applies to every
+/// connection. SQLite has no users: user and password are ignored.
 ///
 /// | option | values | default |
 /// |---|---|---|
-/// | `mode` | `ro`, `rw`, `rwc` (created if it is not there), `memory` | `rwc` |
+/// | `mode` | `ro`, `rw`, `rwc` (creates a missing file), `memory` | `rwc` |
 /// | `cache` | `shared`, `private` | `private` |
 /// | `immutable`, `nolock` | a boolean; see SQLite's URIs | off |
-/// | `vfs` | the name of one that SQLite knows | SQLite's |
-/// | `busy_timeout` | how long to wait for another's lock, or for the write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
+/// | `vfs` | the name of a VFS that SQLite knows | SQLite's |
+/// | `busy_timeout` | the longest wait for another connection's lock, or in the write queue: `250ms`, `5s`; a number is milliseconds | 30 s |
 /// | `in_place` | a boolean: short statements run inline, on the calling task | on |
 /// | `journal_mode` | `delete`, `truncate`, `persist`, `memory`, `wal`, `off` | `wal` for a file that can be written |
 /// | `synchronous` | `off`, `normal`, `full`, `extra` | SQLite's |
 /// | `foreign_keys` | a boolean | on |
-/// | `cache_size` | pages, or KiB if it is negative | SQLite's |
+/// | `cache_size` | pages; a negative number is KiB | SQLite's |
 /// | `mmap_size` | bytes: `256MiB` | SQLite's |
-/// | `temp_store` | `default`, `file`, `memory` | SQLite's; `memory` for what runs inline |
+/// | `temp_store` | `default`, `file`, `memory` | SQLite's; `memory` during inline statements |
 /// | `locking_mode` | `normal`, `exclusive` | `normal` |
 /// | `pragma.NAME` | any other pragma | |
 ///
-/// A journal mode that the database cannot have (in memory, or read-only) is no error; an
-/// option or a pragma that does not exist is.
+/// A journal mode that the database cannot have (in memory, or read-only) is ignored. An option or a pragma that does
+/// not exist is an error.
 ///
 /// # Databases in memory
 ///
-/// A private one (`:memory:`, an empty path, `mode=memory` alone) exists once for each
-/// connection, so it cannot be pooled. When its session is reset, temporary tables, attached
-/// databases and changed pragmas go, and the database stays. With `cache=shared` and a name it can:
-/// `sqlite:file:NAME?mode=memory&cache=shared`. It lives as long as the handle does, also while
-/// the pool has no connection.
+/// A private database (`:memory:`, an empty path, `mode=memory` alone) belongs to one connection, so it cannot be
+/// pooled. A reset of its session removes temporary tables, attached databases and changed pragmas; the database
+/// stays. A shared database can be pooled: `sqlite:file:NAME?mode=memory&cache=shared`. It lives as long as the
+/// handle, also while the pool has no connection.
 ///
 /// # Transactions
 ///
-/// A transaction begins with `BEGIN IMMEDIATE`: it waits for the writer's lock at its beginning,
-/// and cannot fail half-way because another was faster. A read-only one begins with
-/// `BEGIN DEFERRED`, waits for nobody, and cannot write: that is an error.
-/// SQLite's transactions are serializable. Every other level of isolation can be asked for,
-/// and this one, which is stronger, is given.
+/// A transaction begins with `BEGIN IMMEDIATE`: it waits for the write lock at its beginning, and cannot fail
+/// half-way because another writer was faster. A read-only transaction begins with `BEGIN DEFERRED` and waits for
+/// no writer; a write in it is an error. SQLite's transactions are serializable. Every other isolation level is
+/// accepted, and runs as serializable, which is stronger.
 ///
-/// A statement that is cancelled in a transaction after it has begun to write makes SQLite roll
-/// the whole transaction back.
+/// If a statement in a transaction is cancelled while it writes, SQLite rolls the whole transaction back.
 ///
-/// Many sets of parameters at once are one transaction of their own, all or nothing, unless
-/// one is open: then an error leaves what was done before it in that transaction.
+/// A batch (many sets of parameters) is a transaction of its own: all or nothing. In an open transaction, an
+/// error leaves the sets before it in that transaction.
 ///
 /// # Values
 ///
-/// What SQLite has no type for is kept as text: decimals, dates, times, UUIDs, JSON. Datetimes are
-/// written as SQLite's own functions do, `2024-02-29 09:05:00`, timestamps in UTC. Booleans are
-/// 0 and 1. A number above `i64::MAX` and a NaN are errors.
+/// Values without a SQLite type are stored as text: decimals, dates, times, UUIDs, JSON. Datetimes have the form of
+/// SQLite's own functions, `2024-02-29 09:05:00`; timestamps are in UTC. Booleans are 0 and 1. A number above
+/// `i64::MAX` and a NaN are errors.
 ///
-/// The last insert id is the rowid of the row that the statement inserted last. There is none if it
+/// The last insert id is the rowid of the row that the statement inserted last. There is none if the statement
 /// inserted nothing, if the table is `WITHOUT ROWID`, and for an upsert that updated.
 #[derive(Clone, Debug, Default)]
 pub struct Sqlite {
@@ -133,16 +130,16 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// SQLite as it is.
+    /// Returns the driver without functions or collations.
     pub fn new() -> Self {
         Sqlite::default()
     }
 
-    /// Adds an SQL function with so many arguments. A deterministic one gives
-    /// the same answer to the same arguments, always, and may then be used in indexes.
+    /// Adds an SQL function with this number of arguments. A deterministic function always returns the same value for
+    /// the same arguments; SQLite allows it in indexes.
     ///
-    /// An error and a panic of it are errors of the statement. The same name may be given again
-    /// with another number of arguments; with the same, opening the database is an error.
+    /// If the function fails or panics, the statement fails. Functions of one name may differ in their number of
+    /// arguments; if two do not, opening the database is an error.
     #[must_use]
     pub fn function<F, R>(mut self, name: &str, arguments: u8, deterministic: bool, call: F) -> Self
     where
@@ -154,8 +151,7 @@ impl Sqlite {
         self
     }
 
-    /// Adds an SQL function that takes any number of arguments: see
-    /// [`function`](Sqlite::function).
+    /// Adds an SQL function with any number of arguments, as [`function`](Sqlite::function) does.
     #[must_use]
     pub fn variadic_function<F, R>(mut self, name: &str, deterministic: bool, call: F) -> Self
     where
@@ -166,8 +162,8 @@ impl Sqlite {
         self
     }
 
-    /// Adds an aggregate: what `init` makes, `step` is given with every row, and `finish`
-    /// turns it into the answer. Without rows it finishes what `init` made.
+    /// Adds an aggregate. `init` makes its state, `step` adds a row to the state, and `finish` turns the state into the
+    /// result. Without rows, `finish` gets the state of `init`.
     ///
     /// ```
     /// use cenote::sqlite::Sqlite;
@@ -185,7 +181,7 @@ impl Sqlite {
     /// );
     /// ```
     ///
-    /// Names and errors are those of [`function`](Sqlite::function).
+    /// Names and errors are as for [`function`](Sqlite::function).
     #[must_use]
     pub fn aggregate<A, I, S, F, R>(
         mut self,
@@ -209,11 +205,10 @@ impl Sqlite {
         self
     }
 
-    /// Adds a collation, for `ORDER BY name COLLATE …`. It must order any two texts, and always
-    /// the same way.
+    /// Adds a collation, for `ORDER BY name COLLATE …`. It must order any two texts, always in the same way.
     ///
-    /// If it panics, the statement fails and the connection is not used again. Of two with the
-    /// same name, opening the database is an error.
+    /// If the collation panics, the statement fails and the connection is not used again. If two collations have one
+    /// name, opening the database is an error.
     #[must_use]
     pub fn collation<F>(mut self, name: &str, compare: F) -> Self
     where

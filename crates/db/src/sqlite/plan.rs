@@ -1,11 +1,11 @@
-//! What SQLite is going to do to run a statement, read from `EXPLAIN`.
+//! Reads from `EXPLAIN` what SQLite does to run a statement, and decides whether it may run inline.
 //!
 //! A statement runs inline, on the executor's thread, only if no single step of its program can take
-//! long: SQLite looks for interrupts between steps, never inside one. A read may loop inline, because
+//! long: SQLite checks for interrupts between steps, never inside one. A read may loop inline, because
 //! the progress handler ends it.
 //!
-//! SQLite may change its programs from version to version. So this reader knows the steps that are
-//! bounded, and a statement with any other step belongs on the connection's thread. The tests
+//! SQLite may change its programs from version to version. So this reader lists the steps that are
+//! bounded, and a statement with any other step runs on the connection's thread. The tests
 //! below compare the reader with the bundled SQLite.
 
 use rusqlite::Connection;
@@ -16,29 +16,29 @@ pub(super) const INLINE_LENGTH: i32 = 64 * 1024;
 /// Whether a statement may run inline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Inline {
-    /// No: one of its steps can take any time.
+    /// One of its steps can take any time.
     #[default]
     Never,
     /// It only reads, and every step is bounded.
     Read,
-    /// It only reads, and sorts in one step what it has read: it may read a few rows.
+    /// It only reads, and one step sorts what it has read: inline it may read only a few rows.
     Sort,
-    /// It writes a row or two, whatever its parameters are.
+    /// It writes one or two small rows, whatever its parameters are.
     Write,
 }
 
-/// What SQLite is going to do to run a statement, as far as that matters here.
+/// What SQLite does to run a statement, as far as the driver needs to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// It takes the write lock of the database.
     pub(super) locks: bool,
     pub(super) inline: Inline,
-    /// It fills a temporary b-tree: for `RETURNING`, `DISTINCT` or `ORDER BY … LIMIT`, say.
+    /// It fills a temporary b-tree: for `RETURNING`, `DISTINCT` or `ORDER BY … LIMIT`, for example.
     pub(super) has_ephemeral: bool,
 }
 
 impl Plan {
-    /// Asks SQLite what it would do, by the schema that the connection has loaded.
+    /// Reads a statement's plan, for the schema that the connection has loaded.
     pub(super) fn of(db: &Connection, sql: &str) -> rusqlite::Result<Plan> {
         let mut explain = db.prepare(&format!("EXPLAIN {sql}"))?;
         // The statement itself does not run, so it needs no parameters.
@@ -73,7 +73,7 @@ const BOUNDED: &str = "Abortable Add AddImm Affinity And BeginSubrtn BitAnd BitN
     SetSubtype ShiftLeft ShiftRight SoftNull Sort SorterCompare SorterData SorterInsert SorterNext \
     SorterSort String String8 Subtract TableLock Transaction TypeCheck Variable Yield ZeroOrNull";
 
-/// SQLite's own functions that take no longer than to read or copy their arguments.
+/// SQLite's functions that take no longer than reading or copying their arguments.
 const BOUNDED_FUNCTIONS: &str = "abs avg changes coalesce count date datetime dense_rank ifnull iif \
     julianday last_insert_rowid length likelihood likely lower max(1) min(1) nullif octet_length random \
     rank round row_number sign sqlite_version substr substring sum time timediff total total_changes \
@@ -83,13 +83,13 @@ const BOUNDED_FUNCTIONS: &str = "abs avg changes coalesce count date datetime de
 const LIMITED: &str =
     "Blob Column Concat Copy Function MakeRecord PureFunc RowData String String8 Variable";
 
-/// Steps that stand for any number of rows. (Most loops end with `Next` or `Prev`.)
+/// Steps that visit any number of rows. (Most loops end with `Next` or `Prev`.)
 const LOOPS: &str = "RowSetRead RowSetTest SorterNext SorterSort Yield";
 
-/// So many values at most are copied in one step.
+/// One step may copy fewer values than this.
 const COPIES: i64 = 16;
 
-/// A flag of `Insert`: it replaces a row.
+/// A flag of `Insert`: the step replaces a row.
 const IS_UPDATE: i64 = 4;
 
 fn has(list: &str, word: &str) -> bool {
@@ -112,7 +112,7 @@ impl Step {
         has(codes, &self.code)
     }
 
-    /// It cannot take long, whatever it works on.
+    /// Returns whether the step cannot take long, whatever its values are.
     fn is_bounded(&self) -> bool {
         match self.code.as_str() {
             "Function" | "PureFunc" | "AggStep" | "AggStep1" | "AggInverse" | "AggValue"
@@ -121,9 +121,9 @@ impl Step {
                 has(BOUNDED_FUNCTIONS, name) || has(BOUNDED_FUNCTIONS, &self.p4)
             }
             "Copy" => self.p3 < COPIES,
-            // A Bloom filter has up to ten megabytes.
+            // A Bloom filter may have ten megabytes.
             "Blob" => self.p1 <= i64::from(INLINE_LENGTH),
-            // Other collations than BINARY compare byte by byte, and a sort compares often.
+            // Collations other than BINARY compare byte by byte, and a sort compares often.
             "SorterOpen" => {
                 let collations = self.p4.trim_end_matches(')').split(',').skip(1);
                 let bare = |name: &str| name.replace("N.", "").replace('-', "");
@@ -139,7 +139,7 @@ impl Step {
 /// The steps of one statement.
 struct Program<'s> {
     steps: &'s [Step],
-    /// The cursors of its temporary b-trees.
+    /// The cursors of the statement's temporary b-trees.
     ephemeral: Vec<i64>,
 }
 
@@ -180,39 +180,39 @@ impl<'s> Program<'s> {
         plan
     }
 
-    /// It writes a row of some b-tree.
+    /// Returns whether the step writes a row of any b-tree.
     fn writes(&self, step: &Step) -> bool {
         step.is("Delete IdxDelete IdxInsert Insert")
     }
 
-    /// It writes a row of the database.
+    /// Returns whether the step writes a row of the database.
     fn changes(&self, step: &Step) -> bool {
         self.writes(step) && !self.ephemeral.contains(&step.p1)
     }
 
-    /// It may go through any number of rows.
+    /// Returns whether the program may visit any number of rows.
     fn loops(&self) -> bool {
-        // A row that others refer to looks for those that were without it before: only if this very
-        // statement has left some.
+        // A row that other rows refer to searches for rows that lacked it: only if this statement has left
+        // some of them.
         let breaks_keys = |step: &Step| step.code == "FkCounter" && step.p1 == 0 && step.p2 > 0;
         let breaks_keys = self.steps.iter().any(breaks_keys);
         let mut skipped_up_to = 0;
         self.steps.iter().any(|step| match step.code.as_str() {
             _ if step.at < skipped_up_to => false,
-            // A temporary b-tree has the rows that the statement itself has changed.
+            // A temporary b-tree holds the rows that the statement itself has changed.
             "Next" | "Prev" => !self.ephemeral.contains(&step.p1),
             "FkIfZero" if step.p1 == 0 && !breaks_keys => {
                 skipped_up_to = step.p2;
                 false
             }
-            // Every program ends by going back to its first step.
+            // Every program ends with a jump to its first step.
             "Goto" => step.p2 <= step.at && step.p2 != 1,
             code => has(LOOPS, code),
         })
     }
 
-    /// The row that it inserts is not there yet: SQLite gives it a new rowid, or has looked and stops if
-    /// there is one.
+    /// Returns whether the inserted row is new: SQLite assigns a new rowid, or has searched for the rowid and stops
+    /// if it finds a row.
     fn is_new(&self, insert: &Step) -> bool {
         let stops = |pair: &[Step]| match pair {
             [look, next] => {
@@ -224,7 +224,7 @@ impl<'s> Program<'s> {
         self.steps.windows(2).any(stops) || !self.steps.iter().any(given)
     }
 
-    /// The rows that it writes are small, and it fails before its first change if a value is not.
+    /// Returns whether the written rows are small: the program fails before its first change if a value is too long.
     fn is_small(&self, first: &Step, last: &Step) -> bool {
         let before = || self.steps.iter().take_while(|step| step.at < first.at);
         let reads = |cursor, column| {
@@ -238,8 +238,8 @@ impl<'s> Program<'s> {
         if limited.any(|step| step.code != "Column" || !reads(step.p1, step.p2)) {
             return false;
         }
-        // What replaces or deletes a row has to read all of it, except for numbers: the old row may
-        // fill any number of pages.
+        // A program that replaces or deletes a row has to read all of it, except for numbers: the old row may fill
+        // any number of pages.
         let changes = self.steps.iter().filter(|step| self.changes(step));
         let mut replaced = changes.filter(|step| match step.code.as_str() {
             "Delete" => true,

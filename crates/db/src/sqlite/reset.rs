@@ -1,7 +1,7 @@
-//! Bringing the session of a private database back to what it was.
+//! Resets the session of a private database.
 //!
-//! Elsewhere a session that was changed is given up for a new one. Here that would be the end of
-//! the database: it lives and dies with its connection.
+//! Other databases replace a changed session by a new one. A private database disappears with its connection, so the
+//! driver undoes the changes one by one.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ const PRAGMAS: [&str; 23] = [
     "writable_schema",
 ];
 
-/// What a session was after connecting.
+/// The state of a session after connecting.
 #[derive(Debug)]
 pub(super) struct Origin {
     pragmas: Vec<(&'static str, String)>,
@@ -48,7 +48,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// What the session is now.
+    /// Reads the present state of a session.
     pub(super) fn of(session: &Session, config: &Config) -> Result<Self> {
         let read = |name: &'static str| Ok((name, session.pragma(name)?));
         Ok(Origin {
@@ -58,28 +58,28 @@ impl Origin {
         })
     }
 
-    /// Makes the session that again. What is in the database itself stays.
+    /// Restores the session. The contents of the database stay.
     pub(super) fn restore(&self, session: &mut Session) -> Result<()> {
         session.wait_for_locks(self.busy_timeout)?;
-        // Either would be in the way of what follows.
+        // Both would prevent the changes below.
         session.command("PRAGMA query_only = 0")?;
         session.command("PRAGMA foreign_keys = 0")?;
         let attached = "SELECT name FROM pragma_database_list WHERE name NOT IN ('main', 'temp')";
         for name in session.names(attached)? {
             session.command(&format!("DETACH {}", quoted(&name)))?;
         }
-        // Indexes go with their tables. Triggers first: they may stand on tables that stay.
+        // Indexes disappear with their tables. Triggers first: they may belong to tables that stay.
         for kind in ["trigger", "view", "table"] {
             let temporary = format!(
                 "SELECT name FROM temp.sqlite_schema
                  WHERE type = '{kind}' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
             );
             for name in session.names(&temporary)? {
-                // A virtual table takes others with it.
+                // A virtual table drops its shadow tables.
                 session.command(&format!("DROP {kind} IF EXISTS temp.{}", quoted(&name)))?;
             }
         }
-        // This one cannot be read, so it is set to what SQLite begins with.
+        // This pragma cannot be read, so it is set to SQLite's default.
         session.command("PRAGMA case_sensitive_like = 0")?;
         for (name, value) in &self.configured {
             session.set_pragma(name, &SqlValue::Text(value.clone()))?;

@@ -1,5 +1,5 @@
-//! An open database, and what can be done with it. Everything here blocks: it runs on the
-//! thread of a [`Worker`](super::worker::Worker), or in place if it is known to be short.
+//! An open database and its state. Everything here blocks: it runs on the thread of a
+//! [`Worker`](super::worker::Worker), or inline if it is known to be short.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::{Error, Kind, Result};
 /// See the [module](self).
 pub(super) struct Session {
     pub(super) db: rusqlite::Connection,
-    /// Behind the database, which has to be closed before its turn to write is given up: fields are dropped in this order.
+    /// Dropped after `db`: the database has to be closed before the permit to write is passed on.
     pub(super) writing: Writing,
     pub(super) group_commit: GroupCommit,
-    /// `None` if the database is not in a file that can be told from others.
+    /// `None` if the database is in no file that can be identified.
     file: Option<OpenFile>,
     pub(super) control: Arc<Control>,
     pub(super) alarm: Alarm,
@@ -37,27 +37,26 @@ pub(super) struct Session {
     pub(super) rowids: RowIds,
     /// The application has functions or collations of its own.
     has_functions: bool,
-    /// Nothing was run on it but plain statements: it waits for locks as it was told to, no
-    /// other database is attached.
+    /// Only plain statements have run: no PRAGMA has changed the waits for locks, no other database is attached.
     is_plain: Cell<bool>,
-    /// It has no settings and no temporary tables of its own, which others of its make have not.
+    /// The session has no settings or temporary tables that other sessions of its kind lack.
     is_alike: Cell<bool>,
-    /// The user has not said where temporary b-trees are to be.
+    /// The user has not set where temporary b-trees are kept.
     chooses_temp_store: Cell<bool>,
-    /// What it was after connecting, if it can be made that again.
+    /// The state after connecting, if the session can be reset to it.
     origin: Option<Origin>,
-    /// So many statements of the user's are kept.
+    /// How many statements of the user are kept.
     statement_cache: usize,
-    /// The driver's own among those that are kept: room is made for them.
+    /// The driver's own statements, which are kept in addition.
     own_statements: RefCell<Vec<&'static str>>,
-    /// A read-only transaction is open, or was; `PRAGMA query_only` was this before it.
+    /// The value of `PRAGMA query_only` before a read-only transaction, until it is restored.
     query_only_before: Cell<Option<bool>>,
-    /// SQLite said something after which it cannot be relied on.
+    /// SQLite reported an error after which the connection cannot be used.
     broken: Cell<bool>,
     compiled: Cell<u64>,
 }
 
-/// What a session is made of, besides the database.
+/// The parts of a session, besides the database.
 pub(super) struct Setup {
     pub(super) control: Arc<Control>,
     pub(super) alarm: Alarm,
@@ -115,12 +114,12 @@ impl Session {
         self.is_plain.get()
     }
 
-    /// Something was run that is not plain.
+    /// Notes that a statement has run that is not plain.
     pub(super) fn note_not_plain(&self) {
         self.is_plain.set(false);
     }
 
-    /// It is as all others of its make.
+    /// Returns whether the session is like all others of its kind.
     pub(super) fn is_alike(&self) -> bool {
         self.is_plain.get() && self.is_alike.get()
     }
@@ -133,17 +132,17 @@ impl Session {
         self.chooses_temp_store.get()
     }
 
-    /// SQLite cannot be relied on any more.
+    /// Marks the connection as unusable.
     pub(super) fn set_broken(&self) {
         self.broken.set(true);
     }
 
-    /// A read-only transaction begins; `PRAGMA query_only` was this before it.
+    /// Notes the value of `PRAGMA query_only` before a read-only transaction.
     pub(super) fn begin_query_only(&self, before: bool) {
         self.query_only_before.set(Some(before));
     }
 
-    /// Waits so long for locks of others, in a way that can be cancelled: SQLite's own cannot.
+    /// Sets how long calls wait for locks of others. Unlike SQLite's own busy timeout, these waits can be cancelled.
     pub(super) fn wait_for_locks(&mut self, timeout: Duration) -> Result<()> {
         self.control.set_busy_timeout(timeout);
         let control = Arc::clone(&self.control);
@@ -151,7 +150,7 @@ impl Session {
         self.db.busy_handler(Some(wait)).map_err(error::from_sqlite)
     }
 
-    /// It can be brought back to this by [`reset`](Session::reset).
+    /// Sets the state that [`reset`](Session::reset) restores.
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = Some(origin);
     }
@@ -175,11 +174,11 @@ impl Session {
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        // A transaction may end on a file that was replaced: its answer says whether it is committed.
+        // A transaction may still end on a file that was replaced: the caller learns whether it is committed.
         self.broken.get() || self.check_file().is_err()
     }
 
-    /// Refuses to begin anything on a file that is not the one under the name any more: what is written there is lost.
+    /// Refuses to begin anything on a file that was deleted or replaced: writes to it would be lost.
     #[inline]
     pub(super) fn check_file(&self) -> Result<()> {
         match self.is_on_another_file() && !self.in_transaction() {
@@ -188,17 +187,17 @@ impl Session {
         }
     }
 
-    /// Its file is not the one under the name any more.
+    /// Returns whether the file was deleted or replaced.
     fn is_on_another_file(&self) -> bool {
         self.file.as_ref().is_some_and(|file| !file.is_current())
     }
 
-    /// How many of the statements that were run had to be compiled for it.
+    /// Returns how many statements were compiled to run.
     pub(super) fn compiled(&self) -> u64 {
         self.compiled.get()
     }
 
-    /// Closes the database; what is open on it is rolled back.
+    /// Closes the database. SQLite rolls an open transaction back.
     pub(super) fn close(self) -> Result<()> {
         self.db
             .close()
@@ -207,7 +206,7 @@ impl Session {
 
     pub(super) fn prepare(&self, sql: &OwnedSql) -> Result<Prepared> {
         if !insert::is_plain(sql.class()) {
-            // A pragma may take effect when it is compiled.
+            // A pragma may take effect while it is compiled.
             self.is_plain.set(false);
         }
         let statement = self.statement(sql, true)?;
@@ -217,7 +216,7 @@ impl Session {
         ))
     }
 
-    /// A word with SQLite, to see that it answers.
+    /// Checks that SQLite answers and the file is still there.
     pub(super) fn ping(&self) -> Result<()> {
         self.command("SELECT 1")?;
         self.look_at_file();
@@ -227,17 +226,17 @@ impl Session {
         }
     }
 
-    /// A statement has run: the file is due for a look now and then.
+    /// Checks the file if the last check was a while ago. Called after a statement.
     pub(super) fn note_time(&self, watch: Stopwatch) {
         if let (Some(file), Some(began)) = (&self.file, watch.began()) {
-            file.look_now_and_then(began);
+            file.check_sometimes(began);
         }
     }
 
-    /// Looks whether its file is still the one under the name. For [`is_broken`](Session::is_broken) to tell.
+    /// Checks whether the file is still the one under its name, for [`is_broken`](Session::is_broken).
     pub(super) fn look_at_file(&self) {
         if let Some(file) = &self.file {
-            file.look();
+            file.check();
         }
     }
 
@@ -245,7 +244,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] if there is none of that name, which SQLite would pass over.
+    /// [`Kind::Config`] if no pragma has this name. SQLite itself would ignore it.
     pub(super) fn set_pragma(&self, name: &str, value: &SqlValue) -> Result<()> {
         self.is_alike.set(false);
         if name.eq_ignore_ascii_case("busy_timeout") {
@@ -271,7 +270,7 @@ impl Session {
         Ok(())
     }
 
-    /// The answer of a pragma that has one, in text.
+    /// Returns the value of a pragma, as text.
     pub(super) fn pragma(&self, name: &str) -> Result<String> {
         let ask = || {
             self.db.pragma_query_value(None, name, |row| {
@@ -295,8 +294,7 @@ impl Session {
         self.pragma(name).map(|answer| answer == "1")
     }
 
-    /// After every program: ends what belonged to a transaction that is over, whoever
-    /// ended it.
+    /// Cleans up after every program: releases what belonged to a transaction that has ended.
     pub(super) fn tidy(&self) {
         self.leave_write_queue();
         if self.in_transaction() {
@@ -304,8 +302,8 @@ impl Session {
         }
         self.rowids.end_transaction();
         if self.is_reading() {
-            // It keeps to an old snapshot, though nothing runs: some modules of SQLite leave that
-            // behind after an error.
+            // A read is open though nothing runs: some of SQLite's modules leave one behind after an error. It
+            // would keep an old snapshot.
             self.set_broken();
         }
         if let Some(before) = self.query_only_before.take() {
@@ -320,19 +318,19 @@ impl Session {
         }
     }
 
-    /// Runs SQL that has no parameters and whose rows nobody wants.
+    /// Runs SQL without parameters, and ignores its rows.
     pub(super) fn command(&self, sql: &str) -> Result<()> {
         let mut statement = self.patiently(|| self.db.prepare(sql))?;
         self.each_row(&mut statement, |_| Ok(true))
     }
 
-    /// The same, for what is run again and again: it is kept among the statements.
+    /// As [`command`](Session::command), for a statement that runs often: it is kept prepared.
     pub(super) fn often(&self, sql: &'static str) -> Result<()> {
         let mut statement = self.patiently(|| self.own_statement(sql))?;
         self.each_row(&mut statement, |_| Ok(true))
     }
 
-    /// A statement of the driver's own, which is kept beside those of the user.
+    /// Returns a statement of the driver's own, which is kept in addition to those of the user.
     pub(super) fn own_statement(&self, sql: &'static str) -> rusqlite::Result<CachedStatement<'_>> {
         let mut own = self.own_statements.borrow_mut();
         if self.statement_cache > 0 && !own.contains(&sql) {
@@ -344,8 +342,8 @@ impl Session {
         self.db.prepare_cached(sql)
     }
 
-    /// The same, again and again while others hold a lock for which SQLite does not call the
-    /// busy handler.
+    /// As [`command`](Session::command), repeated while another connection holds a lock for which SQLite does not
+    /// call the busy handler.
     pub(super) fn command_while_busy(&self, sql: &str) -> Result<()> {
         let mut turn = 0;
         loop {
@@ -360,7 +358,7 @@ impl Session {
         }
     }
 
-    /// The first column of all rows, which are texts.
+    /// Returns the first column of all rows, as texts.
     pub(super) fn names(&self, sql: &str) -> Result<Vec<String>> {
         self.patiently(|| {
             let mut statement = self.db.prepare(sql)?;
@@ -393,7 +391,7 @@ impl Session {
         Ok(())
     }
 
-    /// Steps through a statement, to its end or until `take` has had enough.
+    /// Runs a statement to its end, or until `take` returns `false`.
     pub(super) fn each_row(
         &self,
         statement: &mut Statement<'_>,
@@ -414,7 +412,7 @@ impl Session {
                     Ok(None) => return self.heed_alarm(),
                     Err(error) => {
                         self.heed_alarm()?;
-                        // Nothing has come of it yet, so it can begin anew.
+                        // No row has come yet, so the statement can start again.
                         if is_first && self.is_worth_waiting(&error, turn) {
                             turn += 1;
                             continue 'again;
@@ -427,8 +425,8 @@ impl Session {
         }
     }
 
-    /// Does something again for as long as a lock of the shared cache is in its way. For all
-    /// other locks SQLite itself calls the busy handler.
+    /// Repeats `ask` while another connection holds a lock of the shared cache. For all other locks SQLite itself
+    /// calls the busy handler.
     pub(super) fn patiently<T>(&self, mut ask: impl FnMut() -> rusqlite::Result<T>) -> Result<T> {
         let mut turn = 0;
         loop {
@@ -445,11 +443,11 @@ impl Session {
         error::is_shared_cache_lock(error) && self.control.wait_for_lock(turn)
     }
 
-    /// A collation that panicked has no way to say so to SQLite: the order is wrong.
+    /// Fails if a collation panicked: SQLite takes no error from it, and has sorted wrongly.
     fn heed_alarm(&self) -> Result<()> {
         match self.alarm.take() {
             Some(collation) => {
-                // What was sorted by it, an index perhaps, cannot be relied on.
+                // An index may be sorted wrongly now.
                 self.set_broken();
                 Err(error::collation_panicked(&collation))
             }
@@ -457,7 +455,7 @@ impl Session {
         }
     }
 
-    /// What SQLite said; and whether it can be used after that.
+    /// Converts an error, and marks the connection as unusable if the error is fatal.
     fn said(&self, error: rusqlite::Error) -> Error {
         if error::is_fatal(&error) {
             self.set_broken();

@@ -1,4 +1,4 @@
-//! How a session sends the rows of a statement batch by batch.
+//! Sends the rows of a statement batch by batch.
 
 use rusqlite::Statement;
 
@@ -9,8 +9,8 @@ use crate::driver::worker::stream::{Outlet, Started};
 use crate::{Error, Kind, Result};
 
 impl Session {
-    /// Runs a statement and sends its rows batch by batch, as fast as they are taken, until
-    /// nobody takes them any more.
+    /// Runs a statement and sends its rows batch by batch, as fast as the receiver takes them, until the receiver is
+    /// dropped.
     pub(super) fn stream(&self, request: &OwnedRequest, mut outlet: Outlet) -> Result<()> {
         if request.script {
             let message = "a script of several statements has no rows to stream";
@@ -21,11 +21,10 @@ impl Session {
         self.bind(&mut statement, &request.params)?;
         self.note_run(&statement);
         self.before_run(&statement, &request.sql, request.sql.class())?;
-        // What writes is brought to its end whether or not its rows are wanted: only then is it
-        // certain that it was done.
+        // A statement that writes runs to its end even if nobody wants its rows: only then are its changes complete.
         let writes = !statement.readonly();
         let started = |statement: &Statement<'_>| Started {
-            // Now it is certain what they are: see `columns_of`.
+            // The columns are certain now: see `columns_of`.
             columns: columns_of(statement),
             status: self.status(),
             read_only: !writes,

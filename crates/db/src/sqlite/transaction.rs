@@ -1,4 +1,4 @@
-//! How a session begins and ends transactions, and what it does with savepoints.
+//! Begins and ends transactions and savepoints on a session.
 
 use super::error;
 use super::session::Session;
@@ -6,11 +6,11 @@ use super::statement::quoted;
 use crate::driver::{Begin, CommitOutcome, Status};
 use crate::{Error, Kind, Result};
 
-/// Takes the writer's lock at once.
+/// Takes SQLite's write lock at once.
 pub(super) const BEGIN_WRITING: &str = "BEGIN IMMEDIATE";
 
 impl Session {
-    /// The transaction, as SQLite sees it.
+    /// Returns the transaction status that SQLite reports.
     pub(super) fn status(&self) -> Status {
         match self.in_transaction() {
             true => Status::InTransaction,
@@ -18,26 +18,26 @@ impl Session {
         }
     }
 
-    /// Begins a transaction: a writer takes its lock at once, so that it cannot fail half-way
-    /// because another was faster.
+    /// Begins a transaction. A writer takes the write lock at once, so that it cannot fail half-way because another
+    /// writer was faster.
     pub(super) fn begin(&self, begin: Begin) -> Result<()> {
         begin.check_not_deferrable()?;
         if !begin.read_only {
             let begun = self.begin_writing();
-            // Where nothing can be written there is no lock to be had, and none is needed.
+            // A read-only database has no write lock, and needs none.
             return begun.or_else(|error| match error::is_read_only(&error) {
                 true => self.often("BEGIN DEFERRED"),
                 false => Err(error),
             });
         }
         if self.in_transaction() {
-            // For SQLite to refuse, before anything is changed.
+            // SQLite refuses this, before anything is changed.
             return self.often("BEGIN");
         }
         let before = self.pragma_flag("query_only")?;
         self.begin_query_only(before);
         self.often("PRAGMA query_only = 1")?;
-        // If it fails, `tidy` finds no transaction and puts the pragma back.
+        // If BEGIN fails, `tidy` finds no transaction and restores the pragma.
         self.often("BEGIN DEFERRED")
     }
 
@@ -50,7 +50,7 @@ impl Session {
         Ok(CommitOutcome::Committed)
     }
 
-    /// Rolls back, if there is something. Once begun it cannot be cancelled.
+    /// Rolls back an open transaction. This cannot be cancelled.
     pub(super) fn rollback(&self) -> Result<()> {
         self.control.end();
         if self.in_transaction() {
@@ -60,7 +60,7 @@ impl Session {
     }
 
     pub(super) fn set_savepoint(&self, name: &str) -> Result<()> {
-        // SQLite would begin a transaction with it, which nobody asked for.
+        // SQLite would begin a transaction here.
         if !self.in_transaction() {
             let message = format!("there is no transaction to set the savepoint {name} in");
             return Err(Error::new(Kind::NoTransaction, message));
@@ -72,7 +72,7 @@ impl Session {
         self.command(&format!("RELEASE {}", quoted(name)))
     }
 
-    /// Undoes what was done since, and forgets it.
+    /// Rolls back to the savepoint, and releases it.
     pub(super) fn roll_back_to(&self, name: &str) -> Result<()> {
         self.command(&format!("ROLLBACK TO {}", quoted(name)))?;
         self.release_savepoint(name)

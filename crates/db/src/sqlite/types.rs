@@ -1,6 +1,6 @@
-//! Neutral values as SQLite keeps them, and back.
+//! Converts neutral values to SQLite's and back.
 //!
-//! SQLite has five kinds of value. What it has no kind for is kept as text:
+//! SQLite has five types of value. Values of other types are stored as text:
 //!
 //! | neutral | in SQLite |
 //! |---|---|
@@ -13,8 +13,7 @@
 //! | UUID | TEXT with hyphens |
 //! | JSON | TEXT |
 //!
-//! On the way back the row says what SQLite has: an INTEGER, a TEXT; `Row::get` takes a text as
-//! a date, a UUID and so on where it reads as one.
+//! A row has the values that SQLite returns: an INTEGER, a TEXT. `Row::get` parses a text as a date, a UUID and so on.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Row, Statement, ToSql};
 
 use crate::driver::{BatchBuilder, Column, Columns, Decode, Param, Value};
-use crate::types::value::{DateTime, hyphenated};
+use crate::types::value::{DateTime, hyphenated, no_arrays};
 use crate::{Error, Kind, Result};
 
 const INTEGER: u8 = 1;
@@ -31,10 +30,10 @@ const REAL: u8 = 2;
 const TEXT: u8 = 3;
 const BLOB: u8 = 4;
 
-/// So many bytes of parameters are copied before the task yields.
+/// The task yields after copying this many bytes of parameters.
 const COPIED_AT_ONCE: usize = 256 * 1024;
 
-/// Parameters as SQLite takes them, borrowing nothing.
+/// Converts parameters to values that borrow nothing.
 ///
 /// # Cancel safety
 ///
@@ -42,7 +41,7 @@ const COPIED_AT_ONCE: usize = 256 * 1024;
 ///
 /// # Errors
 ///
-/// [`Kind::Type`] for the first that SQLite has no place for.
+/// [`Kind::Type`] for the first value that SQLite cannot store.
 pub(super) async fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
     let mut owned = Vec::with_capacity(params.len());
     for value in bound(params)? {
@@ -69,7 +68,7 @@ pub(super) async fn to_sqlite(params: &[Param<'_>]) -> Result<Vec<SqlValue>> {
     Ok(owned)
 }
 
-/// A long text in parts that end where a character does.
+/// Splits a long text into parts, between characters.
 fn parts(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let is_start = |at: &usize| text.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80);
@@ -80,11 +79,11 @@ fn parts(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Parameters as SQLite takes them, where they are.
+/// Converts parameters, borrowing texts and blobs.
 ///
 /// # Errors
 ///
-/// [`Kind::Type`] for the first that SQLite has no place for.
+/// [`Kind::Type`] for the first value that SQLite cannot store.
 pub(super) fn bound<'p>(params: &'p [Param<'_>]) -> Result<Vec<Bound<'p>>> {
     let convert = |(n, param): (usize, &'p Param<'_>)| {
         let converted = match param {
@@ -102,7 +101,7 @@ pub(super) fn bound<'p>(params: &'p [Param<'_>]) -> Result<Vec<Bound<'p>>> {
     params.iter().enumerate().map(convert).collect()
 }
 
-/// A value as SQLite takes it: where it is, or made for that.
+/// A value for SQLite: borrowed, or converted.
 #[derive(Debug)]
 pub(super) enum Bound<'p> {
     Here(ValueRef<'p>),
@@ -110,7 +109,7 @@ pub(super) enum Bound<'p> {
 }
 
 impl Bound<'_> {
-    /// Its length in bytes, as far as it is not fixed.
+    /// Returns the bytes of a text or blob; 0 for others.
     pub(super) fn len(&self) -> usize {
         match self {
             Bound::Here(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
@@ -142,7 +141,7 @@ impl ToSql for Bound<'_> {
     }
 }
 
-/// One value as SQLite takes it; or what is wrong with it.
+/// Converts one value, or says what is wrong with it.
 pub(super) fn value_to_sqlite(value: &Value<'_>) -> Result<SqlValue, String> {
     bound_value(value).map(Bound::into_owned)
 }
@@ -156,7 +155,7 @@ fn bound_value<'p>(value: &'p Value<'_>) -> Result<Bound<'p>, String> {
             Ok(number) => ValueRef::Integer(number),
             Err(_) => return Err(format!("{number} is too large for SQLite's INTEGER")),
         },
-        // It would be stored as NULL without a word.
+        // SQLite would store NULL and report nothing.
         Value::Float(number) if number.is_nan() => {
             return Err("SQLite has no NaN".to_owned());
         }
@@ -171,16 +170,17 @@ fn bound_value<'p>(value: &'p Value<'_>) -> Result<Bound<'p>, String> {
             return Ok(Bound::Made(with_space(moment)));
         }
         Value::Uuid(uuid) => return Ok(Bound::Made(hyphenated(*uuid))),
+        Value::Array(_) => return Err(no_arrays("SQLite")),
     };
     Ok(Bound::Here(here))
 }
 
-/// As SQLite's own functions write it, so that the two can be compared as texts.
+/// Writes a datetime as SQLite's own functions do, so that texts of both compare.
 fn with_space(moment: &DateTime) -> String {
     format!("{} {}", moment.date, moment.time)
 }
 
-/// A value of SQLite's as a neutral one.
+/// Converts a value of SQLite to a neutral one.
 pub(super) fn from_sqlite(value: ValueRef<'_>) -> Result<Value<'_>> {
     Ok(match value {
         ValueRef::Null => Value::Null,
@@ -221,18 +221,19 @@ fn eight(bytes: &[u8]) -> Result<[u8; 8]> {
     })
 }
 
-/// What the rows of a statement look like. After its first step this is certain: until
-/// then SQLite may still find that the schema has changed.
+/// Returns the columns of a statement's rows. They are certain after its first step: before it, SQLite may
+/// still notice a change of the schema.
 pub(super) fn columns_of(statement: &Statement<'_>) -> Arc<Columns> {
     let columns = statement.columns().map(|column| Column {
         name: column.name().to_owned(),
         type_name: column.decl_type().map(str::to_owned),
         type_id: 0,
+        native: None,
     });
     Columns::new(columns.collect(), &Cells)
 }
 
-/// How many bytes the texts and blobs of a row have.
+/// Returns the bytes of a row's texts and blobs.
 pub(super) fn row_bytes(row: &Row<'_>) -> usize {
     let bytes = |n| match row.get_ref(n) {
         Ok(ValueRef::Text(bytes) | ValueRef::Blob(bytes)) => bytes.len(),
@@ -241,7 +242,7 @@ pub(super) fn row_bytes(row: &Row<'_>) -> usize {
     (0..row.as_ref().column_count()).map(bytes).sum()
 }
 
-/// Adds a row to the others.
+/// Adds a row to the batch.
 pub(super) fn push_row(rows: &mut BatchBuilder, row: &Row<'_>) -> Result<()> {
     let width = row.as_ref().column_count();
     for n in 0..width {

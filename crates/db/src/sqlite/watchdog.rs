@@ -77,7 +77,7 @@ impl Watchdog {
 
     fn notify(&self) {
         // Relaxed: the swap decides. If this reads an old `ACTIVE`, the thread is awake for
-        // `QUIET_TICKS` more checks, and these see whoever waits that long.
+        // `QUIET_TICKS` more checks, and they see every waiter that waits that long.
         if self.state.load(Ordering::Relaxed) == ACTIVE {
             return;
         }

@@ -1,14 +1,14 @@
-//! The thread of a connection, and what runs on the calling task instead.
+//! The thread of a connection, and inline runs on the calling task.
 //!
-//! Everything that runs passes through [`Worker::call`] or [`Worker::send`]; or, if it is known
-//! to be short, through [`Worker::here`], on the session at home.
+//! Every program goes to the thread by [`Worker::call`] or [`Worker::send`], or runs inline by [`Worker::here`]
+//! if it is known to be short.
 
 use super::cancel::{Control, Limit};
 use super::session::Session;
 use crate::Result;
 use crate::driver::worker;
 
-/// This side of a connection's thread.
+/// The handle of a connection's thread.
 pub(super) type Worker = worker::Worker<Session>;
 
 impl worker::Session for Session {
@@ -40,8 +40,8 @@ impl worker::Control for Control {
 }
 
 impl Worker {
-    /// Runs a program inline; within a limit, if it can be repeated. Also says whether it was given up.
-    /// `None` if the session is lent.
+    /// Runs a program inline: within a limit, if it can be repeated. Also returns whether the run was given up.
+    /// `None` if the session is with the thread.
     pub(super) fn here<T>(
         &mut self,
         limit: Option<Limit>,
@@ -57,14 +57,14 @@ impl Worker {
     }
 }
 
-/// A program that runs in place. Dropped before its end, by a panic, nobody can tell what state the
-/// session is in.
+/// A program that runs inline. If a panic drops it before its end, the session's state is unknown, and the session
+/// is marked as broken.
 struct InPlace<'s> {
     session: &'s Session,
 }
 
 impl InPlace<'_> {
-    /// Whether it was given up.
+    /// Ends the run. Returns whether it was given up.
     fn end(self) -> bool {
         let given_up = self.session.control.end_in_place();
         std::mem::forget(self);

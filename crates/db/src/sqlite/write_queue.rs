@@ -69,11 +69,11 @@ const UNCOLLECTED: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     queue: Mutex<Queue>,
-    /// Who has the permit, for messages. Taken alone.
+    /// The session that has the permit, for messages. No other lock is taken under this one.
     holder: Mutex<Option<WriteHolder>>,
 }
 
-/// Who has the permit.
+/// The session that has the permit, as messages name it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteHolder {
     /// The line of the program, if it is known.
@@ -82,7 +82,7 @@ pub(super) struct WriteHolder {
 }
 
 impl WriteHolder {
-    /// Returns the time since the holder has had the permit.
+    /// Returns how long the session has had the permit.
     pub(super) fn held_for(&self) -> Duration {
         timing::now().saturating_duration_since(self.since)
     }
@@ -163,7 +163,7 @@ impl WriteQueue {
         }
     }
 
-    /// Returns who has the permit.
+    /// Returns the session that has the permit.
     pub(super) fn holder(&self) -> Option<WriteHolder> {
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -410,7 +410,7 @@ pub(super) struct WritePermit {
 }
 
 impl WritePermit {
-    /// Notes who has the permit from now on.
+    /// Notes the line of the program that has the permit from now on.
     pub(super) fn set_holder(&self, site: Option<&'static Location<'static>>) {
         let since = timing::now();
         self.write_queue

@@ -69,7 +69,7 @@ impl Writing {
         Watchdog::watch_queues().then(|| write_queue.enter(request, timeout))
     }
 
-    /// Returns who else in this process writes.
+    /// Returns another session of this process that has the permit.
     pub(super) fn other_writer(&self) -> Option<WriteHolder> {
         match self.has_permit() {
             true => None,

@@ -345,10 +345,7 @@ fn hosts_and_ports_are_paired_whichever_way_they_were_written() {
 #[test]
 fn ports_that_do_not_fit_are_an_error_that_names_the_option() {
     let message = refused!("pgsql:host=a,b,c port=1,2", take_hosts());
-    assert_eq!(
-        message,
-        "the option port of pgsql has 2 ports in it for 3 hosts"
-    );
+    assert_eq!(message, "the option port of pgsql has 2 ports for 3 hosts");
     for ports in ["0", "65536", "x", "1,x", "+5"] {
         let message = refused!(&format!("pgsql:host=a,b port={ports}"), take_hosts());
         assert!(

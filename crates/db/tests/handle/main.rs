@@ -8,9 +8,13 @@ mod conformance;
 #[path = "../coverage_support/mod.rs"]
 mod coverage_support;
 mod errors;
+mod executor;
 #[path = "../log_support/mod.rs"]
 mod log;
 mod regressions;
 mod replace_all;
+mod results;
+mod scalar;
 mod smoke;
+mod transaction_options;
 mod watching;

@@ -98,7 +98,7 @@ async fn a_server_that_is_not_there_is_told_with_its_address() {
     assert_eq!(error.kind(), Kind::Connect, "{error}");
     let error = refused("mysql:host=127.0.0.1").await;
     assert_eq!(error.kind(), Kind::Config);
-    assert!(error.message().contains("who the user is"), "{error}");
+    assert!(error.message().contains("no user configured"), "{error}");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn server_without_tls_is_used_if_preferred_but_not_if_required() {
     for mode in ["require", "verify-full"] {
         let error = refused(&dsn(mode)).await;
         assert_eq!(error.kind(), Kind::Connect);
-        assert!(error.message().contains("no TLS"), "{error}");
+        assert!(error.message().contains("does not offer TLS"), "{error}");
     }
 }
 
@@ -208,6 +208,7 @@ async fn a_compressed_connection_carries_the_same() {
 async fn senseless_options_are_refused_before_anything_is_opened() {
     for (options, word) in [
         ("sslmode=perhaps", "verify-full"),
+        ("sslmode=verify-ca", "mysql_async cannot do"),
         ("charset=latin1", "utf8mb4"),
         ("prot=3306", "port"),
         ("sslcert=/a", "sslkey"),

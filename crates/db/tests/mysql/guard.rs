@@ -20,7 +20,7 @@ async fn without_the_guard_the_next_query_gets_the_dropped_ones_rows() {
     assert!(run.poll().is_pending(), "it has been sent, and no more");
     drop(run);
     assert!(client.own().is_in_flight());
-    client.own().forget_flight();
+    client.own().forget_in_flight();
     let got: String = client.get("SELECT 'new'").await;
     assert_eq!(got, "old");
     let got: String = client.get("SELECT 'newer'").await;

@@ -3,6 +3,7 @@
 #![cfg(feature = "mysql")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod calls;
 mod conformance;
 mod connect;
 #[path = "../coverage_support/mod.rs"]

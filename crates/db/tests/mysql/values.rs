@@ -422,3 +422,40 @@ async fn more_than_the_server_accepts_is_an_error_but_no_loss() {
     assert_eq!(length, Value::Int(i64::try_from(limit).unwrap() - 1024));
     assert_eq!(client.get::<u32>("SELECT CONNECTION_ID()").await, id);
 }
+
+#[tokio::test]
+async fn scalars_lists_and_bare_parameters_are_as_with_every_driver() {
+    use cenote::{Db, list, named};
+    let db = Db::open(&dsn()).await.unwrap();
+    for _ in 0..2 {
+        let number: i64 = db
+            .query_scalar_one("SELECT CAST(? AS SIGNED)", 7)
+            .await
+            .unwrap();
+        assert_eq!(number, 7);
+        let name: String = db.query_scalar_one("SELECT ?", "ada").await.unwrap();
+        assert_eq!(name, "ada");
+        let bytes: Vec<u8> = db
+            .query_scalar_one("SELECT CAST(? AS BINARY)", (vec![1_u8, 2],))
+            .await
+            .unwrap();
+        assert_eq!(bytes, [1, 2]);
+        let sql = "SELECT 3 IN (:ids) AND 4 NOT IN (:ids) AND :min < 3";
+        let found: i64 = db
+            .query_scalar_one(sql, named! { min: 2, ids: list([1, 2, 3]) })
+            .await
+            .unwrap();
+        assert_eq!(found, 1);
+    }
+    let error = db
+        .query("SELECT 1 IN (?)", (vec![1, 2],))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Type);
+    assert!(
+        error
+            .message()
+            .contains("MySQL has no arrays: use list(..)"),
+        "{error}"
+    );
+}

@@ -3,6 +3,7 @@
 #![cfg(feature = "odbc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod calls;
 mod db;
 mod faults;
 #[path = "../postgres_servers/mod.rs"]

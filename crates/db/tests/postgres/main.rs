@@ -5,6 +5,7 @@
 
 mod boundaries;
 mod cache;
+mod calls;
 mod cancel;
 mod conformance;
 mod connect;
@@ -21,11 +22,15 @@ mod lost;
 mod lost_session;
 mod pgbouncer;
 mod reset;
+#[cfg(all(feature = "json", feature = "chrono", feature = "uuid"))]
+mod samples;
 #[path = "../postgres_servers/mod.rs"]
 mod servers;
 mod session;
 mod stream;
 mod suite;
 mod transactions;
+#[cfg(all(feature = "json", feature = "chrono", feature = "uuid"))]
+mod types;
 mod values;
 mod wire;

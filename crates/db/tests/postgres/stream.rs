@@ -327,8 +327,8 @@ async fn stream_of_application_types_knows_them_before_the_first_row() {
         }
         start(&mut client, "SELECT ARRAY['ok']::mood[]").await;
         let rows = batch(&mut client).await.unwrap().unwrap().into_rows();
-        let rows: Vec<String> = rows.map(|row| row.get(0).unwrap()).collect();
-        assert_eq!(rows, ["[\"ok\"]"]);
+        let rows: Vec<Vec<String>> = rows.map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(rows, [["ok"]]);
         assert!(batch(&mut client).await.unwrap().is_none());
         client.connection.rollback().await.unwrap();
     }

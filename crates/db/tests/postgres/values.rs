@@ -17,6 +17,10 @@ fn json(text: &str) -> Value<'static> {
     Value::Json(text.to_owned().into())
 }
 
+fn array<const N: usize>(elements: [Value<'static>; N]) -> Value<'static> {
+    Value::Array(elements.into())
+}
+
 fn decimal(text: &str) -> Value<'static> {
     Value::Decimal(text.to_owned().into())
 }
@@ -120,18 +124,37 @@ async fn every_type_has_the_same_value_in_text_and_binary() {
         ),
         ("'{\"a\": [1, null]}'::json", json("{\"a\": [1, null]}")),
         ("'{\"a\":1}'::jsonb", json("{\"a\": 1}")),
-        ("ARRAY[1, NULL, 3]", json("[1,null,3]")),
-        ("ARRAY[[1, 2], [3, 4]]", json("[[1,2],[3,4]]")),
-        ("'[0:1]={1,2}'::int[]", json("[1,2]")),
-        ("'{}'::int[]", json("[]")),
-        ("ARRAY[true, false]", json("[true,false]")),
-        ("ARRAY[1.50, 'NaN']::numeric[]", json("[1.50,\"NaN\"]")),
+        (
+            "ARRAY[1, NULL, 3]",
+            array([1.into(), Value::Null, 3.into()]),
+        ),
+        (
+            "ARRAY[[1, 2], [3, 4]]",
+            array([array([1.into(), 2.into()]), array([3.into(), 4.into()])]),
+        ),
+        ("'[0:1]={1,2}'::int[]", array([1.into(), 2.into()])),
+        ("'{}'::int[]", array([])),
+        ("ARRAY[true, false]", array([true.into(), false.into()])),
+        (
+            "ARRAY[1.50, 2]::numeric[]",
+            array([decimal("1.50"), decimal("2")]),
+        ),
         (
             "ARRAY['a', 'b \"c\" \\ d', NULL, 'NULL', '', E'\\n']",
-            json("[\"a\",\"b \\\"c\\\" \\\\ d\",null,\"NULL\",\"\",\"\\n\"]"),
+            array([
+                text("a"),
+                text("b \"c\" \\ d"),
+                Value::Null,
+                text("NULL"),
+                text(""),
+                text("\n"),
+            ]),
         ),
-        ("ARRAY['{\"a\":1}', '2']::jsonb[]", json("[{\"a\": 1},2]")),
-        ("ARRAY['2024-02-29'::date]", json("[\"2024-02-29\"]")),
+        (
+            "ARRAY['{\"a\":1}', '2']::jsonb[]",
+            array([json("{\"a\": 1}"), json("2")]),
+        ),
+        ("ARRAY['2024-02-29'::date]", array([date(2024, 2, 29)])),
         ("'sad'::mood", text("sad")),
         ("'it''s ok'::mood", text("it's ok")),
         ("42::small", Value::Int(42)),
@@ -345,7 +368,7 @@ async fn native_parameters_are_whatever_postgres_types_can_write() {
     for _ in 0..2 {
         let params: [Param<'_>; 1] = [Param::Native(param(vec!["a", "b"]))];
         let got = client.value("SELECT $1::text[]", &params).await;
-        assert_eq!(got, json("[\"a\",\"b\"]"));
+        assert_eq!(got, array([text("a"), text("b")]));
         let params = [Param::Native(param(Mood::Sad)), value(3)];
         let rows = client.rows("SELECT $1::mood, $2::int", &params).await;
         assert_eq!(rows[0].get::<&str>(0).unwrap(), "sad");
@@ -417,11 +440,11 @@ async fn arrays_and_domains_of_application_types_work_the_first_time() {
         let row = &rows[0];
         assert_eq!(
             row.value(0).unwrap(),
-            json("[\"ok\",null,\"sad\"]"),
+            array([text("ok"), Value::Null, text("sad")]),
             "{time}"
         );
-        assert_eq!(row.value(1).unwrap(), json("[1,2]"), "{time}");
-        assert_eq!(row.value(2).unwrap(), json("[\"(1,x)\"]"), "{time}");
+        assert_eq!(row.value(1).unwrap(), array([1.into(), 2.into()]), "{time}");
+        assert_eq!(row.value(2).unwrap(), array([text("(1,x)")]), "{time}");
         assert_eq!(row.value(3).unwrap(), text("ok"), "{time}");
         assert_eq!(row.value(4).unwrap(), Value::Int(7), "{time}");
         let types: Vec<_> = row
@@ -435,7 +458,7 @@ async fn arrays_and_domains_of_application_types_work_the_first_time() {
     let rows = client
         .script_rows("SELECT 1; SELECT ARRAY['ok']::mood[]")
         .await;
-    assert_eq!(rows[0].value(0).unwrap(), json("[\"ok\"]"));
+    assert_eq!(rows[0].value(0).unwrap(), array([text("ok")]));
     let before = client.round_trips();
     client.rows(sql, &[]).await;
     client.rows("SELECT 'sad'::mood", &[]).await;
@@ -446,7 +469,6 @@ async fn arrays_and_domains_of_application_types_work_the_first_time() {
     );
 }
 
-#[cfg(feature = "json")]
 #[tokio::test]
 async fn an_array_is_a_sequence_to_serde() {
     #[derive(Debug, PartialEq, serde::Deserialize)]

@@ -42,6 +42,7 @@ fn one_of_each() -> Vec<Value<'static>> {
         Value::Timestamp(moment()),
         Value::Uuid([7; 16]),
         Value::Json("[1]".into()),
+        Value::Array(vec![Value::Int(1)]),
     ]
 }
 
@@ -88,7 +89,7 @@ fn texts_and_bytes_are_borrowed_where_they_can_be() {
     for borrowed in [
         Value::from(&bytes),
         Value::from(&bytes[..]),
-        Value::from(&[1, 2]),
+        Value::from(&[1_u8, 2]),
         Value::from(&Cow::<[u8]>::Owned(bytes.clone())),
         Value::from(&Some(bytes.clone())),
     ] {
@@ -182,7 +183,10 @@ fn nothing_but_zero_and_one_is_a_bool() {
     assert!(!bool::from_value(Value::Int(0)).unwrap());
     assert!(bool::from_value(Value::UInt(1)).unwrap());
     assert_eq!(refused::<bool>(Value::Int(2)), "2 is out of range for bool");
-    assert_eq!(refused::<bool>(text("true")), "found text, wanted bool");
+    assert_eq!(
+        refused::<bool>(text("true")),
+        "found text, wanted bool: use String or cast"
+    );
 }
 
 #[test]
@@ -254,7 +258,10 @@ fn what_has_a_written_form_is_a_string() {
         assert_eq!(String::from_value(value.clone()).unwrap(), written);
         assert_eq!(Cow::<str>::from_value(value).unwrap(), written);
     }
-    assert_eq!(refused::<String>(Value::Int(7)), "found int, wanted text");
+    assert_eq!(
+        refused::<String>(Value::Int(7)),
+        "found int, wanted text: use i64 or cast"
+    );
 }
 
 #[test]
@@ -265,15 +272,15 @@ fn a_str_and_a_slice_borrow_and_say_so_if_they_cannot() {
     assert_eq!(<&[u8]>::from_value(bytes).unwrap(), b"abc");
     assert_eq!(
         refused::<&str>(Value::from(String::from("ada"))),
-        "found text that the row does not hold in this form, wanted &str; a String takes it"
+        "found text that the row cannot lend, wanted &str: use String"
     );
     assert_eq!(
-        refused::<&[u8]>(Value::from(vec![1])),
-        "found bytes that the row does not hold in this form, wanted &[u8]; a Vec takes them"
+        refused::<&[u8]>(Value::from(vec![1_u8])),
+        "found bytes that the row cannot lend, wanted &[u8]: use Vec<u8>"
     );
     assert_eq!(
         refused::<&str>(Value::Date(date())),
-        "found date, wanted &str"
+        "found date, wanted &str: use Date or cast"
     );
 }
 
@@ -287,7 +294,10 @@ fn bytes_are_bytes_and_text_is_not() {
         refused::<[u8; 4]>(bytes()),
         "found 3 bytes, wanted 4 of them"
     );
-    assert_eq!(refused::<Vec<u8>>(text("abc")), "found text, wanted bytes");
+    assert_eq!(
+        refused::<Vec<u8>>(text("abc")),
+        "found text, wanted bytes: use String or cast"
+    );
 }
 
 #[test]
@@ -316,7 +326,7 @@ fn days_and_times_are_read_from_text_too() {
     assert_eq!(refused::<Date>(text("today")), "\"today\" is no Date");
     assert_eq!(
         refused::<Date>(Value::DateTime(moment())),
-        "found datetime, wanted Date"
+        "found datetime, wanted Date: use DateTime or cast"
     );
 }
 
@@ -328,7 +338,10 @@ fn null_needs_an_option() {
         refused::<i64>(Value::Null),
         "found NULL, wanted i64; an Option takes NULL"
     );
-    assert_eq!(refused::<Option<i64>>(text("7")), "found text, wanted i64");
+    assert_eq!(
+        refused::<Option<i64>>(text("7")),
+        "found text, wanted i64: use String or cast"
+    );
 }
 
 /// Each type takes these kinds of the values above and refuses all others with both names.
@@ -357,7 +370,12 @@ fn value_of_another_kind_is_refused_with_found_and_wanted_kind() {
     check::<bool>("bool", &["bool", "int", "unsigned int"]);
     check::<f64>("f64", &["int", "unsigned int", "float", "decimal"]);
     check::<f32>("f32", &["int", "unsigned int", "float", "decimal"]);
-    check::<Vec<u8>>("bytes", &["bytes"]);
+    let sequences = match cfg!(feature = "json") {
+        true => &["bytes", "array", "json"][..],
+        false => &["bytes", "array"],
+    };
+    check::<Vec<u8>>("bytes", sequences);
+    check::<Vec<i64>>("an array", &sequences[1..]);
     check::<char>("char", &["text"]);
     let written = [
         "decimal",
@@ -366,7 +384,7 @@ fn value_of_another_kind_is_refused_with_found_and_wanted_kind() {
         "date",
         "time",
         "datetime",
-        "timestamp",
+        "timestamptz",
         "uuid",
     ];
     check::<String>("text", &written);

@@ -90,11 +90,11 @@ mod chrono {
         let neutral: DateTime = moment().into();
         assert_eq!(
             refused::<NaiveDateTime>(Value::Timestamp(neutral)),
-            "found timestamp, wanted chrono::NaiveDateTime"
+            "found timestamptz, wanted NaiveDateTime: use DateTime<Utc> or cast"
         );
         assert_eq!(
             refused::<InUtc>(Value::DateTime(neutral)),
-            "found datetime, wanted chrono::DateTime<Utc>"
+            "found datetime, wanted DateTime<Utc>: use NaiveDateTime or cast"
         );
         assert!(NaiveDateTime::from_value("2024-02-29T09:05:00Z".into()).is_err());
     }
@@ -186,11 +186,11 @@ mod time {
         let neutral: DateTime = moment().into();
         assert_eq!(
             refused::<PrimitiveDateTime>(Value::Timestamp(neutral)),
-            "found timestamp, wanted time::PrimitiveDateTime"
+            "found timestamptz, wanted time::PrimitiveDateTime: use time::OffsetDateTime or cast"
         );
         assert_eq!(
             refused::<OffsetDateTime>(Value::DateTime(neutral)),
-            "found datetime, wanted time::OffsetDateTime"
+            "found datetime, wanted time::OffsetDateTime: use time::PrimitiveDateTime or cast"
         );
     }
 
@@ -245,10 +245,13 @@ mod uuid {
     fn what_is_no_uuid_is_an_error_that_says_why() {
         assert_eq!(refused::<Uuid>("seven".into()), "\"seven\" is no Uuid");
         assert_eq!(
-            refused::<Uuid>([1; 15].into()),
+            refused::<Uuid>([1_u8; 15].into()),
             "found 15 bytes, wanted 16 for a Uuid"
         );
-        assert_eq!(refused::<Uuid>(7.into()), "found int, wanted Uuid");
+        assert_eq!(
+            refused::<Uuid>(7.into()),
+            "found int, wanted Uuid: use i64 or cast"
+        );
     }
 
     proptest! {
@@ -318,7 +321,7 @@ mod decimal {
         assert!(refused::<Decimal>(1e300.into()).ends_with("is out of range for Decimal"));
         assert_eq!(
             refused::<Decimal>(true.into()),
-            "found bool, wanted Decimal"
+            "found bool, wanted Decimal: use bool or cast"
         );
     }
 
@@ -360,10 +363,17 @@ mod json {
         for value in [Value::Json(text.into()), Value::from(text)] {
             let Json(settings) = Json::<Settings>::from_value(value.clone()).unwrap();
             assert_eq!(settings.theme, "dark");
-            let json = serde_json::Value::from_value(value).unwrap();
+            let Json(json) = Json::<serde_json::Value>::from_value(value).unwrap();
             assert_eq!(json, serde_json::json!({ "theme": "dark" }));
             assert_eq!(Value::from(&json), Value::Json(text.into()));
         }
+        let json = serde_json::Value::from_value(Value::Json(text.into())).unwrap();
+        assert_eq!(json, serde_json::json!({ "theme": "dark" }));
+        // By serde this would be a JSON string: the two must not differ without an error.
+        assert_eq!(
+            refused::<serde_json::Value>(text.into()),
+            "found text, wanted serde_json::Value: use Json<serde_json::Value> to parse it, String to keep it"
+        );
     }
 
     #[test]
@@ -373,14 +383,14 @@ mod json {
             message.contains("Settings: missing field `theme`"),
             "{message}"
         );
-        let message = refused::<serde_json::Value>("{".into());
+        let message = refused::<serde_json::Value>(Value::Json("{".into()));
         assert!(
             message.starts_with("the JSON is no serde_json::Value: "),
             "{message}"
         );
         assert_eq!(
             refused::<serde_json::Value>(7.into()),
-            "found int, wanted JSON"
+            "found int, wanted JSON: use i64 or cast"
         );
     }
 

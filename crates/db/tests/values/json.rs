@@ -91,7 +91,7 @@ fn json_that_does_not_fit_is_an_error_that_names_the_column() {
     assert!(message.contains("trailing characters"), "{message}");
     assert_eq!(
         refusal(from_row::<(Settings,)>(&single(7)), Kind::Type),
-        "column `it`: found int, wanted Settings"
+        "column `it`: found int, wanted Settings: use i64 or cast"
     );
 }
 

@@ -2,8 +2,10 @@
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
+mod agree;
 mod convert;
 mod crates;
+mod diagnostics;
 #[cfg(feature = "json")]
 mod json;
 mod moment;

@@ -195,6 +195,7 @@ fn a_slip_in_a_name_is_told_with_the_name_that_was_meant() {
         ("mn", "min"),
         ("miin", "min"),
         ("MIN", "min"),
+        ("imn", "min"),
         ("user_nmae", "user_name"),
         ("username", "user_name"),
     ] {
@@ -202,7 +203,9 @@ fn a_slip_in_a_name_is_told_with_the_name_that_was_meant() {
         let names = names_at(&["unlike_all_others", "min", "user_name"]);
         assert_eq!(
             refused(params, &names),
-            format!("the SQL has no placeholder :{given}; did you mean :{meant}?")
+            format!(
+                "the SQL has no placeholder :{given}; :{meant} has no value, did you mean that?"
+            )
         );
     }
     let other = Named::new().with("fax", 1);

@@ -66,7 +66,7 @@ fn wrong_type_is_an_error_naming_the_column_and_both_types() {
     let row = ada();
     assert_eq!(
         refusal(row.get::<i64>("name"), Kind::Type),
-        "column `name`: found text, wanted i64"
+        "column `name`: found text, wanted i64: use String or cast"
     );
     assert_eq!(
         refusal(row.get::<&str>("email"), Kind::Type),
@@ -84,7 +84,7 @@ fn a_column_without_a_name_is_called_by_its_number() {
     let row = row(&[("id", 1.into()), ("", "x".into())]);
     assert_eq!(
         refusal(row.get::<i64>(1), Kind::Type),
-        "column 1: found text, wanted i64"
+        "column 1: found text, wanted i64: use String or cast"
     );
 }
 
@@ -106,8 +106,10 @@ fn a_text_that_has_to_be_recoded_can_be_owned() {
 #[test]
 fn raw_cells_are_what_the_driver_wrote() {
     let row = raw(200, b"\x00\x01");
-    assert_eq!(row.raw("it").unwrap(), Some((200, &b"\x00\x01"[..])));
-    assert_eq!(ada().raw("email").unwrap(), None);
+    let raw = row.raw("it").unwrap().unwrap();
+    assert_eq!((raw.tag, raw.bytes), (200, &b"\x00\x01"[..]));
+    assert_eq!(raw.column.name, "it");
+    assert!(ada().raw("email").unwrap().is_none());
 }
 
 #[test]
@@ -135,6 +137,7 @@ fn the_columns_of_a_row_are_the_driver_s() {
         name: "id".to_owned(),
         type_name: Some("INTEGER".to_owned()),
         type_id: 23,
+        native: None,
     };
     let columns = Columns::new(vec![column.clone()], &Decoder);
     assert_eq!(columns.as_slice(), [column]);

@@ -192,7 +192,8 @@ fn a_tuple_of_another_length_is_an_error_that_tells_both() {
     assert_eq!(refusal(from_row::<[i64; 2]>(&ada()), Kind::Column), message);
     assert_eq!(
         refusal(from_row::<(i64, i64)>(&single(1)), Kind::Column),
-        "the row has 1 column, wanted 2 values"
+        "the row has 1 column, wanted 2 values; for the value of the column use query_scalar or a \
+         tuple of one, (T,)"
     );
 }
 
@@ -260,7 +261,7 @@ fn an_enum_without_data_is_read_from_text() {
     );
     assert_eq!(
         refusal(from_row::<Colour>(&single(1)), Kind::Type),
-        "column `it`: found int, wanted Colour"
+        "column `it`: found int, wanted Colour: use i64 or cast"
     );
 }
 
@@ -304,7 +305,7 @@ fn bytes_are_vectors_arrays_and_borrowed_slices() {
         (&b"abc"[..], *b"xy", &b"z"[..])
     );
     assert_eq!(
-        refusal(from_row::<Vec<Vec<u8>>>(&single("text")), Kind::Type)
+        refusal(from_row::<(Vec<Vec<u8>>,)>(&single("text")), Kind::Type)
             .split(':')
             .next(),
         Some("column `it`")
@@ -346,11 +347,11 @@ fn a_value_of_another_type_is_an_error_that_names_its_column() {
     let row = row(&[("id", "seven".into()), ("name", "ada".into())]);
     assert_eq!(
         refusal(from_row::<User>(&row), Kind::Type),
-        "column `id`: found text, wanted i64"
+        "column `id`: found text, wanted i64: use String or cast"
     );
     assert_eq!(
         refusal(from_row::<(i64, i64)>(&row), Kind::Type),
-        "column `id`: found text, wanted i64"
+        "column `id`: found text, wanted i64: use String or cast"
     );
     assert_eq!(
         refusal(from_row::<u8>(&single(300)), Kind::Type),
@@ -362,7 +363,7 @@ fn a_value_of_another_type_is_an_error_that_names_its_column() {
     );
     assert_eq!(
         refusal(from_row::<((),)>(&single(1)), Kind::Type),
-        "column `it`: found int, wanted NULL"
+        "column `it`: found int, wanted NULL: use i64 or cast"
     );
     assert_eq!(
         refusal(from_row::<i64>(&raw(UNREADABLE, b"?")), Kind::Type),
@@ -450,13 +451,13 @@ impl<'de> Deserialize<'de> for AnyUuid {
 
 #[test]
 fn sixteen_bytes_reach_who_reads_a_uuid_and_others_do_not() {
-    let uuid: AnyUuid = from_row(&single([0x11; 16])).unwrap();
+    let uuid: AnyUuid = from_row(&single([0x11_u8; 16])).unwrap();
     assert_eq!(uuid, AnyUuid(vec![0x11; 16]));
     let uuid: AnyUuid = from_row(&single(Value::Uuid([0x11; 16]))).unwrap();
     assert_eq!(uuid.0, b"11111111-1111-1111-1111-111111111111");
     assert_eq!(
-        refusal(from_row::<AnyUuid>(&single([0x11; 15])), Kind::Type),
-        "column `it`: found bytes, wanted text"
+        refusal(from_row::<AnyUuid>(&single([0x11_u8; 15])), Kind::Type),
+        "column `it`: found bytes, wanted text: use Vec<u8> or cast"
     );
 }
 

@@ -28,6 +28,10 @@ const JSON: u8 = 12;
 pub const LATIN_1: u8 = 13;
 /// JSON that cannot be borrowed.
 pub const LATIN_1_JSON: u8 = 14;
+/// Elements, each with its tag and its length.
+const ARRAY: u8 = 15;
+/// An element that is NULL.
+const NULL: u8 = 16;
 /// Bytes that cannot be read.
 pub const UNREADABLE: u8 = 255;
 
@@ -52,6 +56,7 @@ impl Decode for Decoder {
             JSON => Value::Json(Cow::Borrowed(text())),
             LATIN_1 => Value::Text(latin_1()),
             LATIN_1_JSON => Value::Json(latin_1()),
+            ARRAY => Value::Array(elements(bytes)?),
             _ => return Err(Error::new(Kind::Type, "the bytes are no value")),
         })
     }
@@ -75,23 +80,56 @@ pub fn columns(names: &[&str]) -> Arc<Columns> {
 
 /// Writes a value as the next cell.
 pub fn write(rows: &mut BatchBuilder, value: &Value<'_>) {
-    match value {
-        Value::Null => rows.null(),
-        Value::Bool(truth) => rows.cell(BOOL, &[u8::from(*truth)]),
-        Value::Int(number) => rows.cell(INT, &number.to_le_bytes()),
-        Value::UInt(number) => rows.cell(UINT, &number.to_le_bytes()),
-        Value::Float(number) => rows.cell(FLOAT, &number.to_le_bytes()),
-        Value::Decimal(digits) => rows.cell(DECIMAL, digits.as_bytes()),
-        Value::Text(text) => rows.cell(TEXT, text.as_bytes()),
-        Value::Bytes(bytes) => rows.cell(BYTES, bytes),
-        Value::Date(date) => rows.cell(DATE, date.to_string().as_bytes()),
-        Value::Time(time) => rows.cell(TIME, time.to_string().as_bytes()),
-        Value::DateTime(moment) => rows.cell(DATE_TIME, moment.to_string().as_bytes()),
-        Value::Timestamp(moment) => rows.cell(TIMESTAMP, moment.to_string().as_bytes()),
-        Value::Uuid(uuid) => rows.cell(UUID, uuid),
-        Value::Json(text) => rows.cell(JSON, text.as_bytes()),
-        other => panic!("a value of a new kind: {other:?}"),
+    match encode(value) {
+        None => rows.null(),
+        Some((tag, bytes)) => rows.cell(tag, &bytes),
     }
+}
+
+/// The tag and the bytes of a value; `None` for NULL.
+fn encode(value: &Value<'_>) -> Option<(u8, Vec<u8>)> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(truth) => (BOOL, vec![u8::from(*truth)]),
+        Value::Int(number) => (INT, number.to_le_bytes().into()),
+        Value::UInt(number) => (UINT, number.to_le_bytes().into()),
+        Value::Float(number) => (FLOAT, number.to_le_bytes().into()),
+        Value::Decimal(digits) => (DECIMAL, digits.as_bytes().into()),
+        Value::Text(text) => (TEXT, text.as_bytes().into()),
+        Value::Bytes(bytes) => (BYTES, bytes.to_vec()),
+        Value::Date(date) => (DATE, date.to_string().into()),
+        Value::Time(time) => (TIME, time.to_string().into()),
+        Value::DateTime(moment) => (DATE_TIME, moment.to_string().into()),
+        Value::Timestamp(moment) => (TIMESTAMP, moment.to_string().into()),
+        Value::Uuid(uuid) => (UUID, uuid.to_vec()),
+        Value::Json(text) => (JSON, text.as_bytes().into()),
+        Value::Array(elements) => {
+            let mut bytes = Vec::new();
+            for element in elements {
+                let (tag, element) = encode(element).unwrap_or((NULL, Vec::new()));
+                bytes.push(tag);
+                bytes.extend(u32::try_from(element.len()).unwrap().to_le_bytes());
+                bytes.extend(element);
+            }
+            (ARRAY, bytes)
+        }
+        other => panic!("a value of a new kind: {other:?}"),
+    })
+}
+
+/// Reads the elements that [`encode`] wrote.
+fn elements(mut bytes: &[u8]) -> Result<Vec<Value<'_>>> {
+    let mut elements = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<5>() {
+        let len = u32::from_le_bytes(head[1..].try_into().unwrap());
+        let (element, rest) = rest.split_at(usize::try_from(len).unwrap());
+        elements.push(match head[0] {
+            NULL => Value::Null,
+            tag => Decoder.value(&Column::new(""), tag, element)?,
+        });
+        bytes = rest;
+    }
+    Ok(elements)
 }
 
 pub fn batch(names: &[&str], rows: &[Vec<Value<'_>>]) -> Batch {

@@ -60,7 +60,11 @@ pub(super) fn samples(subject: &Subject) -> Vec<Sample> {
             decimals.map(|it| Value::Decimal(it.into())).into(),
         ),
         sample("texts", types.text, texts.map(Value::from).into()),
-        sample("bytes", types.bytes, vec![Vec::new().into(), bytes.into()]),
+        sample(
+            "bytes",
+            types.bytes,
+            vec![Vec::<u8>::new().into(), bytes.into()],
+        ),
         sample(
             "dates",
             types.date,

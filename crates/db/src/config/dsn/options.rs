@@ -1,4 +1,4 @@
-//! Options that are given beside the DSN.
+//! Options that the builder passes beside the DSN.
 
 use std::fmt;
 
@@ -7,22 +7,21 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use super::{Syntax, find, in_order, pairs, redact, same_name};
 use crate::config::secret::Secret;
 
-/// Options given beside the DSN, for the driver.
+/// Options for the driver, beside those in the DSN.
 ///
-/// `Debug` shows `***` for those whose name is that of a secret.
+/// `Debug` shows `***` for options whose names are those of secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options {
     options: Vec<(String, Secret)>,
 }
 
 impl Options {
-    /// No options.
+    /// Returns an empty set of options.
     pub fn new() -> Self {
         Options::default()
     }
 
-    /// Reads `name=value;name=value`, where `;;` is a `;` in a value. The error does not quote
-    /// values.
+    /// Parses `name=value;name=value`, where `;;` is a `;` in a value. The error quotes no values.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut options = Options::new();
         pairs::read(Syntax::Pdo, text, |name, value| {
@@ -35,24 +34,24 @@ impl Options {
         Ok(options)
     }
 
-    /// Sets an option. Of two with the same name, the last one holds.
+    /// Sets an option, and replaces an earlier value of the same name.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<Secret>) {
         let name = name.into();
         self.options.retain(|(known, _)| !same_name(known, &name));
         self.options.push((name, value.into()));
     }
 
-    /// The value of an option.
+    /// Returns the value of an option.
     pub fn get(&self, name: &str) -> Option<&str> {
         find(&self.options, name).map(Secret::expose)
     }
 
-    /// All of them, in the order in which they were set.
+    /// Returns all options, in the order in which they were set.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         in_order(&self.options)
     }
 
-    /// Whether there are none.
+    /// Whether there are no options.
     pub fn is_empty(&self) -> bool {
         self.options.is_empty()
     }
@@ -68,7 +67,7 @@ impl fmt::Debug for Options {
 }
 
 impl<'de> Deserialize<'de> for Options {
-    /// From a map; its values may be texts, numbers and booleans.
+    /// Reads a map whose values are texts, numbers or booleans.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(OptionsVisitor)
     }
@@ -96,7 +95,7 @@ impl<'de> Visitor<'de> for OptionsVisitor {
     }
 }
 
-/// A text, a number or a boolean of a configuration file, as text.
+/// A text, number or boolean of a configuration file, as text.
 struct Scalar(String);
 
 impl<'de> Deserialize<'de> for Scalar {

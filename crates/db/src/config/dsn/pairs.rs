@@ -1,14 +1,14 @@
-//! DSNs written as `key=value` pairs, each kind of database with quotes of its own.
+//! DSNs of `key=value` pairs. Each syntax has its own quotes.
 //!
-//! | syntax | between pairs | a value with such a character in it |
+//! | syntax | between pairs | how a value contains such a character |
 //! |---|---|---|
 //! | libpq | blanks or `;` | `'in quotes'`, with `\'` and `\\`; outside quotes `\ ` and `\;` too |
 //! | ODBC | `;` | `{in braces}`, with `}}` for a `}` |
 //! | PDO | `;` | `;;` for a `;` |
 //!
-//! What may be shown is written by the same rules, so that it can be read again.
+//! The displayed form follows the same rules, so that it can be parsed again.
 //!
-//! No error quotes text: after a password that lacks its quotes, the next word is a part of it.
+//! No error quotes the text: after a password without its quotes, the next word belongs to the password.
 
 use super::{Parts, Syntax, is_option_name, redact};
 use crate::config::secret::Secret;
@@ -21,7 +21,7 @@ pub(super) fn look_like(text: &str) -> bool {
             .is_some_and(|(name, _)| is_option_name(name.trim()))
 }
 
-/// Takes pairs apart.
+/// Parses pairs.
 pub(super) fn parse(syntax: Syntax, text: &str) -> Result<Parts, String> {
     let mut parts = Parts::default();
     let mut shown = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn parse(syntax: Syntax, text: &str) -> Result<Parts, String> {
     Ok(parts)
 }
 
-/// A value as it is written, with quotes if it needs them.
+/// Returns a value as this syntax writes it, with quotes if it needs them.
 fn quote(syntax: Syntax, value: String) -> String {
     match syntax {
         Syntax::Libpq => {
@@ -55,7 +55,7 @@ fn quote(syntax: Syntax, value: String) -> String {
     }
 }
 
-/// Hands on pair by pair.
+/// Parses pairs and passes each one to `keep`.
 pub(super) fn read(
     syntax: Syntax,
     text: &str,
@@ -89,7 +89,7 @@ fn skip_separators(text: &str) -> &str {
     text.trim_start_matches(|c: char| c == ';' || c.is_whitespace())
 }
 
-/// The name before the next `=`, if that stands before the next separator.
+/// Splits at the next `=`, if it comes before the next separator.
 fn split_name(syntax: Syntax, text: &str) -> Option<(&str, &str)> {
     let (name, after) = text.split_once('=')?;
     let name = name.trim_end();
@@ -100,10 +100,10 @@ fn split_name(syntax: Syntax, text: &str) -> Option<(&str, &str)> {
     (!separated).then_some((name, after))
 }
 
-/// A value as it is written, and the text after it.
+/// A value with its quotes, and the text after it.
 type Written<'a> = (&'a str, &'a str);
 
-/// A value and the text after it, or what is wrong with it.
+/// A value and the text after it, or the problem.
 type Value<'a> = Result<(Secret, &'a str), &'static str>;
 
 fn libpq_value(text: &str) -> Value<'_> {
@@ -129,7 +129,7 @@ fn libpq_quoted(text: &str) -> Result<Written<'_>, &'static str> {
     Ok((written, after))
 }
 
-/// Splits before the first character that ends a value and has no backslash before it.
+/// Splits before the first character that ends a value, unless a backslash escapes it.
 fn split_before(text: &str, ends: impl Fn(char) -> bool) -> Result<Written<'_>, &'static str> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -186,7 +186,7 @@ fn undouble(written: &str, doubled: char) -> Secret {
     collect(written, single)
 }
 
-/// Collects a value without growing: a text that moves leaves a copy behind that nobody wipes.
+/// Collects a value without reallocation, which would leave a copy behind that nobody wipes.
 fn collect(written: &str, chars: impl Iterator<Item = char>) -> Secret {
     let mut value = String::with_capacity(written.len());
     value.extend(chars);

@@ -1,4 +1,4 @@
-//! Taking options one by one, so that none is left unseen.
+//! Reads options one by one, so that an unknown option is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use crate::{Error, Kind, Result};
 
 /// The options of a DSN and of the builder, for a driver to take one by one.
 ///
-/// A driver takes every option that it knows, and ends with [`finish`](OptionReader::finish), which
-/// refuses what nobody took.
+/// A driver takes every option that it knows, and then calls [`finish`](OptionReader::finish), which refuses
+/// the rest.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::{Error, Kind, Result};
 pub struct OptionReader<'a> {
     driver: &'a str,
     left: Vec<(&'a str, &'a str)>,
-    /// Names that the driver knows: those that it asked for, found or not.
+    /// The names that the driver has asked for, found or not.
     known: Vec<String>,
 }
 
@@ -36,14 +36,14 @@ pub struct OptionReader<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Host {
-    /// Its name or address; an IPv6 address without brackets. Empty for the driver's default.
+    /// The name or address; an IPv6 address without brackets. Empty for the driver's default.
     pub name: String,
-    /// Its port, if that was said.
+    /// The port, if the options contain one.
     pub port: Option<u16>,
 }
 
 impl Host {
-    /// The name is that of a Unix socket or of the folder it is in.
+    /// Whether the name is that of a Unix socket or its folder.
     pub fn is_socket(&self) -> bool {
         self.name.starts_with(['/', '@'])
     }
@@ -58,7 +58,7 @@ impl<'a> OptionReader<'a> {
         }
     }
 
-    /// The value of this option, which is taken with it.
+    /// Takes an option and returns its value.
     pub fn take(&mut self, name: &str) -> Option<&'a str> {
         self.known.push(name.to_owned());
         let at = self
@@ -68,11 +68,11 @@ impl<'a> OptionReader<'a> {
         Some(self.left.remove(at).1)
     }
 
-    /// The value of this option as a number or whatever else can be read from text.
+    /// Takes an option and parses its value, for example as a number.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] with the option, the driver and the value in it.
+    /// [`Kind::Config`] with the option, the driver and the value.
     pub fn take_parsed<T>(&mut self, name: &str) -> Result<Option<T>>
     where
         T: FromStr<Err: fmt::Display>,
@@ -83,44 +83,43 @@ impl<'a> OptionReader<'a> {
         })
     }
 
-    /// The value of this option as a boolean: `1`, `true`, `on`, `yes`; `0`, `false`, `off`, `no`.
+    /// Takes a boolean option: `1`, `true`, `on`, `yes`; `0`, `false`, `off`, `no`.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] with the option, the driver and the value in it.
+    /// [`Kind::Config`] with the option, the driver and the value.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>> {
         self.take_with(name, texts::parse_bool)
     }
 
-    /// The value of this option as a duration: `250ms`, `5s`, `2min`, `1h`, `1d`.
+    /// Takes a duration: `250ms`, `5s`, `2min`, `1h`, `1d`.
     ///
-    /// A number alone counts `unit`s. Say the one that this option has in other programs (libpq's
-    /// `connect_timeout` counts seconds, SQLite's `busy_timeout` milliseconds), so that nobody is
-    /// surprised.
+    /// A number without a unit counts `unit`s. Choose the unit that the option has in other programs: libpq's
+    /// `connect_timeout` counts seconds, SQLite's `busy_timeout` milliseconds.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] with the option, the driver and the value in it.
+    /// [`Kind::Config`] with the option, the driver and the value.
     pub fn take_duration(&mut self, name: &str, unit: Duration) -> Result<Option<Duration>> {
         self.take_with(name, |text| texts::parse_duration(text, unit))
     }
 
-    /// The value of this option as a number of bytes: `4096`, `64k`, `16MiB`, `1GB`.
+    /// Takes a number of bytes: `4096`, `64k`, `16MiB`, `1GB`.
     ///
-    /// Each unit is 1024 of the one before, however it is written.
+    /// Each unit is 1024 times the previous one, in every spelling.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] with the option, the driver and the value in it.
+    /// [`Kind::Config`] with the option, the driver and the value.
     pub fn take_size(&mut self, name: &str) -> Result<Option<u64>> {
         self.take_with(name, texts::parse_size)
     }
 
-    /// What the value of this option stands for, of a few that it can have.
+    /// Takes an option with a fixed set of values, and returns what its value stands for.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] with the option, the driver, the value and the right ones in it.
+    /// [`Kind::Config`] with the option, the driver, the value and the valid ones.
     pub fn take_choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         self.take_with(name, |text| {
             let chosen = choices
@@ -133,15 +132,13 @@ impl<'a> OptionReader<'a> {
         })
     }
 
-    /// The servers to try, in order: from `host` and `port`, each of which may be a list with
-    /// commas.
+    /// Takes `host` and `port`, which may be lists with commas, and returns the servers in order.
     ///
-    /// One port is for all hosts. Empty if neither option is there.
+    /// One port applies to all hosts. Returns an empty list if there is neither option.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for a port that is no number from 1 to 65535, and for another number of
-    /// ports than of hosts.
+    /// [`Kind::Config`] for a port that is not a number from 1 to 65535, or if the numbers of ports and hosts differ.
     pub fn take_hosts(&mut self) -> Result<Vec<Host>> {
         let hosts = self.take("host");
         let ports = self.take_with("port", |text| {
@@ -156,7 +153,7 @@ impl<'a> OptionReader<'a> {
         let ports = ports.unwrap_or_else(|| vec![None]);
         if ports.len() != 1 && ports.len() != names.len() {
             let (hosts, ports) = (names.len(), ports.len());
-            let wrong = format!("has {ports} ports in it for {hosts} hosts");
+            let wrong = format!("has {ports} ports for {hosts} hosts");
             return Err(self.error("port", wrong));
         }
         let port_of = |n: usize| ports.get(n).or(ports.first()).copied().flatten();
@@ -167,25 +164,24 @@ impl<'a> OptionReader<'a> {
         Ok(hosts.collect())
     }
 
-    /// Everything that is left, taken: for a driver that hands on what it does not know itself.
+    /// Takes all remaining options, for a driver that passes unknown ones on.
     pub fn take_rest(&mut self) -> Vec<(&'a str, &'a str)> {
         std::mem::take(&mut self.left)
     }
 
-    /// An error about this option, for what only the driver can judge.
+    /// Returns an error about an option, for values that only the driver can judge.
     ///
-    /// `wrong` goes on after the name: `cannot be more than max`.
+    /// `wrong` continues the sentence after the name: `cannot be more than max`.
     pub fn error(&self, name: &str, wrong: impl fmt::Display) -> Error {
         let what = format!("the option {name} of {} {wrong}", self.driver);
         Error::new(Kind::Config, what)
     }
 
-    /// Ends the reading.
+    /// Refuses options that the driver has not taken.
     ///
     /// # Errors
     ///
-    /// [`Kind::Config`] for the first option that nobody took, with the driver's name and, if there
-    /// is one, a name that it may have been meant to be.
+    /// [`Kind::Config`] for the first of them, with the driver's name and a similar option name, if there is one.
     pub fn finish(self) -> Result<()> {
         let Some((unknown, _)) = self.left.first() else {
             return Ok(());
@@ -209,7 +205,7 @@ impl<'a> OptionReader<'a> {
             return Ok(None);
         };
         read(text).map(Some).map_err(|wrong| {
-            // A parser's own words may quote what it was given.
+            // A parser's message may quote the value.
             match redact::is_secret(name) {
                 true => self.error(name, "has a value that cannot be read"),
                 false => {
@@ -238,7 +234,7 @@ fn without_brackets(name: &str) -> &str {
     inner.unwrap_or(name)
 }
 
-/// The known name that is nearest, if it is near enough for a slip of the finger.
+/// Returns the most similar known name, if a typing error can explain the difference.
 fn closest<'k>(unknown: &str, known: &'k [String]) -> Option<&'k str> {
     let unknown = unknown.to_ascii_lowercase();
     let steps = |name: &String| edits(&unknown, &name.to_ascii_lowercase());
@@ -247,7 +243,7 @@ fn closest<'k>(unknown: &str, known: &'k [String]) -> Option<&'k str> {
     (steps(nearest) <= allowed).then_some(nearest.as_str())
 }
 
-/// How many letters have to be added, taken away, changed or swapped with their neighbour.
+/// Returns the edit distance: insertions, deletions, substitutions, and swaps of neighbours.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut before_last: Vec<usize> = Vec::new();

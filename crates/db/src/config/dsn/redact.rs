@@ -1,12 +1,11 @@
-//! What of a DSN may be shown.
+//! Hides secrets in displayed DSNs.
 
 use std::borrow::Cow;
 
-/// What stands in the place of a secret.
+/// Replaces a secret.
 pub(super) const HIDDEN: &str = "***";
 
-/// Whether an option of this name holds a secret. In doubt it does: nothing but a message gets
-/// poorer.
+/// Whether an option of this name contains a secret. Errs on the safe side: a false positive only hides a value in messages.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let parts = ["password", "passwd", "pwd", "passphrase", "secret", "token"];
@@ -14,7 +13,7 @@ pub(super) fn is_secret(name: &str) -> bool {
         || ["pass", "key", "hexkey"].contains(&name.as_str())
 }
 
-/// The value of an option as it may be shown.
+/// Returns the value of an option for display.
 pub(super) fn shown<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     if is_secret(name) {
         Cow::Borrowed(HIDDEN)
@@ -25,9 +24,8 @@ pub(super) fn shown<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// A URL without what may be a user and a password in front of an `@`.
-///
-/// Up to the last `@`: a password that was not encoded may have others in it.
+/// Hides user and password of a URL: everything before the last `@`, because a password that is not encoded may
+/// contain others.
 fn without_userinfo(url: &str) -> Cow<'_, str> {
     match url.rsplit_once('@') {
         Some((_, host)) => Cow::Owned(format!("{HIDDEN}@{host}")),
@@ -35,8 +33,8 @@ fn without_userinfo(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text in a format that is not known here. It may be a whole DSN again, or one with
-/// a slip in its first word, so all of it is hidden if it could have a password in it.
+/// Returns a text of unknown syntax for display. It may be another DSN, or one with a misspelt driver, so it is hidden
+/// completely if it could contain a password.
 pub(super) fn shown_text(text: &str) -> &str {
     match text.contains(['@', '=', '?']) {
         true => HIDDEN,

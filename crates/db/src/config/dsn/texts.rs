@@ -1,9 +1,9 @@
-//! What is written as the value of an option: durations, booleans, sizes.
+//! Parsers of option values: durations, booleans, sizes, ports.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reads `250ms`, `5s`, `2min`, `1.5h`; a number alone counts `unit`s.
+/// Parses `250ms`, `5s`, `2min`, `1.5h`; a number without a unit counts `unit`s.
 pub(crate) fn parse_duration(text: &str, unit: Duration) -> Result<Duration, &'static str> {
     const WANTED: &str = "is no duration, such as 250ms, 5s or 2min";
     let text = text.trim();
@@ -26,7 +26,7 @@ pub(crate) fn parse_duration(text: &str, unit: Duration) -> Result<Duration, &'s
     Duration::try_from_secs_f64(number * unit.as_secs_f64()).map_err(|_| "is too long a time")
 }
 
-/// Reads `1`, `true`, `on`, `yes` and `0`, `false`, `off`, `no`.
+/// Parses `1`, `true`, `on`, `yes` and `0`, `false`, `off`, `no`.
 pub(crate) fn parse_bool(text: &str) -> Result<bool, &'static str> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "on" | "yes" => Ok(true),
@@ -35,7 +35,7 @@ pub(crate) fn parse_bool(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// Reads a number of bytes: `4096`, `64k`, `16MiB`, `1GB`; each unit is 1024 of the one before.
+/// Parses a number of bytes: `4096`, `64k`, `16MiB`, `1GB`; each unit is 1024 times the previous one.
 pub(super) fn parse_size(text: &str) -> Result<u64, &'static str> {
     const WANTED: &str = "is no size, such as 4096, 64k or 16MiB";
     let text = text.trim();
@@ -52,7 +52,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64, &'static str> {
     number.checked_mul(1 << shift).ok_or("is too large a size")
 }
 
-/// Reads a port; nothing is the default one.
+/// Parses a port; an empty text means the default port.
 pub(super) fn parse_port(text: &str) -> Result<Option<u16>, &'static str> {
     match text.trim() {
         "" => Ok(None),
@@ -63,7 +63,7 @@ pub(super) fn parse_port(text: &str) -> Result<Option<u16>, &'static str> {
     }
 }
 
-/// A number of digits only: `parse` alone would take a sign too.
+/// Parses a number of digits only: `parse` alone would accept a sign.
 fn parse_digits<T: FromStr>(text: &str) -> Option<T> {
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     all_digits.then(|| text.parse().ok()).flatten()

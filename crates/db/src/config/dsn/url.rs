@@ -1,17 +1,17 @@
-//! DSNs written as URLs, and names of files with a query.
+//! DSNs that are URLs, or file names with a query.
 //!
-//! `//user:password@host:port,host/dbname?key=value&…`, every part percent-encoded. As in libpq, an
-//! option of the query goes before the part of the URL that says the same.
+//! `//user:password@host:port,host/dbname?key=value&…`, with every part percent-encoded. As in libpq, an option of the query
+//! takes precedence over the same part of the URL.
 //!
-//! A password that was not encoded can hide in any part: `//me:12/34@host` reads as the host `me`
-//! with the port 12. So an `@` after the host is an error, and no error quotes text.
+//! A password that is not encoded can hide in any part: `//me:12/34@host` parses as the host `me` with port 12. So an `@`
+//! after the host is an error, and no error quotes the text.
 
 use std::net::Ipv6Addr;
 
 use super::{Parts, is_option_name, redact, texts};
 use crate::config::secret::{Credentials, Secret};
 
-/// `//…` of a database that is on a server.
+/// Parses `//…` for a database on a server.
 pub(super) fn parse_server(address: &str) -> Result<Parts, String> {
     let (before, query) = split_query(address);
     let (authority, path) = match before.split_once('/') {
@@ -56,7 +56,7 @@ pub(super) fn parse_server(address: &str) -> Result<Parts, String> {
     Ok(parts)
 }
 
-/// `//…` of a database that is a file: there is no server in it.
+/// Parses `//…` for a database in a file: it contains no server.
 pub(super) fn parse_file(address: &str) -> Result<Parts, String> {
     let before_at = address.rsplit_once('@').map(|(before, _)| before);
     if before_at.is_some_and(|before| before.contains(':') && !before.starts_with('/')) {
@@ -68,11 +68,11 @@ pub(super) fn parse_file(address: &str) -> Result<Parts, String> {
     with_file_query(decode(path, "the path")?, format!("//{path}"), query)
 }
 
-/// The name of a file, as it is: a `%` in it is a `%`.
+/// Parses a file name, which is not percent-encoded.
 pub(super) fn parse_path(rest: &str) -> Result<Parts, String> {
     let (path, query) = split_query(rest);
     if rest.starts_with("file:") {
-        // SQLite's own URI: it takes it apart itself, by rules of its own.
+        // SQLite's own URI, which SQLite parses by its own rules.
         let shown_query = query.map(hide_secrets).unwrap_or_default();
         return Ok(Parts {
             path: Some(Secret::from(rest)),
@@ -102,7 +102,7 @@ fn split_query(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Reads `key=value&…`, and says how it may be shown, with its `?`.
+/// Parses `key=value&…`. Returns its displayed form, with the `?`.
 fn read_query(
     query: Option<&str>,
     mut keep: impl FnMut(String, Secret) -> Result<(), String>,
@@ -118,7 +118,7 @@ fn read_query(
     Ok(shown)
 }
 
-/// A query that is not read here, as it may be shown, with its `?`.
+/// Returns the displayed form of a query that SQLite parses, with the `?`.
 fn hide_secrets(query: &str) -> String {
     let shown = query.split('&').map(|pair| match read_pair(pair, 1) {
         Ok(pair) => pair.shown,
@@ -130,7 +130,7 @@ fn hide_secrets(query: &str) -> String {
 struct Pair {
     name: String,
     value: Secret,
-    /// As it was written, but for what has to be hidden.
+    /// The text with secrets hidden.
     shown: String,
 }
 
@@ -154,7 +154,7 @@ fn read_pair(pair: &str, nth: usize) -> Result<Pair, String> {
     Ok(Pair { name, value, shown })
 }
 
-/// The user and the password, and how that may be shown.
+/// Returns user and password, and their displayed form.
 fn decode_userinfo(userinfo: &str) -> Result<(Credentials, String), String> {
     let (user, password) = match userinfo.split_once(':') {
         Some((user, password)) => (user, Some(password)),
@@ -172,7 +172,7 @@ fn decode_userinfo(userinfo: &str) -> Result<(Credentials, String), String> {
     Ok((credentials, shown))
 }
 
-/// The hosts and the ports, each with commas between them as libpq has them.
+/// Returns hosts and ports as lists with commas, as libpq has them.
 fn decode_hosts(hosts: &str) -> Result<Vec<(&'static str, Secret)>, String> {
     let mut names = Vec::new();
     let mut ports = Vec::new();
@@ -221,7 +221,7 @@ fn split_host(host: &str) -> Result<(String, String), String> {
     Ok((name, port.to_owned()))
 }
 
-/// Undoes percent-encoding. What comes out may be a secret, so it is kept like one.
+/// Undoes percent-encoding. The result may be a secret, so it is one.
 fn decode(text: &str, what: &str) -> Result<Secret, String> {
     let mut bytes = zeroize::Zeroizing::new(Vec::with_capacity(text.len()));
     let mut rest = text.bytes();

@@ -1,8 +1,8 @@
-//! The two ends of a row stream: the thread fills batches through its [`Outlet`], the connection takes
-//! them from its [`Stream`].
+//! The two ends of a row stream: the thread fills batches through its [`Outlet`], the connection takes them from its
+//! [`Stream`].
 //!
-//! At most [`READY`] batches wait between the two; with one more in the making and one more
-//! ready to be sent, that bounds what a stream keeps in memory.
+//! At most [`READY`] batches wait between the two. One more is being filled, and one more waits to be sent: that bounds
+//! the memory of a stream.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,36 +14,35 @@ use super::{Answer, Session, Worker, lost};
 use crate::driver::{Batch, BatchBuilder, Columns, Status};
 use crate::{Error, Kind, Result};
 
-/// A batch has at most so many rows, and is sent when it has so many bytes.
+/// A batch has at most this many rows, and is sent when it has this many bytes.
 const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// So many batches wait to be taken; then the thread does.
+/// This many batches wait for the connection; then the thread blocks.
 const READY: usize = 2;
 
-/// What is known of a stream when it has begun: its first row was found, or that it
-/// has none.
+/// What is known of a stream when its first row was found, or its end.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) columns: Arc<Columns>,
-    /// The transaction that it runs in.
+    /// The status of the transaction around the stream.
     pub(crate) status: Status,
-    /// It can be interrupted: there is nothing that this would undo.
+    /// The statement can be interrupted: that undoes nothing.
     pub(crate) read_only: bool,
 }
 
 /// The thread's end.
 #[derive(Debug)]
 pub(crate) struct Outlet {
-    /// None once it has begun.
+    /// `None` when the stream has begun.
     started: Option<oneshot::Sender<Started>>,
     batches: mpsc::Sender<Batch>,
-    /// None before it has begun, and if nobody wanted that.
+    /// `None` before the stream has begun, and if the connection has dropped it.
     rows: Option<BatchBuilder>,
 }
 
 impl Outlet {
-    /// The statement has been run: this is known of it. Only the first time.
+    /// Reports what is known of the stream. Only the first call counts.
     pub(crate) fn start(&mut self, started: impl FnOnce() -> Started) {
         let Some(to_start) = self.started.take() else {
             return;
@@ -55,8 +54,7 @@ impl Outlet {
         }
     }
 
-    /// Takes a row, which is added to the others by this; waits if there are enough of them. `false`
-    /// if nobody wants more.
+    /// Adds a row by `add`; blocks while enough batches wait. Returns `false` if the connection wants no more.
     pub(crate) fn push(
         &mut self,
         add: impl FnOnce(&mut BatchBuilder) -> Result<()>,
@@ -70,7 +68,7 @@ impl Outlet {
         Ok(!is_full || self.flush())
     }
 
-    /// Sends what there is. `false` if nobody wants it.
+    /// Sends the rows so far. Returns `false` if the connection wants no more.
     pub(crate) fn flush(&mut self) -> bool {
         let Some(rows) = self.rows.take() else {
             return false;
@@ -88,11 +86,11 @@ impl Outlet {
 /// The connection's end: the stream that it reads, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// None unless a stream has begun and has not been read to its end.
+    /// Set from the beginning of a stream until it is read to its end.
     open: Option<Open>,
 }
 
-/// A stream that has begun: the session is out.
+/// A stream that has begun: the thread has the session.
 #[derive(Debug)]
 struct Open {
     batches: mpsc::Receiver<Batch>,
@@ -102,9 +100,11 @@ struct Open {
 }
 
 impl Stream {
+    /// Checks that no stream is open.
+    ///
     /// # Errors
     ///
-    /// There is one, so nothing else can run.
+    /// A stream is open, so nothing else can run.
     pub(crate) fn check_none(&self) -> Result<()> {
         if self.open.is_some() {
             let message = "a row stream is open on this connection; end it first";
@@ -113,17 +113,17 @@ impl Stream {
         Ok(())
     }
 
-    /// The transaction that it runs in; unknown if there is none.
+    /// Returns the status of the transaction around the stream; unknown without a stream.
     pub(crate) fn status(&self) -> Status {
         let open = self.open.as_ref();
         open.map_or(Status::Unknown, |open| open.status)
     }
 
-    /// Begins one, by a program that sends its rows through the outlet.
+    /// Begins a stream, by a program that sends its rows through the outlet.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the session stays out, with its call cancelled.
+    /// Dropped, the call is cancelled, and the session stays with the thread.
     pub(crate) async fn start<S: Session>(
         &mut self,
         worker: &mut Worker<S>,
@@ -140,7 +140,7 @@ impl Stream {
         let mut answer = worker.send(move |session| program(session, outlet))?;
         let recall = worker.recall();
         let Ok(started) = started.await else {
-            // It ended before it began, so there is an error to tell.
+            // The program ended before the stream began: it has failed.
             let home = poll_fn(|cx| worker.poll_home(cx)).await;
             recall.call_off();
             home?;
@@ -162,7 +162,7 @@ impl Stream {
         Ok(columns)
     }
 
-    /// The next rows; none at the end, or if there is no stream.
+    /// Returns the next rows; `None` at the end, or without a stream.
     pub(crate) fn poll_batch<S: Session>(
         &mut self,
         worker: &mut Worker<S>,
@@ -183,7 +183,7 @@ impl Stream {
         }))
     }
 
-    /// Throws away what is left of it, and waits until the thread is done with it.
+    /// Discards the rest of the stream, and waits until the thread has ended the statement.
     ///
     /// # Cancel safety
     ///
@@ -191,13 +191,13 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Of a statement that may write, if it could not be brought to its end.
+    /// A statement that may write failed before its end.
     pub(crate) async fn end<S: Session>(&mut self, worker: &mut Worker<S>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        // The thread stops at the next row that nobody wants. How long it takes to find one nobody
-        // knows: so it is stopped before, if that undoes nothing.
+        // The thread stops at the next row, but that may take long to find. So the statement is interrupted, if that
+        // undoes nothing.
         open.batches.close();
         while open.batches.try_recv().is_ok() {}
         let home = poll_fn(|cx| {

@@ -71,7 +71,7 @@ fn one_port_serves_all_hosts_and_another_count_is_an_error() {
     let config = read("pgsql:host=a,b;port=7").unwrap();
     assert_eq!(config.servers, [server("a", 7), server("b", 7)]);
     let wrong = message(read("pgsql:host=a,b,c;port=7,8"));
-    assert!(wrong.contains("2 ports in it for 3 hosts"), "{wrong}");
+    assert!(wrong.contains("2 ports for 3 hosts"), "{wrong}");
 }
 
 #[test]
@@ -94,15 +94,15 @@ fn an_address_takes_the_place_of_looking_a_name_up() {
     let config = read("pgsql:hostaddr=10.0.0.1,::1").unwrap();
     assert_eq!(config.address(), "10.0.0.1:5432,[::1]:5432");
     assert!(message(read("pgsql:host=a;hostaddr=1.1.1.1,2.2.2.2")).contains("2 addresses"));
-    assert!(message(read("pgsql:hostaddr=db1")).contains("no address"));
+    assert!(message(read("pgsql:hostaddr=db1")).contains("not an IP address"));
 }
 
 #[test]
 fn an_unknown_option_is_an_error_that_names_it() {
     let wrong = message(read("pgsql:host=a;sslmod=require"));
     assert_eq!(wrong, "pgsql has no option sslmod; did you mean sslmode?");
-    let wrong = message(read("pgsql:host=a;sslcert=x.pem"));
-    assert!(wrong.contains("no option sslcert"), "{wrong}");
+    let wrong = message(read("pgsql:host=a;sslcrl=x.pem"));
+    assert!(wrong.contains("no option sslcrl"), "{wrong}");
     let wrong = message(read("pgsql:host=a;frobnicate=1"));
     assert!(wrong.contains("target_session_attrs"), "{wrong}");
 }
@@ -121,6 +121,8 @@ fn invalid_option_value_is_an_error_that_lists_the_valid_ones() {
         ("pgsql:keepalives=maybe", "keepalives"),
         ("pgsql:sslnegotiation=direct", "needs sslmode=require"),
         ("pgsql:sslrootcert=system;sslmode=require", "verify-full"),
+        ("pgsql:sslcertmode=always", "disable, allow, require"),
+        ("pgsql:sslcertmode=require", "needs sslmode=require"),
     ] {
         let wrong = message(read(dsn));
         assert!(wrong.contains(part), "{dsn}: {wrong}");
@@ -171,7 +173,7 @@ fn what_every_session_is_told_stands_in_the_startup_message() {
     );
     let config = read("pgsql:fallback_application_name=other").unwrap();
     assert_eq!(config.parameters[0].1, "other");
-    assert!(message(read("pgsql:set.=1")).contains("name of a setting"));
+    assert!(message(read("pgsql:set.=1")).contains("does not name a setting"));
 }
 
 #[test]
@@ -220,7 +222,7 @@ async fn the_environment_speaks_where_the_dsn_is_silent() {
     assert_eq!((&*login.user, &*login.database), ("app", "shop"));
     assert_eq!(login.password.unwrap().expose(), "secret");
     assert_eq!(config.tls.mode(), SslMode::VerifyFull);
-    assert_eq!(*config.tls.roots(), Roots::File("/ca.pem".into()));
+    assert_eq!(config.tls.settings().roots, Roots::File("/ca.pem".into()));
     assert_eq!(config.parameters.len(), 3);
     assert_eq!(
         config.parameters[2],
@@ -311,4 +313,101 @@ async fn no_password_is_ever_shown() {
     let login = login(&config, Credentials::default()).await;
     let shown = format!("{config:?} {login:?} {}", config.address());
     assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// A folder with a service file in it.
+fn services(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("services.conf");
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    (folder, file)
+}
+
+#[tokio::test]
+async fn service_goes_between_the_dsn_and_the_environment() {
+    let (_folder, file) = services(
+        "[shop]\nhost=of-service\nport=7\ndbname=shop\nuser=app\npassword=secret\nsslmode=require\n\
+         application_name=service\n[other]\nhost=other\n",
+    );
+    let environment = [
+        ("PGSERVICEFILE", &*file),
+        ("PGSERVICE", "shop"),
+        ("PGHOST", "of-env"),
+        ("PGUSER", "of-env"),
+        ("PGPASSWORD", "of-env"),
+        ("PGAPPNAME", "of-env"),
+        ("PGCONNECT_TIMEOUT", "9"),
+    ];
+    let config = read_in("pgsql:port=8", &environment).unwrap();
+    assert_eq!(config.servers, [server("of-service", 8)]);
+    assert_eq!(config.tls.mode(), SslMode::Require);
+    assert_eq!(config.parameters[0].1, "service");
+    assert_eq!(config.connect_timeout, Some(Duration::from_secs(9)));
+    let given = login(&config, Credentials::default()).await;
+    assert_eq!((&*given.user, &*given.database), ("app", "shop"));
+    assert_eq!(given.password.unwrap().expose(), "secret");
+    let given = login(&config, Credentials::new("me", "mine")).await;
+    assert_eq!(given.user, "me");
+    assert_eq!(given.password.unwrap().expose(), "mine");
+    // The DSN names another service; every form of DSN can.
+    for dsn in ["pgsql:service=other", "postgres:///?service=other"] {
+        let config = read_in(dsn, &environment).unwrap();
+        assert_eq!(config.servers, [server("other", PORT)], "{dsn}");
+    }
+    let dsn = format!("pgsql:service=other;servicefile={file}");
+    assert_eq!(read(&dsn).unwrap().servers, [server("other", PORT)]);
+}
+
+#[test]
+fn wrong_option_of_a_service_is_an_error_that_names_it() {
+    let (_folder, file) =
+        services("[shop]\nsslmode=on\n[odd]\nfrobnicate=1\nsslpassword=hunter2\n");
+    let dsn = format!("pgsql:service=shop;servicefile={file}");
+    let wrong = message(read(&dsn));
+    assert!(
+        wrong.contains("sslmode") && wrong.contains("verify-full"),
+        "{wrong}"
+    );
+    assert!(
+        wrong.contains("the service \"shop\" in ") && wrong.contains(&file),
+        "{wrong}"
+    );
+    let wrong = message(read(&dsn.replace("shop", "odd")));
+    assert!(
+        wrong.contains("no option frobnicate") && wrong.contains(&file),
+        "{wrong}"
+    );
+    assert!(!wrong.contains("hunter2"), "{wrong}");
+    let wrong = message(read(&dsn.replace("shop", "shops")));
+    assert!(
+        wrong.contains("\"shops\" is unknown") && wrong.contains(&file),
+        "{wrong}"
+    );
+    let wrong = message(read("pgsql:service=shop;servicefile=/no/such/file"));
+    assert!(wrong.contains("/no/such/file"), "{wrong}");
+}
+
+#[test]
+fn client_certificate_is_named_or_in_the_home_directory() {
+    let home = [("HOME", "/home/me")];
+    let config = read_in("pgsql:", &home).unwrap();
+    let client = &config.tls.settings().client;
+    let default =
+        |file: &str| FileOption::Default(Some(format!("/home/me/.postgresql/{file}").into()));
+    assert_eq!(client.certificate, default("postgresql.crt"));
+    assert_eq!(client.key, default("postgresql.key"));
+    assert_eq!(client.mode, CertificateMode::Allow);
+    let variables = [
+        ("PGSSLCERT", "/c.crt"),
+        ("PGSSLKEY", "/c.key"),
+        ("PGSSLCERTMODE", "disable"),
+    ];
+    let config = read_in("pgsql:sslkey=/d.key;sslpassword=hunter2", &variables).unwrap();
+    let client = &config.tls.settings().client;
+    assert_eq!(client.certificate, FileOption::Named("/c.crt".into()));
+    assert_eq!(client.key, FileOption::Named("/d.key".into()));
+    assert_eq!(client.mode, CertificateMode::Disable);
+    assert_eq!(client.password.as_ref().unwrap().expose(), "hunter2");
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
 }

@@ -1,13 +1,15 @@
-//! `tls-server-end-point` of RFC 5929: a hash of the server's certificate, which ties a login to
-//! the TLS connection that it runs through.
+//! `tls-server-end-point` of RFC 5929: a hash of the server's certificate, which binds a login to
+//! the TLS connection.
 //!
-//! The hash is the one that the certificate is signed with, and SHA-256 instead of MD5 and SHA-1.
-//! Of the certificate only so much is read as it takes to find that out.
+//! The hash function is the one that the certificate is signed with, or SHA-256 instead of MD5 and SHA-1.
+//! This file reads only the part of the certificate that names it.
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-/// The hash of a certificate; `None` if its signature has no hash of its own, or one that is not
-/// known here.
+use super::der::{OBJECT_ID, SEQUENCE, element};
+
+/// Returns the hash of a certificate; `None` if its signature algorithm has no hash function (Ed25519), or an
+/// unknown one.
 pub(crate) fn tls_server_end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     match signature_hash(certificate)? {
         Hash::Sha256 => Some(Sha256::digest(certificate).to_vec()),
@@ -23,12 +25,10 @@ enum Hash {
     Sha512,
 }
 
-const SEQUENCE: u8 = 0x30;
-const OBJECT_ID: u8 = 0x06;
 /// The first parameter of RSASSA-PSS.
 const FIRST: u8 = 0xA0;
 
-/// 1.2.840.113549.1.1, PKCS #1; the last number says which.
+/// 1.2.840.113549.1.1, PKCS #1; the last number names the algorithm.
 const PKCS1: &[u8] = &[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x01];
 /// 1.2.840.10045.4.3, ECDSA with SHA-2.
 const ECDSA_SHA2: &[u8] = &[0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x04, 0x03];
@@ -49,7 +49,7 @@ fn signature_hash(certificate: &[u8]) -> Option<Hash> {
     let (last, family) = id.split_last()?;
     match (family, last) {
         (PKCS1, 10) => pss_hash(parameters),
-        // MD5 and SHA-1, for which the RFC puts SHA-256.
+        // The RFC replaces MD5 (4) and SHA-1 (5) by SHA-256.
         (PKCS1, 4 | 5 | 11) | (ECDSA_SHA2, 2) => Some(Hash::Sha256),
         (PKCS1, 12) | (ECDSA_SHA2, 3) => Some(Hash::Sha384),
         (PKCS1, 13) | (ECDSA_SHA2, 4) => Some(Hash::Sha512),
@@ -57,7 +57,7 @@ fn signature_hash(certificate: &[u8]) -> Option<Hash> {
     }
 }
 
-/// RSASSA-PSS says its hash in the first of its parameters; if it does not, it is SHA-1.
+/// RSASSA-PSS names its hash in its first parameter; the default is SHA-1, replaced by SHA-256.
 fn pss_hash(parameters: &[u8]) -> Option<Hash> {
     let (parameters, _) = element(parameters, SEQUENCE)?;
     let Some((first, _)) = element(parameters, FIRST) else {
@@ -73,35 +73,13 @@ fn pss_hash(parameters: &[u8]) -> Option<Hash> {
     }
 }
 
-/// The content of an element of DER that has this tag, and what comes after it.
-fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, rest) = bytes.split_first()?;
-    if *found != tag {
-        return None;
-    }
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        short if *short < 0x80 => (usize::from(*short), rest),
-        // How many bytes the length has. More than four are none that arrived here.
-        long => {
-            let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7F))?;
-            if digits.is_empty() || digits.len() > 4 {
-                return None;
-            }
-            let length = digits.iter().fold(0_u64, |n, d| n << 8 | u64::from(*d));
-            (usize::try_from(length).ok()?, rest)
-        }
-    };
-    rest.split_at_checked(length)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// A certificate that is empty but for its signature's algorithm.
+    /// A certificate with nothing in it but its signature algorithm.
     fn signed_by(algorithm: &[u8]) -> Vec<u8> {
         let tbs = wrap(SEQUENCE, &[0; 130]);
         wrap(SEQUENCE, &[tbs, wrap(SEQUENCE, algorithm)].concat())
@@ -174,9 +152,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_bytes_are_reading_them_ends(bytes: Vec<u8>) {
+        fn reading_any_bytes_ends(bytes: Vec<u8>) {
             let _ = tls_server_end_point(&bytes);
-            // Past the outer layers, too.
+            // Also past the outer layers.
             let algorithm = &bytes[..bytes.len().min(100)];
             let _ = tls_server_end_point(&signed_by(algorithm));
         }

@@ -1,13 +1,12 @@
-//! From a list of servers to a session on one that is fit.
+//! Connects to the first suitable server of a list.
 //!
 //! ```text
-//! server ──name──> addresses ──TCP, TLS──> socket ──login──> session ──is it of the kind wanted?
-//!   next <─────────── next <──────────────── it failed          no: the next server
+//! server ──lookup──> addresses ──TCP, TLS──> socket ──login──> session ──> target_session_attrs?
+//!   next <───────────── next <─────────────── failed              no: the next server
 //! ```
 //!
-//! Servers are tried in the order in which they were written, and each address of a name in the
-//! order in which the system gives it. As in libpq a refused login ends it: another server would
-//! say the same, and asking around locks accounts.
+//! Servers are tried in the order of the options, and the addresses of a name in the order of the lookup. As in libpq a
+//! refused login ends the search: another server would refuse it too, and repeated attempts lock accounts.
 
 use std::fmt;
 use std::future::Future;
@@ -25,60 +24,59 @@ use super::tls::{self, Negotiated, SslMode, Tls};
 use crate::driver::Credentials;
 use crate::{Error, Kind, Result};
 
-/// Where there are several addresses to try, each but the last has so much time if
-/// `connect_timeout` does not say otherwise: one that does not answer must not use up what the
-/// others need.
-const TIME_FOR_ONE_OF_MANY: Duration = Duration::from_secs(3);
+/// The time limit of each address but the last, without `connect_timeout`: an address that does not answer
+/// must leave time for the others.
+const DEFAULT_ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What sort of server one has been connected to.
+/// The role of a connected server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Role {
-    /// It follows another server.
+    /// The server follows another one.
     standby: bool,
-    /// It writes nothing, unless a transaction says otherwise.
+    /// Transactions are read-only by default.
     read_only: bool,
 }
 
-/// The server that a connection leads to, and the way there.
+/// An address of a server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    place: Place,
-    /// What the certificate has to be for.
+    address: Address,
+    /// The host name that the certificate must match.
     name: String,
     tcp: TcpOptions,
-    /// `None` if it is not encrypted.
+    /// `None` for a connection without TLS.
     tls: Option<Arc<Tls>>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Address {
     Tcp(SocketAddr),
     #[cfg(unix)]
     Unix(String),
 }
 
-/// Whether a peer is encrypted.
+/// Whether a connection uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encryption {
     No,
-    /// If the server can.
-    Tried,
-    Needed,
+    /// If the server offers it.
+    Preferred,
+    Required,
 }
 
 impl Peer {
-    /// One more socket to the same server, in the clear or through TLS as the first one was.
+    /// Opens another socket to the same server, with TLS if the first one uses it.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing stays open.
+    /// If dropped, nothing stays open.
     ///
     /// # Errors
     ///
-    /// Of the way there, or of TLS.
+    /// An error of the network or of TLS.
     pub(crate) fn open(&self) -> impl Future<Output = io::Result<Socket>> + Send + 'static {
         let encryption = match self.tls {
-            Some(_) => Encryption::Needed,
+            Some(_) => Encryption::Required,
             None => Encryption::No,
         };
         let peer = self.clone();
@@ -86,33 +84,35 @@ impl Peer {
     }
 
     async fn open_with(&self, encryption: Encryption) -> Result<Socket> {
-        let address = match &self.place {
+        let address = match &self.address {
             #[cfg(unix)]
-            // As in libpq, TLS is not for sockets that do not leave the machine.
-            Place::Unix(path) => {
+            // As in libpq, Unix sockets never use TLS.
+            Address::Unix(path) => {
                 let opened = socket::open_unix(path).await;
                 return opened.map_err(|error| unreachable_by(&error).because(error));
             }
-            Place::Tcp(address) => *address,
+            Address::Tcp(address) => *address,
         };
         let tcp = socket::open_tcp(address, &self.tcp)
             .await
             .map_err(|error| unreachable_by(&error).because(error))?;
         let tls = match (&self.tls, encryption) {
-            (Some(tls), Encryption::Tried | Encryption::Needed) => tls,
+            (Some(tls), Encryption::Preferred | Encryption::Required) => tls,
             _ => return Ok(Socket::from(tcp)),
         };
         match tls.negotiate(tcp, &self.name, address.ip()).await? {
             Negotiated::Encrypted(socket) => Ok(socket),
-            Negotiated::Refused(tcp) if encryption == Encryption::Tried => Ok(Socket::from(tcp)),
+            Negotiated::Refused(tcp) if encryption == Encryption::Preferred => {
+                Ok(Socket::from(tcp))
+            }
             Negotiated::Refused(_) => {
-                let message = "the server does not speak TLS, which this sslmode asks for";
+                let message = "the server does not offer TLS, which sslmode requires";
                 Err(Error::new(Kind::Connect, message))
             }
         }
     }
 
-    /// The same, by the way that was found to work.
+    /// Returns this peer for further sockets, with TLS only if the first one got it.
     fn as_reached(&self, is_tls: bool) -> Peer {
         let mut peer = self.clone();
         if !is_tls {
@@ -124,30 +124,29 @@ impl Peer {
 
 impl fmt::Display for Peer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Tcp(address) if address.ip().to_string() == self.name => address.fmt(out),
-            Place::Tcp(address) if self.name.is_empty() => address.fmt(out),
-            Place::Tcp(address) => write!(out, "{} ({address})", self.name),
+        match &self.address {
+            Address::Tcp(address) if address.ip().to_string() == self.name => address.fmt(out),
+            Address::Tcp(address) if self.name.is_empty() => address.fmt(out),
+            Address::Tcp(address) => write!(out, "{} ({address})", self.name),
             #[cfg(unix)]
-            Place::Unix(path) => path.fmt(out),
+            Address::Unix(path) => path.fmt(out),
         }
     }
 }
 
-/// Connects to the first server that is there, lets one in, and is of the kind wanted.
+/// Connects to the first server that accepts the login and matches `target_session_attrs`.
 ///
 /// # Cancel safety
 ///
-/// Dropped, nothing stays open.
+/// If dropped, nothing stays open.
 ///
 /// # Errors
 ///
-/// [`Kind::Connect`], with what each server said and the SQLSTATE of the last one that gave any;
-/// [`Kind::Timeout`] if all that was tried took too long; [`Kind::Config`] for what no server
-/// can put right.
+/// [`Kind::Connect`], with the error of each server and the SQLSTATE of the last one that reported any;
+/// [`Kind::Timeout`] if every attempt timed out; [`Kind::Config`] for a mistake in the configuration.
 pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Result<(Started, Peer)> {
     let mut failures = Failures::default();
-    for wanted in wanted_in_turn(config.session_attrs) {
+    for wanted in rounds(config.session_attrs) {
         for (nth, server) in config.servers.iter().enumerate() {
             let login = config.login(server, credentials).await?;
             let peers = match peers_of(server, config).await {
@@ -162,7 +161,7 @@ pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Resul
                 let is_last = is_last_server && nth + 1 == peers.len();
                 let limit = match config.connect_timeout {
                     None if is_last => None,
-                    limit => Some(limit.unwrap_or(TIME_FOR_ONE_OF_MANY)),
+                    limit => Some(limit.unwrap_or(DEFAULT_ADDRESS_TIMEOUT)),
                 };
                 match within(limit, attempt(peer, config, &login, wanted)).await {
                     Ok(Some(connected)) => return Ok(connected),
@@ -182,15 +181,15 @@ pub(crate) async fn connect(config: &Config, credentials: &Credentials) -> Resul
     Err(failures.into_error())
 }
 
-/// The kinds of servers to look for, one after the other.
-fn wanted_in_turn(attrs: SessionAttrs) -> Vec<SessionAttrs> {
+/// Returns the kinds of server to look for, one after the other.
+fn rounds(attrs: SessionAttrs) -> Vec<SessionAttrs> {
     match attrs {
         SessionAttrs::PreferStandby => vec![SessionAttrs::Standby, SessionAttrs::Any],
         attrs => vec![attrs],
     }
 }
 
-/// A session on this one; `None` if it is not of the kind wanted.
+/// Opens a session; `None` if the server is not of the wanted kind.
 async fn attempt(
     peer: &Peer,
     config: &Config,
@@ -198,12 +197,12 @@ async fn attempt(
     wanted: SessionAttrs,
 ) -> Result<Option<(Started, Peer)>> {
     let (mut started, peer) = log_in(peer, config, login).await?;
-    // What does not fit is dropped, and its socket closed with it: no transaction is open there.
+    // Dropping an unsuitable session closes its socket; no transaction is open.
     let fits = wanted == SessionAttrs::Any || fits(wanted, role(&mut started).await?);
     Ok(fits.then_some((started, peer)))
 }
 
-/// Servers since PostgreSQL 14 say it by themselves; others, and poolers in between, are asked.
+/// Returns the server's role. PostgreSQL 14 and later report it at startup; older servers and poolers need queries.
 async fn role(started: &mut Started) -> Result<Role> {
     let standby = match started.parameter("in_hot_standby") {
         Some(told) => told == "on",
@@ -222,7 +221,7 @@ async fn role(started: &mut Started) -> Result<Role> {
 fn fits(wanted: SessionAttrs, role: Role) -> bool {
     match wanted {
         SessionAttrs::Any | SessionAttrs::PreferStandby => true,
-        // A standby writes nothing either.
+        // A standby is read-only, too.
         SessionAttrs::ReadWrite => !role.read_only && !role.standby,
         SessionAttrs::ReadOnly => role.read_only || role.standby,
         SessionAttrs::Primary => !role.standby,
@@ -230,38 +229,38 @@ fn fits(wanted: SessionAttrs, role: Role) -> bool {
     }
 }
 
-/// With TLS or without, and the other way round where the mode allows that.
+/// Logs in with or without TLS, as `sslmode` demands; `allow` and `prefer` have a second attempt.
 async fn log_in(peer: &Peer, config: &Config, login: &Login) -> Result<(Started, Peer)> {
     let mode = peer.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode());
     let (first, second) = match mode {
         SslMode::Disable => (Encryption::No, None),
-        SslMode::Allow => (Encryption::No, Some(Encryption::Needed)),
-        SslMode::Prefer => (Encryption::Tried, Some(Encryption::No)),
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (Encryption::Needed, None),
+        SslMode::Allow => (Encryption::No, Some(Encryption::Required)),
+        SslMode::Prefer => (Encryption::Preferred, Some(Encryption::No)),
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => (Encryption::Required, None),
     };
     let (refused, was_tls) = match log_in_with(peer, config, login, first).await {
         Ok(connected) => return Ok(connected),
         Err(refused) => refused,
     };
-    // The other way is worth a try if TLS itself failed, or if the server lets nobody in this
-    // way. It is not for a wrong password, and not for a server that is not there.
+    // The second attempt makes sense if TLS failed, or if pg_hba.conf allows no login this way.
+    // It makes none after a wrong password, or if the server cannot be reached.
     let lets_nobody_in = refused.sql_state() == Some("28000");
     let worth_it = match first {
-        Encryption::Tried => tls::is_failure(&refused) || was_tls && lets_nobody_in,
-        Encryption::No | Encryption::Needed => lets_nobody_in,
+        Encryption::Preferred => tls::is_failure(&refused) || was_tls && lets_nobody_in,
+        Encryption::No | Encryption::Required => lets_nobody_in,
     };
     match second.filter(|_| worth_it) {
         None => Err(refused),
         Some(second) => match log_in_with(peer, config, login, second).await {
             Ok(connected) => Ok(connected),
-            // Both ways were refused. That the server lets nobody in this way says less.
+            // Both attempts failed: 28000 is the less informative error.
             Err((error, _)) if error.sql_state() != Some("28000") => Err(error),
             Err(_) => Err(refused),
         },
     }
 }
 
-/// Logs in this way; or what was said, and whether it was said through TLS.
+/// Logs in with or without TLS. An error comes with whether the connection used TLS.
 async fn log_in_with(
     peer: &Peer,
     config: &Config,
@@ -276,15 +275,15 @@ async fn log_in_with(
     Ok((started, peer.as_reached(is_tls)))
 }
 
-/// The ways to a server, in the order in which they are tried.
+/// Returns the addresses of a server, in the order in which they are tried.
 async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
-    let peer = |place, is_local: bool| Peer {
-        place,
+    let peer = |address, is_local: bool| Peer {
+        address,
         name: server.name.clone(),
         tcp: config.tcp.clone(),
         tls: (!is_local && config.tls.mode() != SslMode::Disable).then(|| Arc::clone(&config.tls)),
     };
-    let over_tcp = |address| peer(Place::Tcp(address), false);
+    let over_tcp = |address| peer(Address::Tcp(address), false);
     let port = server.port;
     if let Some(address) = server.address {
         return Ok(vec![over_tcp(SocketAddr::new(address, port))]);
@@ -293,12 +292,12 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
     {
         if server.is_socket() {
             let path = Server::socket_path(&server.name, port);
-            return Ok(vec![peer(Place::Unix(path), true)]);
+            return Ok(vec![peer(Address::Unix(path), true)]);
         }
         if server.name.is_empty() {
             let paths = SOCKET_FOLDERS.map(|folder| Server::socket_path(folder, port));
             if let Some(path) = paths.into_iter().find(|path| exists(path)) {
-                return Ok(vec![peer(Place::Unix(path), true)]);
+                return Ok(vec![peer(Address::Unix(path), true)]);
             }
         }
     }
@@ -309,19 +308,19 @@ async fn peers_of(server: &Server, config: &Config) -> Result<Vec<Peer>> {
     let found = tokio::net::lookup_host((name, port))
         .await
         .map_err(|error| {
-            let message = format!("its name cannot be looked up: {error}");
+            let message = format!("the host name cannot be looked up: {error}");
             Error::new(Kind::Connect, message).because(error)
         })?;
     let mut peers: Vec<Peer> = Vec::new();
     for address in found {
-        let known = |peer: &Peer| matches!(peer.place, Place::Tcp(known) if known == address);
-        // Some systems give an address once for every kind of socket.
+        let known = |peer: &Peer| matches!(peer.address, Address::Tcp(known) if known == address);
+        // Some systems return an address once per socket type.
         if !peers.iter().any(known) {
             peers.push(over_tcp(address));
         }
     }
     match peers.is_empty() {
-        true => Err(Error::new(Kind::Connect, "its name has no address")),
+        true => Err(Error::new(Kind::Connect, "the host name has no address")),
         false => Ok(peers),
     }
 }
@@ -337,13 +336,12 @@ async fn within<T>(limit: Option<Duration>, attempt: impl Future<Output = Result
     };
     let outcome = tokio::time::timeout(limit, attempt).await;
     outcome.unwrap_or_else(|_| {
-        let message = format!("connecting took longer than {limit:?}");
+        let message = format!("timed out after {limit:?}");
         Err(Error::new(Kind::Timeout, message))
     })
 }
 
-/// What another server would say as well: who may come in, and what was wrong before anybody was
-/// asked.
+/// Whether every other server would fail with the same error: a refused login, or a mistake in the configuration.
 fn is_final(error: &Error) -> bool {
     let refused = error
         .sql_state()
@@ -353,10 +351,10 @@ fn is_final(error: &Error) -> bool {
 
 fn not_wanted(wanted: SessionAttrs) -> Error {
     let what = match wanted {
-        SessionAttrs::ReadWrite => "it writes nothing, and target_session_attrs=read-write",
-        SessionAttrs::ReadOnly => "it can be written to, and target_session_attrs=read-only",
-        SessionAttrs::Primary => "it is a standby, and target_session_attrs=primary",
-        _ => "it is no standby, which target_session_attrs asks for",
+        SessionAttrs::ReadWrite => "the server is read-only, but target_session_attrs=read-write",
+        SessionAttrs::ReadOnly => "the server is writable, but target_session_attrs=read-only",
+        SessionAttrs::Primary => "the server is a standby, but target_session_attrs=primary",
+        _ => "the server is not a standby, which target_session_attrs demands",
     };
     Error::new(Kind::Connect, what)
 }
@@ -371,7 +369,7 @@ fn unreachable_by(error: &io::Error) -> Error {
     Error::new(Kind::Connect, format!("{error}{hint}"))
 }
 
-/// What each server said.
+/// The errors of all attempts.
 #[derive(Default)]
 struct Failures {
     said: Vec<String>,
@@ -385,7 +383,7 @@ impl Failures {
             Kind::Config => error.message().to_owned(),
             _ => format!("{whom}: {}", error.message()),
         };
-        // A second round, for a server of any kind, need not repeat the first.
+        // The second round of prefer-standby repeats the errors of the first.
         if !self.said.contains(&line) {
             self.said.push(line);
         }

@@ -1,14 +1,20 @@
-//! The way to a server: which one, the bytes there and back, in the clear or by TLS.
+//! The network: which server, and the byte stream to it, with or without TLS.
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `hosts` | which server, and the time that each may take |
-//! | `socket`, `plain` | the byte stream; one in the clear that is watched for answers only |
-//! | `tls`, `channel_binding` | encryption, and what a login through it is tied to |
+//! | `hosts` | tries servers and addresses in order, each within its time limit |
+//! | `socket`, `read_watched_stream` | the byte stream; an unencrypted one whose executor watches for reads only |
+//! | `tls`, `verify` | the TLS negotiation; verifies the server's certificate |
+//! | `client_certificate`, `encrypted_key`, `der` | the client's certificate and key |
+//! | `channel_binding` | binds a login to the TLS connection |
 
 mod channel_binding;
+pub(super) mod client_certificate;
+mod der;
+mod encrypted_key;
 pub(super) mod hosts;
 #[cfg(unix)]
 mod read_watched_stream;
 pub(super) mod socket;
 pub(super) mod tls;
+pub(super) mod verify;

@@ -1,8 +1,8 @@
-//! A socket in the clear that the executor watches for what comes, and for nothing else.
+//! An unencrypted socket that the executor watches for reads only.
 //!
-//! Tokio's own streams are watched for room to write as well. There is room again each time that the
-//! server takes what was sent: then the thread that waits for the answer is woken for nothing, just when
-//! the server has begun to work. Here room is waited for only when there is none.
+//! Tokio's own streams also register for writability. Then each acknowledged request makes the socket writable again
+//! and wakes the thread that waits for the answer, for nothing, while the server works. This stream registers for
+//! writability only while the socket's buffer is full.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A socket that does not block.
+/// A non-blocking socket.
 #[derive(Debug)]
 pub(crate) enum Raw {
     Tcp(TcpStream),
@@ -66,18 +66,18 @@ impl AsFd for Raw {
     }
 }
 
-/// The stream of a connection in the clear.
+/// The stream of an unencrypted connection.
 #[derive(Debug)]
 pub(crate) struct Plain {
     socket: AsyncFd<Raw>,
-    /// The same socket, watched for room: only while there is none.
+    /// The same socket, registered for writability, while its buffer is full.
     room: Option<AsyncFd<Raw>>,
 }
 
 impl Plain {
     /// # Errors
     ///
-    /// The executor cannot watch it.
+    /// The executor cannot register the socket.
     pub(crate) fn new(raw: Raw) -> io::Result<Self> {
         Ok(Plain {
             socket: watch(raw, Interest::READABLE)?,
@@ -89,8 +89,7 @@ impl Plain {
         self.socket.get_ref()
     }
 
-    /// Whether the executor has reported something since the last read. If there is nothing after
-    /// all, that report is taken back.
+    /// Whether the executor has reported data since the last read. Clears a false report.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         let peek = |raw: &Raw| {
@@ -111,7 +110,7 @@ impl Plain {
                 self.room.insert(watch(again, Interest::WRITABLE)?)
             }
         };
-        // Asked anew each time: whether there is room is seen by writing.
+        // Cleared each time: only a write shows whether there is room.
         ready!(room.poll_write_ready(cx))?.clear_ready();
         Poll::Ready(Ok(()))
     }
@@ -139,7 +138,7 @@ impl AsyncRead for Plain {
             match ready.try_io(|socket| socket.get_ref().read(room)) {
                 Ok(Ok(read)) => {
                     if read > 0 && read < len {
-                        // That was all: more is told of when it comes.
+                        // That was all; the executor reports more when it arrives.
                         ready.clear_ready();
                     }
                     into.advance(read);
@@ -147,7 +146,7 @@ impl AsyncRead for Plain {
                 }
                 Ok(Err(wrong)) if wrong.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(wrong)) => return Poll::Ready(Err(wrong)),
-                // It was told of too early.
+                // A false report.
                 Err(_) => {}
             }
         }
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_read_on_the_other_side_up_to_its_end() {
+    async fn written_bytes_are_read_on_the_other_side() {
         let (mut ours, mut theirs) = pair();
         for n in 0..100_u8 {
             ours.write_all(&[n; 3]).await.unwrap();
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_has_no_room_to_write_is_woken_when_there_is() {
+    async fn full_socket_is_woken_when_it_has_room() {
         const MUCH: usize = 4 << 20;
         let (mut ours, mut theirs) = pair();
         let writing = async {
@@ -231,7 +230,7 @@ mod tests {
         let (ours, ()) = tokio::join!(writing, reading);
         assert!(
             ours.room.is_none(),
-            "room is waited for only when there is none"
+            "registered for writability only while the buffer is full"
         );
     }
 }

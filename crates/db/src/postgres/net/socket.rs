@@ -1,8 +1,7 @@
 //! The byte stream to a server: TCP, a Unix socket, or TLS over TCP.
 //!
-//! It knows nothing of messages. Beside what every stream can do, it can be read without
-//! waiting for the executor to say that something has arrived ([`try_read`](Socket::try_read)), and
-//! looked at without reading ([`peek`](Socket::peek)).
+//! It knows nothing of messages. Beyond `AsyncRead` and `AsyncWrite` it can read what has arrived before the executor
+//! reports it ([`try_read`](Socket::try_read)), and check for data or a close without reading ([`peek`](Socket::peek)).
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -38,34 +37,34 @@ enum Stream {
     #[cfg(unix)]
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// In the clear, and watched for what comes only.
+    /// Unencrypted; the executor watches for reads only.
     #[cfg(unix)]
     Plain(Plain),
 }
 
-/// What a look at a socket shows.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peek {
-    /// Nothing, as it should be while nobody asks the server anything.
+    /// Nothing has arrived: normal while no call is open.
     Quiet,
-    /// There is something to be read. Through TLS that need not be anything for us.
+    /// Bytes have arrived. With TLS they may contain no data.
     Data,
-    /// The other side has gone.
+    /// The other side has closed the connection.
     Closed,
 }
 
-/// How the operating system watches over a TCP connection. What is `None` is left to it.
+/// TCP options; `None` leaves the system's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TcpOptions {
-    /// Whether it asks now and then if the other side is still there.
+    /// Whether the system probes an idle connection.
     pub(crate) keepalives: bool,
-    /// How long nothing may come before it asks.
+    /// The idle time before the first probe.
     pub(crate) keepalives_idle: Option<Duration>,
-    /// How long it waits before it asks again.
+    /// The time between probes.
     pub(crate) keepalives_interval: Option<Duration>,
-    /// After how many questions without an answer the connection is lost.
+    /// The number of unanswered probes after which the connection is lost.
     pub(crate) keepalives_count: Option<u32>,
-    /// How long something sent may stay unacknowledged. Only on Linux.
+    /// How long sent data may stay unacknowledged. Linux only.
     pub(crate) user_timeout: Option<Duration>,
 }
 
@@ -83,7 +82,7 @@ impl Default for TcpOptions {
 
 impl TcpOptions {
     fn apply(&self, socket: SockRef<'_>) -> io::Result<()> {
-        // A message is always handed over as a whole: there is nothing to wait for.
+        // Messages are written as a whole, so Nagle's algorithm would only delay them.
         socket.set_tcp_nodelay(true)?;
         if self.keepalives {
             socket.set_keepalive(true)?;
@@ -112,22 +111,22 @@ impl TcpOptions {
 ///
 /// # Cancel safety
 ///
-/// Dropped, the socket is closed.
+/// If dropped, the socket is closed.
 pub(crate) async fn open_tcp(address: SocketAddr, options: &TcpOptions) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Before connecting, so that the limits hold for that as well.
+    // Before connecting, so that the limits apply to the connect, too.
     options.apply(SockRef::from(&socket))?;
     socket.connect(address).await
 }
 
-/// Connects to the socket in this folder that is for this port. `@` begins an abstract name.
+/// Connects to a Unix socket. `@` begins an abstract name.
 ///
 /// # Cancel safety
 ///
-/// Dropped, the socket is closed.
+/// If dropped, the socket is closed.
 #[cfg(unix)]
 pub(crate) async fn open_unix(path: &str) -> io::Result<Socket> {
     let path = match path.strip_prefix('@') {
@@ -155,7 +154,7 @@ impl Socket {
         }
     }
 
-    /// A stream through TLS, with its channel binding data if the certificate has any.
+    /// Wraps a TLS stream, with the channel binding data of its certificate.
     pub(crate) fn encrypted(
         tls: TlsStream<TcpStream>,
         end_point: Option<Vec<u8>>,
@@ -182,12 +181,11 @@ impl Socket {
         Some(tls)
     }
 
-    /// The same, watched for what comes and for nothing else, if it is in the clear: for a
-    /// connection that is going to ask and to wait for answers. See [`Plain`].
+    /// Returns the same socket; without TLS, one that the executor watches for reads only. See [`Plain`].
     ///
     /// # Errors
     ///
-    /// Of the operating system.
+    /// An error of the operating system.
     pub(crate) fn watched_for_answers(self) -> io::Result<Self> {
         #[cfg(unix)]
         {
@@ -203,20 +201,20 @@ impl Socket {
         Ok(self)
     }
 
-    /// Whether it is encrypted.
+    /// Whether the connection uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
     }
 
-    /// The channel binding data `tls-server-end-point`, where there is any.
+    /// Returns the channel binding data `tls-server-end-point`, if there is any.
     pub(crate) fn tls_server_end_point(&self) -> Option<&[u8]> {
         self.end_point.as_deref()
     }
 
-    /// Reads what has arrived, if anything has. It asks the operating system itself: after a
-    /// request the answer is often there before the executor knows of it.
+    /// Reads what has arrived, by a system call: after a request the answer often arrives before the executor
+    /// reports it.
     ///
-    /// 0 is the end of the stream. Nobody is woken later on behalf of this call.
+    /// Returns 0 at the end of the stream. Registers no waker.
     ///
     /// # Errors
     ///
@@ -239,8 +237,7 @@ impl Socket {
         }
     }
 
-    /// Whether the executor has reported something since the last read. No system call, unless it
-    /// has.
+    /// Whether the executor has reported data since the last read. Makes a system call only if it has.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         let reported = || Ok(());
@@ -255,7 +252,7 @@ impl Socket {
         }
     }
 
-    /// Checks whether something has arrived, or the other side has gone, and reads nothing.
+    /// Checks for data or a close, without reading.
     pub(crate) fn peek(&self) -> Peek {
         let mut byte = [MaybeUninit::uninit(); 1];
         let seen = match &self.stream {
@@ -275,7 +272,7 @@ impl Socket {
     }
 }
 
-/// Whether anything has arrived on a stream that is not a [`Socket`] yet.
+/// Whether data has arrived on a stream that is not a [`Socket`] yet.
 pub(crate) fn has_data(tcp: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit(); 1];
     matches!(SockRef::from(tcp).peek(&mut byte), Ok(1))
@@ -352,7 +349,7 @@ mod tests {
         (Socket::from(ours), theirs)
     }
 
-    /// Loopback hands bytes over at once, but not within the same system call for certain.
+    /// Loopback delivers bytes at once, but not necessarily within the same system call.
     async fn until(mut holds: impl FnMut() -> bool) {
         for _ in 0..1_000_000 {
             if holds() {
@@ -360,11 +357,11 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
-        panic!("it never came to be");
+        panic!("the condition never became true");
     }
 
     #[tokio::test]
-    async fn a_look_tells_quiet_from_data_from_gone() {
+    async fn peek_distinguishes_quiet_data_and_closed() {
         let (mut ours, mut theirs) = pair().await;
         assert_eq!(ours.peek(), Peek::Quiet);
         theirs.write_all(b"hello").await.unwrap();
@@ -385,7 +382,7 @@ mod tests {
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         theirs.write_all(b"ab").await.unwrap();
         until(|| ours.try_read(&mut read).is_ok()).await;
-        // The executor is told of the first bytes only now; that must not hide the next ones.
+        // The executor reports the first bytes only now; that must not hide the next ones.
         theirs.write_all(b"cd").await.unwrap();
         let mut rest = [0; 2];
         ours.read_exact(&mut rest).await.unwrap();
@@ -393,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_options_of_a_connection_reach_the_operating_system() {
+    async fn tcp_options_reach_the_operating_system() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = TcpOptions {
             keepalives: true,

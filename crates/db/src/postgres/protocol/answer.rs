@@ -1,56 +1,55 @@
-//! What a call gathers from the server's answer, message by message.
-//!
-//! No I/O here: an [`Answer`] is given one message after the other, whatever stands in it.
+//! Collects the server's answer to a call, message by message.
 
 use std::sync::Arc;
 
-use postgres_types::{Oid, Type};
+use postgres_types::Oid;
 
 use super::super::error;
+use super::super::known_type::KnownType;
 use super::super::session::Misread;
 use super::super::types::{Layout, push_row};
 use super::message::{self, Report, Tag};
 use crate::driver::{Batch, BatchBuilder, Outcome};
 use crate::{Error, Result};
 
-/// What a call has gathered so far.
+/// What has arrived so far of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// Nobody wants to know.
+    /// The answer is discarded: its call was dropped.
     is_waste: bool,
-    /// Rows are wanted.
+    /// The caller wants the rows.
     wants_rows: bool,
-    /// Affected rows are added up over all commands; else the last one's count.
+    /// Affected rows are the sum over all commands, not the last command's.
     adds_up: bool,
-    /// Every column comes as text, whatever the layout says.
+    /// Every column is text, whatever the layout says.
     pub(crate) all_text: bool,
-    /// What the rows look like that come now.
+    /// The layout of the rows.
     pub(crate) layout: Option<Arc<Layout>>,
     rows: Option<BatchBuilder>,
     affected: u64,
     /// The results that are complete, if all of them are wanted and not only the last.
     each: Option<Vec<Finished>>,
-    /// A RowDescription was read, or that there is none.
+    /// A RowDescription or NoData has arrived.
     pub(crate) described: bool,
-    /// The types of the parameters, if they were told.
+    /// The parameter types, if the server described them.
     pub(crate) params: Option<Vec<Oid>>,
-    /// The server has parsed so many statements.
+    /// The number of statements that the server has parsed.
     pub(crate) parsed: u32,
-    /// The server has bound it so many times, and may have run it as often.
+    /// How often the server has bound the statement, and may have run it.
     pub(crate) bound: u32,
-    /// There are more rows than were asked for.
+    /// The portal has more rows than were requested.
     pub(crate) suspended: bool,
     /// A command is complete.
     pub(crate) complete: bool,
     /// The last command was COMMIT.
     pub(crate) committed: bool,
-    /// One of the commands was ROLLBACK: what a COMMIT comes to after an error.
+    /// One of the commands was ROLLBACK: the result of COMMIT in a failed transaction.
     pub(crate) rolled_back: bool,
-    /// Commands whose tags tell nothing: a BEGIN that goes before.
+    /// The number of leading commands whose tags do not count: a BEGIN of the layer.
     skip: u32,
-    /// What the server refused first.
+    /// The server's first error.
     pub(crate) report: Option<Box<Report>>,
-    /// What was wrong on our side; less than what the server says.
+    /// An error of the client; the server's error takes precedence.
     pub(crate) wrong: Option<Error>,
 }
 
@@ -61,23 +60,23 @@ pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
 }
 
-/// What to do if prepared statements are not where they were left.
+/// The remedy if a pooler has lost prepared statements.
 const LOST_STATEMENTS: &str = "if a pooler such as PgBouncer gives each transaction another \
                                session, set the statement cache to 0 (statement_cache)";
 
-/// What is to be done about a message.
+/// What the caller does after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// To read on.
+    /// Reads on.
     Read,
-    /// To tell the server that no data will come.
+    /// Tells the server that the COPY gets no data.
     FailCopy,
-    /// The server says what it cannot mean.
+    /// Closes the connection: the server violates the protocol.
     Garbage(&'static str),
 }
 
 impl Answer {
-    /// For rows that are told by their description; all of it as text.
+    /// Expects a row description, and all values as text.
     pub(crate) fn new(wants_rows: bool) -> Self {
         Answer {
             wants_rows,
@@ -94,7 +93,7 @@ impl Answer {
         }
     }
 
-    /// For what nobody wants to know any more.
+    /// Discards everything.
     pub(crate) fn waste() -> Self {
         Answer {
             is_waste: true,
@@ -102,7 +101,7 @@ impl Answer {
         }
     }
 
-    /// For rows of this layout, in the form that it asks for.
+    /// Expects rows of this layout, in its formats.
     pub(crate) fn of(layout: &Arc<Layout>, wants_rows: bool) -> Self {
         Answer {
             wants_rows,
@@ -111,40 +110,39 @@ impl Answer {
         }
     }
 
-    /// With the affected rows of all commands added up.
+    /// Sums the affected rows of all commands.
     pub(crate) fn adding_up(mut self) -> Self {
         self.adds_up = true;
         self
     }
 
-    /// With so many commands before it that nobody asked for.
+    /// Skips the tags of this many leading commands.
     pub(crate) fn after(mut self, skip: u32) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Takes a message that is no row, no end of a command, and none of those that may come at
-    /// any time.
+    /// Processes a message other than a row, a command tag, and those that may arrive at any time.
     pub(crate) fn take(
         &mut self,
         tag: u8,
         body: &[u8],
-        known: impl Fn(Oid) -> Option<Type>,
+        known: impl Fn(Oid) -> Option<Arc<KnownType>>,
     ) -> Next {
         match tag {
-            // A BEGIN that goes before is bound as well.
+            // A leading BEGIN is bound, too.
             b'2' => self.bound += u32::from(self.skip == 0),
             b'1' => self.parsed += 1,
             b'T' => {
                 let Some(fields) = message::fields(body) else {
-                    return Next::Garbage("a row description cannot be read");
+                    return Next::Garbage("a malformed row description");
                 };
                 self.describe(Layout::new(&fields, known));
             }
             b'n' => self.describe(Layout::empty()),
             b't' => match message::parameter_types(body) {
                 Some(types) => self.params = Some(types),
-                None => return Next::Garbage("a parameter description cannot be read"),
+                None => return Next::Garbage("a malformed parameter description"),
             },
             b's' => self.suspended = true,
             // An empty query.
@@ -154,7 +152,7 @@ impl Answer {
                 Some(report) => {
                     self.report.get_or_insert_with(|| Box::new(report));
                 }
-                None => return Next::Garbage("an error cannot be read"),
+                None => return Next::Garbage("a malformed error message"),
             },
             b'H' => {
                 self.wrong.get_or_insert_with(error::no_copy);
@@ -163,7 +161,7 @@ impl Answer {
                 self.wrong.get_or_insert_with(error::no_copy);
                 return Next::FailCopy;
             }
-            _ => return Next::Garbage("a message has a tag that nobody knows"),
+            _ => return Next::Garbage("a message with an unknown tag"),
         }
         Next::Read
     }
@@ -175,13 +173,13 @@ impl Answer {
         self.complete = false;
     }
 
-    /// Takes a DataRow.
+    /// Processes a DataRow.
     pub(crate) fn row(&mut self, body: &[u8]) -> Next {
         if self.is_waste {
             return Next::Read;
         }
         let Some(layout) = &self.layout else {
-            return Next::Garbage("a row came without a description");
+            return Next::Garbage("a row without a description");
         };
         if !self.wants_rows || self.wrong.is_some() {
             return Next::Read;
@@ -197,23 +195,23 @@ impl Answer {
         match push_row(rows, layout, self.all_text, body) {
             Some(Ok(())) => {}
             Some(Err(wrong)) => {
-                // The rest is thrown away.
+                // The remaining rows are discarded.
                 self.wrong.get_or_insert(wrong);
                 self.rows = None;
             }
-            None => return Next::Garbage("a row is not what was announced"),
+            None => return Next::Garbage("a row that does not match its description"),
         }
         Next::Read
     }
 
-    /// Takes a CommandComplete.
+    /// Processes a CommandComplete.
     pub(crate) fn command_complete(&mut self, tag: Tag<'_>) {
         if let Some(skip) = self.skip.checked_sub(1) {
             self.skip = skip;
             return;
         }
         if self.complete && !self.adds_up {
-            // Of a script the last statement counts, and this one has no rows.
+            // The result of a script is that of its last statement, and this one has no rows.
             self.rows = None;
             self.layout = None;
         }
@@ -253,20 +251,20 @@ impl Answer {
         }
     }
 
-    /// How many rows wait to be taken, and how many bytes they have.
+    /// Returns the number of collected rows, and their bytes.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         self.rows
             .as_ref()
             .map_or((0, 0), |rows| (rows.rows(), rows.bytes()))
     }
 
-    /// Takes the rows that have come so far.
+    /// Takes the collected rows.
     pub(crate) fn take_rows(&mut self) -> Option<Batch> {
         self.rows.take().map(BatchBuilder::finish)
     }
 
-    /// Says what the server could not know: that there were too many or too few parameters, or
-    /// that a statement that we gave a name to got lost on the way.
+    /// Adds what the server cannot know to its error: that the number of parameters is wrong, or that a named
+    /// statement was lost by a pooler.
     pub(crate) fn explain(&mut self, given: usize, name: &str) {
         let Some(report) = &mut self.report else {
             return;
@@ -279,7 +277,7 @@ impl Answer {
                     self.report = None;
                 }
             }
-            // Once it was bound, it was there: then the error is about another statement.
+            // A bound statement existed: then the error is about another one.
             "26000" | "42P05" if !name.is_empty() && self.bound == 0 => {
                 report
                     .hint
@@ -289,8 +287,8 @@ impl Answer {
         }
     }
 
-    /// The answer ends in a session in which values are misread: rows of this answer may have been, and so may the
-    /// values of later sets of a batch.
+    /// Fails an answer that ends in a session in which texts are misread: its rows and the later parameter sets of a batch
+    /// may have been misread.
     #[cold]
     pub(crate) fn distrust(&mut self, misread: Misread) {
         let finished = self.each.iter().flatten().map(|finished| &finished.layout);
@@ -305,24 +303,24 @@ impl Answer {
         }
     }
 
-    /// What went wrong, if something did: the server's word first.
+    /// Returns the error, if there is one; the server's takes precedence.
     pub(crate) fn error(&mut self) -> Option<Error> {
         let report = self.report.take().map(|report| error::from_report(*report));
         report.or_else(|| self.wrong.take())
     }
 
-    /// The layout of the rows, if there are types in it that are not known.
+    /// Returns the layout of the rows, if it contains unknown types.
     pub(crate) fn unknown_types(&self) -> Option<Arc<Layout>> {
         let layout = self.layout.as_ref().filter(|_| self.wants_rows)?;
         (!layout.unknown.is_empty()).then(|| Arc::clone(layout))
     }
 
-    /// Nothing went wrong.
+    /// Whether there is no error.
     pub(crate) fn is_fine(&self) -> bool {
         self.report.is_none() && self.wrong.is_none()
     }
 
-    /// What came of it.
+    /// Returns the outcome of the call.
     pub(crate) fn outcome(&mut self, warnings: u64) -> Result<Outcome> {
         if let Some(error) = self.error() {
             return Err(error);
@@ -352,7 +350,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_messages_in_any_order_are_taken_or_called_garbage(
+        fn hostile_messages_are_processed_or_refused(
             messages in prop::collection::vec(
                 (prop::sample::select(b"12DCTtnsIEHGdc3Z?".to_vec()), prop::collection::vec(any::<u8>(), 0..60)),
                 0..40,
@@ -373,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_before_its_description_is_garbage() {
+    fn row_before_its_description_is_a_violation() {
         let mut answer = Answer::new(true);
         assert!(matches!(answer.row(&[0, 0]), Next::Garbage(_)));
     }

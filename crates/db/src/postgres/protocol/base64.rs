@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648), with padding: what SCRAM writes its bytes in.
+//! Base64 (RFC 4648) with padding, for SCRAM and PEM files.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -24,7 +24,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// `None` for what is no Base64.
+/// Returns the bytes; `None` if the text is not Base64.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let (groups, rest) = text.as_bytes().as_chunks::<4>();
     if !rest.is_empty() {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_that_of_the_standard() {
+    fn examples_of_the_standard_are_right() {
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg=="),
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded_to_the_same(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn decoding_reverses_encoding(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             prop_assert_eq!(decode(&encode(&bytes)), Some(bytes));
         }
     }

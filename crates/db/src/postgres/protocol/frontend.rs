@@ -1,11 +1,11 @@
-//! Messages to the server, written where they are sent from.
+//! Messages to the server, written directly into the outbox.
 
 use postgres_types::Type;
 
 use super::super::error;
 use crate::{Error, Kind, Result};
 
-/// A message with this tag, whose body is what `write` writes.
+/// Writes a message with this tag; `write` writes its body.
 fn message(
     out: &mut Vec<u8>,
     tag: u8,
@@ -20,18 +20,18 @@ fn message(
     written
 }
 
-/// Writes how long a message is whose length stands here.
+/// Writes the length of a message whose length field is at this position.
 pub(crate) fn set_length(out: &mut [u8], at: usize) -> Result<()> {
     let len = i32::try_from(out.len() - at);
     let len = len.map_err(|_| {
-        let message = "the SQL or its parameters are too large for one message";
+        let message = "the SQL and its parameters exceed 2 GB, PostgreSQL's limit for a message";
         Error::new(Kind::Parameters, message)
     })?;
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
     Ok(())
 }
 
-/// A text, and the NUL that ends it.
+/// Writes a text and its final NUL.
 fn text(out: &mut Vec<u8>, text: &str, what: &str) -> Result<()> {
     if text.as_bytes().contains(&0) {
         return Err(error::has_nul(what));
@@ -54,7 +54,10 @@ pub(crate) fn parse(out: &mut Vec<u8>, name: &str, sql: &str) -> Result<()> {
 /// Prepares the unnamed statement for parameters of these types.
 pub(crate) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Result<()> {
     let count = u16::try_from(types.len()).map_err(|_| {
-        let message = format!("{} parameters are more than PostgreSQL takes", types.len());
+        let message = format!(
+            "{} parameters exceed PostgreSQL's limit of 65535",
+            types.len()
+        );
         Error::new(Kind::Parameters, message)
     })?;
     message(out, b'P', |out| {
@@ -68,12 +71,12 @@ pub(crate) fn parse_unnamed(out: &mut Vec<u8>, sql: &str, types: &[Type]) -> Res
     })
 }
 
-/// Has the server undo the batch so far, by an error: this is no SQL.
+/// Makes the server undo the batch so far, by a deliberate syntax error.
 pub(crate) fn undo_batch(out: &mut Vec<u8>) -> Result<()> {
-    parse(out, "", "a batch was given up")
+    parse(out, "", "this batch was cancelled")
 }
 
-/// Asks for the parameters and columns of a statement.
+/// Requests the parameters and columns of a statement.
 pub(crate) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     message(out, b'D', |out| {
         out.push(b'S');
@@ -81,7 +84,7 @@ pub(crate) fn describe_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     })
 }
 
-/// Forgets a statement, whether or not there is one.
+/// Closes a statement, if it exists.
 pub(crate) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     message(out, b'C', |out| {
         out.push(b'S');
@@ -89,12 +92,12 @@ pub(crate) fn close_statement(out: &mut Vec<u8>, name: &str) -> Result<()> {
     })
 }
 
-/// Closes the unnamed portal, whether or not there is one.
+/// Closes the unnamed portal, if it exists.
 pub(crate) fn close_portal(out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'C', 0, 0, 0, 6, b'P', 0]);
 }
 
-/// The beginning of a Bind of the unnamed portal to the statement of this name.
+/// Returns the beginning of a Bind message: the unnamed portal, and the statement of this name.
 pub(crate) fn bind_head(name: &str) -> Vec<u8> {
     let mut head = vec![b'B', 0, 0, 0, 0, 0];
     head.extend_from_slice(name.as_bytes());
@@ -102,7 +105,7 @@ pub(crate) fn bind_head(name: &str) -> Vec<u8> {
     head
 }
 
-/// Runs the unnamed portal for so many rows; 0 is all.
+/// Runs the unnamed portal for at most this many rows; 0 means all.
 pub(crate) fn execute(out: &mut Vec<u8>, limit: i32) {
     let [a, b, c, d] = limit.to_be_bytes();
     out.extend_from_slice(&[b'E', 0, 0, 0, 9, 0, a, b, c, d]);
@@ -118,14 +121,18 @@ pub(crate) fn query(out: &mut Vec<u8>, sql: &str) -> Result<()> {
     message(out, b'Q', |out| text(out, sql, "the SQL"))
 }
 
-/// Tells the server that no data will come for its COPY.
+/// Fails a COPY FROM STDIN.
 pub(crate) fn copy_fail(out: &mut Vec<u8>) -> Result<()> {
     message(out, b'f', |out| {
-        text(out, "no data can be sent here", "a message")
+        text(
+            out,
+            "COPY FROM STDIN is not supported by this client",
+            "a message",
+        )
     })
 }
 
-/// Says goodbye.
+/// Tells the server that the connection will be closed.
 pub(crate) fn terminate(out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'X', 0, 0, 0, 4]);
 }
@@ -137,9 +144,9 @@ mod tests {
 
     use super::*;
 
-    /// Another writer of the same messages says the same.
+    /// The messages equal those of `postgres-protocol`.
     #[test]
-    fn messages_are_what_others_write() {
+    fn messages_equal_those_of_postgres_protocol() {
         let mut ours = Vec::new();
         let mut others = BytesMut::new();
         parse(&mut ours, "name", "SELECT $1").unwrap();
@@ -159,14 +166,18 @@ mod tests {
         query(&mut ours, "SELECT 1").unwrap();
         theirs::query("SELECT 1", &mut others).unwrap();
         copy_fail(&mut ours).unwrap();
-        theirs::copy_fail("no data can be sent here", &mut others).unwrap();
+        theirs::copy_fail(
+            "COPY FROM STDIN is not supported by this client",
+            &mut others,
+        )
+        .unwrap();
         terminate(&mut ours);
         theirs::terminate(&mut others);
         assert_eq!(ours, &others[..]);
     }
 
     #[test]
-    fn a_nul_is_refused_and_nothing_is_written() {
+    fn nul_is_refused_and_nothing_is_written() {
         let mut out = b"before".to_vec();
         assert!(parse(&mut out, "", "SELECT '\0'").is_err());
         assert!(query(&mut out, "\0").is_err());

@@ -1,39 +1,39 @@
-//! What has come from the server, and where one message ends.
+//! The receive buffer, which splits bytes into messages.
 
-/// So much is read at a time at first, and at most unless a message is larger.
+/// The initial size of the buffer, and the size of a read unless a message is larger.
 const FIRST: usize = 8 * 1024;
 const LARGE: usize = 128 * 1024;
 
-/// A buffer that has grown beyond this goes when it is empty.
-const KEPT: usize = 256 * 1024;
+/// An empty buffer whose capacity exceeds this is freed.
+const MAX_IDLE_CAPACITY: usize = 256 * 1024;
 
-/// What a message may be at most: the protocol's own limit.
+/// The protocol's limit for a message.
 const LONGEST: usize = (1 << 30) - 1;
 
-/// What one of another kind than rows, texts and descriptions may be at most.
+/// The limit for messages other than rows, texts and descriptions.
 const LONGEST_SMALL: usize = 30_000;
 
-/// Before the body: the tag and four bytes of length.
+/// The header of a message: the tag and four bytes of length.
 const HEADER: usize = 5;
 
-/// What has come and has not been read, `bytes[start..end]`.
+/// The received bytes that are not processed yet: `bytes[start..end]`.
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// The last read left no room: more may be waiting.
+    /// The last read filled the buffer: the socket may have more.
     is_short: bool,
 }
 
-/// A message that is there as a whole.
+/// A message that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) tag: u8,
-    /// Of its body.
+    /// The length of its body.
     len: usize,
 }
 
-/// What has come cannot be a message.
+/// The bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMessage;
 
@@ -47,7 +47,7 @@ impl Inbox {
         }
     }
 
-    /// The next message, if all of it is there.
+    /// Returns the next message, if it has arrived completely.
     #[inline]
     pub(crate) fn frame(&self) -> Result<Option<Frame>, NoMessage> {
         let bytes = &self.bytes[self.start..self.end];
@@ -55,26 +55,26 @@ impl Inbox {
             return Ok(None);
         };
         let [tag, len @ ..] = *header;
-        // It counts itself.
+        // The length includes itself.
         let len = (u32::from_be_bytes(len) as usize).checked_sub(4);
         let len = len.filter(|len| *len <= longest(tag)).ok_or(NoMessage)?;
         Ok((rest.len() >= len).then_some(Frame { tag, len }))
     }
 
-    /// The tag of the next message, as soon as its first byte is there.
+    /// Returns the tag of the next message, as soon as its first byte has arrived.
     #[inline]
     pub(crate) fn next_tag(&self) -> Option<u8> {
         self.bytes[self.start..self.end].first().copied()
     }
 
-    /// The body of a message that is there.
+    /// Returns the body of a message.
     #[inline]
     pub(crate) fn body(&self, frame: Frame) -> &[u8] {
         let start = self.start + HEADER;
         &self.bytes[start..start + frame.len]
     }
 
-    /// The message has been read.
+    /// Removes a message.
     #[inline]
     pub(crate) fn consume(&mut self, frame: Frame) {
         self.start += HEADER + frame.len;
@@ -84,26 +84,26 @@ impl Inbox {
         }
     }
 
-    /// So much was read into the room.
+    /// Notes how many bytes were read into [`room`](Self::room).
     #[inline]
     pub(crate) fn note_read(&mut self, read: usize) {
         self.end += read;
         self.is_short = self.end == self.bytes.len();
     }
 
-    /// Where the next bytes go: never empty.
+    /// Returns the free part of the buffer. Never empty.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        if self.start == self.end && self.bytes.len() > KEPT {
+        if self.start == self.end && self.bytes.len() > MAX_IDLE_CAPACITY {
             *self = Inbox::new();
         }
-        // What has been read makes room before more memory does: else rows of which always a part
-        // is missing would need as much as all of them together.
+        // Moves the rest to the front before it allocates: otherwise a stream of rows that always end with
+        // an incomplete one would need memory for all of them.
         if self.end > self.bytes.len() / 2 && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
-        // Never for more than has come already, whatever a length says.
+        // Grows with the bytes that have arrived, not with the length that a message claims.
         let is_full = self.end > self.bytes.len() / 2;
         if is_full || (self.is_short && self.bytes.len() < LARGE) {
             self.bytes.resize(self.bytes.len() * 2, 0);
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives the inbox bytes as a socket does, as many at once as there is room for.
+    /// Gives the inbox bytes as a socket does: as many at once as fit.
     fn give(inbox: &mut Inbox, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = inbox.room();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_is_no_message() {
+    fn impossible_length_is_refused() {
         for (tag, len) in [(b'D', 3), (b'D', 1 << 31), (b'Z', 40_000), (b'D', u32::MAX)] {
             let mut inbox = Inbox::new();
             give(&mut inbox, &[tag]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_promises_a_gigabyte_is_given_room_as_it_comes() {
+    fn claimed_gigabyte_gets_memory_only_as_it_arrives() {
         let mut inbox = Inbox::new();
         give(&mut inbox, &[b'D', 0x3f, 0xff, 0xff, 0xff]);
         for come in [100, 10_000, 1_000_000] {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grew_for_a_large_message_shrinks_when_it_was_read() {
+    fn buffer_shrinks_after_a_large_message() {
         let mut inbox = Inbox::new();
         give(&mut inbox, &message(b'D', &vec![7; 3_000_000]));
         let frame = inbox.frame().unwrap().unwrap();
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_are_what_they_were_however_they_come_in_pieces(
+        fn messages_arrive_whole_from_any_pieces(
             bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20_000), 1..12),
             pieces in prop::collection::vec(1_usize..30_000, 1..40),
         ) {

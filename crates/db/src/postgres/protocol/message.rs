@@ -1,12 +1,12 @@
-//! Messages of the server, read where they lie.
+//! Messages from the server, parsed in place.
 //!
-//! Whatever stands in them, nothing here panics, and nothing is allocated that was not there.
+//! No content makes the parsers panic, or allocate more than the message's own size.
 
 use postgres_types::Oid;
 
 use crate::driver::Status;
 
-/// What is left of a message's body.
+/// The rest of a message's body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'m>(pub(crate) &'m [u8]);
 
@@ -43,7 +43,7 @@ impl<'m> Reader<'m> {
         Some(bytes)
     }
 
-    /// Up to the next NUL, which is taken with it.
+    /// Takes the text up to the next NUL, and the NUL.
     pub(crate) fn text(&mut self) -> Option<&'m [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = &self.0[..end];
@@ -56,12 +56,12 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// A text of the server, with whatever is no UTF-8 replaced: for messages and names.
+/// Returns a text of the server, with invalid UTF-8 replaced: for messages and names.
 pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// What an ErrorResponse or a NoticeResponse says.
+/// The content of an ErrorResponse or NoticeResponse.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     /// Not translated: `ERROR`, `FATAL`, `PANIC`, `WARNING` …
@@ -70,13 +70,13 @@ pub(crate) struct Report {
     pub(crate) message: String,
     pub(crate) detail: Option<String>,
     pub(crate) hint: Option<String>,
-    /// Where in the SQL, in characters from 1.
+    /// The position in the SQL, in characters from 1.
     pub(crate) position: Option<String>,
     pub(crate) schema: Option<String>,
     pub(crate) table: Option<String>,
     pub(crate) column: Option<String>,
     pub(crate) constraint: Option<String>,
-    /// Of the server's source.
+    /// The function in the server's source.
     pub(crate) routine: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Report {
             }
             let text = lossy(reader.text()?);
             match field {
-                // The translated one comes first, and servers before 9.6 have no other.
+                // The translated severity comes first; servers before 9.6 send no other.
                 b'S' if report.severity.is_empty() => report.severity = text,
                 b'V' => report.severity = text,
                 b'C' => report.state = text,
@@ -109,19 +109,18 @@ impl Report {
         }
     }
 
-    /// The server closes the connection after it.
+    /// Whether the server closes the connection after it.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(&*self.severity, "FATAL" | "PANIC")
     }
 
-    /// The server itself, and no pooler before it, has ended the session from outside: by an
-    /// administrator's command or because it was idle. A pooler names no routine, and may say the
-    /// same while the server runs the statement.
+    /// Whether the server itself ended the session: by an administrator's command, or because it was idle. A
+    /// pooler may send the same SQLSTATE while the server runs the statement, but names no routine.
     pub(crate) fn ends_session(&self) -> bool {
         matches!(&*self.state, "57P01" | "57P05") && self.routine.is_some()
     }
 
-    /// It is no SQL.
+    /// Whether the SQL is malformed.
     pub(crate) fn is_syntax_error(&self) -> bool {
         self.state == "42601"
     }
@@ -134,7 +133,7 @@ pub(crate) struct Field<'m> {
     pub(crate) type_id: Oid,
 }
 
-/// The columns of a RowDescription.
+/// Returns the columns of a RowDescription.
 pub(crate) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut reader = Reader(body);
     let count = reader.u16()?;
@@ -152,7 +151,7 @@ pub(crate) fn fields(body: &[u8]) -> Option<Vec<Field<'_>>> {
     reader.is_empty().then_some(fields)
 }
 
-/// The types of a ParameterDescription.
+/// Returns the types of a ParameterDescription.
 pub(crate) fn parameter_types(body: &[u8]) -> Option<Vec<Oid>> {
     let mut reader = Reader(body);
     let count = reader.u16()?;
@@ -176,7 +175,7 @@ impl<'m> Tag<'m> {
         }
     }
 
-    /// How many rows were changed, if that is what the command does.
+    /// Returns the number of changed rows; 0 for a command that changes none.
     #[inline]
     pub(crate) fn affected(self) -> u64 {
         match self.0.first() {
@@ -200,7 +199,7 @@ impl<'m> Tag<'m> {
     }
 }
 
-/// The name and the value of a ParameterStatus.
+/// Returns name and value of a ParameterStatus.
 pub(crate) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut reader = Reader(body);
     let name = reader.text()?;
@@ -208,7 +207,7 @@ pub(crate) fn parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, value))
 }
 
-/// The transaction, as a ReadyForQuery reports it.
+/// Returns the transaction status of a ReadyForQuery.
 pub(crate) fn status(mut body: Reader<'_>) -> Status {
     match body.byte() {
         Some(b'I') => Status::Idle,
@@ -225,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_tells_how_many_rows_were_changed() {
+    fn tag_contains_the_number_of_changed_rows() {
         for (tag, affected) in [
             ("INSERT 0 5", 5),
             ("UPDATE 3", 3),
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_untranslated_severity_is_the_one_that_counts() {
+    fn untranslated_severity_counts() {
         let report = Report::read(b"SFEHLER\0VFATAL\0C57P01\0Mbye\0\0").unwrap();
         assert!(report.is_fatal());
         assert_eq!((&*report.state, &*report.message), ("57P01", "bye"));
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_may_not_promise_more_than_there_is() {
+    fn description_longer_than_its_message_is_refused() {
         assert!(fields(&[0xff, 0xff, 0]).is_none());
         assert!(parameter_types(&[0xff, 0xff, 0, 0, 0, 1]).is_none());
         assert_eq!(parameter_types(&[0, 1, 0, 0, 0, 23]), Some(vec![23]));
@@ -257,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_bytes_are_refused_and_nothing_more(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn hostile_bytes_are_refused_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Report::read(&body);
             let _ = fields(&body);
             let _ = parameter_types(&body);

@@ -1,16 +1,16 @@
-//! PostgreSQL's protocol: what we say, what the server says, where a message ends, and what a call gathers. Nothing
-//! here does I/O.
+//! PostgreSQL's protocol, without I/O.
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `frontend`, `message` | what we say; what the server says |
-//! | `inbox` | where a message ends |
-//! | `unanswered`, `answer` | what the server has yet to answer; what a call gathers of the answer |
-//! | `scram`, `base64` | the proof of a password |
+//! | `frontend`, `message` | messages to the server; messages from the server |
+//! | `inbox` | splits received bytes into messages |
+//! | `unanswered`, `answer` | which answers the server still owes; what a call collects from them |
+//! | `scram`, `hmac`, `base64` | the SCRAM login, and what it is made of |
 
 pub(super) mod answer;
-mod base64;
+pub(super) mod base64;
 pub(super) mod frontend;
+pub(super) mod hmac;
 pub(super) mod inbox;
 pub(super) mod message;
 pub(super) mod scram;

@@ -1,45 +1,43 @@
 //! The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), as PostgreSQL speaks it.
 //!
 //! ```text
-//! client-first  n,,n=,r=NONCE                        what we are called the server knows already
+//! client-first  n,,n=,r=NONCE                        no user name: the startup message has it
 //! server-first  r=NONCE+THEIRS,s=SALT,i=ITERATIONS
-//! client-final  c=BINDING,r=NONCE+THEIRS,p=PROOF     we know the password
-//! server-final  v=SIGNATURE                          so does the server
+//! client-final  c=BINDING,r=NONCE+THEIRS,p=PROOF     proves that the client knows the password
+//! server-final  v=SIGNATURE                          proves that the server knows it
 //! ```
 //!
-//! It is here, and not a library's, so that no copy of the password or of what stands for it
-//! stays in memory: all of that is wiped.
+//! This is not a library's SCRAM, because those leave copies of the password and of the derived keys in memory. This
+//! one wipes them.
 
 use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::ring;
 use zeroize::Zeroizing;
 
 use super::base64;
+use super::hmac::{Key, hmac, pbkdf2};
 
 pub(crate) const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
 pub(crate) const SCRAM_SHA_256_PLUS: &str = "SCRAM-SHA-256-PLUS";
 
-/// A server that asks for more only wants to keep us busy.
-const MOST_ITERATIONS: u32 = 100_000;
+/// A hostile server could ask for more to keep a processor busy.
+const MAX_ITERATIONS: u32 = 100_000;
 
-/// As many bytes as the hash has.
-type Key = Zeroizing<[u8; 32]>;
-
-/// What the login is tied to.
-pub(crate) enum Binding<'c> {
-    /// We could not, there being no TLS.
+/// Which TLS connection the login is bound to.
+pub(crate) enum Binding {
+    /// None: there is no TLS, or its certificate has no hash.
     Unsupported,
-    /// We could, and the server did not offer it.
-    Unrequested,
-    /// To this hash of the server's certificate.
-    EndPoint(&'c [u8]),
+    /// None: the client could bind, but the server did not offer it.
+    NotOffered,
+    /// The connection to the server whose certificate has this hash.
+    EndPoint(Vec<u8>),
 }
 
-impl Binding<'_> {
+impl Binding {
     fn header(&self) -> &'static str {
         match self {
             Binding::Unsupported => "n,,",
-            Binding::Unrequested => "y,,",
+            Binding::NotOffered => "y,,",
             Binding::EndPoint(_) => "p=tls-server-end-point,,",
         }
     }
@@ -53,59 +51,60 @@ impl Binding<'_> {
     }
 }
 
-/// A login that has begun.
-pub(crate) struct Scram<'c> {
+/// A login that has sent nothing but its first message.
+pub(crate) struct Scram {
     nonce: String,
-    binding: Binding<'c>,
+    binding: Binding,
 }
 
-/// A login whose server has yet to prove itself.
-pub(crate) struct Proving {
+/// A login that waits for the server's proof.
+pub(crate) struct AwaitingProof {
     signature: [u8; 32],
 }
 
-/// Why a login cannot go on; to be read after `the server could not prove it: it `.
-pub(crate) type Wrong = &'static str;
+/// Why a login failed, as a clause.
+pub(crate) type Failure = &'static str;
 
-impl<'c> Scram<'c> {
+impl Scram {
+    /// Begins a login with a random nonce.
+    ///
     /// # Errors
     ///
-    /// The system gives no random numbers.
-    pub(crate) fn new(binding: Binding<'c>) -> Result<Self, Wrong> {
+    /// The system provides no random numbers.
+    pub(crate) fn new(binding: Binding) -> Result<Self, Failure> {
         let mut random = [0; 18];
         let provider = ring::default_provider();
         let filled = provider.secure_random.fill(&mut random);
-        filled.map_err(|_| "cannot be asked, because the system gives no random numbers")?;
+        filled.map_err(|_| "the operating system provides no random numbers")?;
         Ok(Scram {
             nonce: base64::encode(&random),
             binding,
         })
     }
 
-    /// The first message.
+    /// Returns the client's first message.
     pub(crate) fn first(&self) -> String {
         format!("{}n=,r={}", self.binding.header(), self.nonce)
     }
 
-    /// The answer to the server's first message.
+    /// Returns the answer to the server's first message. Hashes the password, which takes milliseconds.
     ///
     /// # Errors
     ///
-    /// It is none that a server sends.
+    /// The message is not valid, or belongs to another login.
     pub(crate) fn answer(
         self,
         password: &str,
         server_first: &[u8],
-    ) -> Result<(String, Proving), Wrong> {
-        let server_first = std::str::from_utf8(server_first).map_err(|_| "sent no text")?;
-        let challenge =
-            Challenge::read(server_first).ok_or("sent a challenge that cannot be read")?;
+    ) -> Result<(String, AwaitingProof), Failure> {
+        let server_first = std::str::from_utf8(server_first).map_err(|_| MALFORMED)?;
+        let challenge = Challenge::read(server_first).ok_or(MALFORMED)?;
         let is_ours = challenge.nonce.starts_with(&self.nonce);
         if !is_ours || challenge.nonce.len() == self.nonce.len() {
-            return Err("answered another login than this one");
+            return Err("the server answered with the nonce of another login");
         }
-        if challenge.iterations > MOST_ITERATIONS {
-            return Err("wants the password to be hashed more often than is sensible");
+        if challenge.iterations > MAX_ITERATIONS {
+            return Err("the server asked for more than 100000 hash iterations");
         }
         let salted = salted_password(password, &challenge.salt, challenge.iterations);
         let client_key = hmac(&*salted, &[b"Client Key"]);
@@ -119,29 +118,34 @@ impl<'c> Scram<'c> {
         let server_key = hmac(&*salted, &[b"Server Key"]);
         let signature = *hmac(&*server_key, &[all.as_bytes()]);
         let message = format!("{bare},p={}", base64::encode(&*proof));
-        Ok((message, Proving { signature }))
+        Ok((message, AwaitingProof { signature }))
     }
 }
 
-impl Proving {
-    /// The server knows the password, too.
+const MALFORMED: Failure = "the server sent a malformed SCRAM message";
+
+/// The clause for a server whose proof is wrong.
+const NO_PROOF: Failure = "the server did not prove that it knows the password";
+
+impl AwaitingProof {
+    /// Checks the server's proof that it knows the password.
     ///
     /// # Errors
     ///
-    /// It does not.
-    pub(crate) fn check(&self, server_final: &[u8]) -> Result<(), Wrong> {
-        let text = std::str::from_utf8(server_final).map_err(|_| "sent no text")?;
+    /// The proof is missing or wrong.
+    pub(crate) fn check(&self, server_final: &[u8]) -> Result<(), Failure> {
+        let text = std::str::from_utf8(server_final).map_err(|_| MALFORMED)?;
         let first = text.split(',').next().unwrap_or_default();
         let signature = first.strip_prefix("v=").and_then(base64::decode);
-        let signature = signature.ok_or("sent no signature")?;
-        // All of it is looked at: how long that takes tells nothing.
+        let signature = signature.ok_or(NO_PROOF)?;
+        // Compares every byte, so that the time taken reveals nothing.
         let mut differs = signature.len() ^ self.signature.len();
         for (theirs, ours) in signature.iter().zip(self.signature) {
             differs |= usize::from(theirs ^ ours);
         }
         match differs {
             0 => Ok(()),
-            _ => Err("does not know the password"),
+            _ => Err(NO_PROOF),
         }
     }
 }
@@ -167,112 +171,31 @@ impl<'m> Challenge<'m> {
     }
 }
 
-/// The password, hashed so often that guessing takes long.
+/// Returns the password after SASLprep and PBKDF2.
 fn salted_password(password: &str, salt: &[u8], iterations: u32) -> Key {
-    // As PostgreSQL does it: what cannot be prepared is taken as it is.
+    // PostgreSQL uses a password that SASLprep rejects as it is.
     let prepared = stringprep::saslprep(password).unwrap_or(password.into());
-    let keyed = Keyed::new(prepared.as_bytes());
+    let salted = pbkdf2(prepared.as_bytes(), salt, iterations);
     if let std::borrow::Cow::Owned(prepared) = prepared {
         drop(Zeroizing::new(prepared));
     }
-    let mut last = keyed.hash(&[salt, &1_u32.to_be_bytes()]);
-    let mut salted = last.clone();
-    for _ in 1..iterations {
-        last = keyed.hash(&[&*last]);
-        for (salted, last) in salted.iter_mut().zip(*last) {
-            *salted ^= last;
-        }
-    }
     salted
-}
-
-fn hmac(key: &[u8], message: &[&[u8]]) -> Key {
-    Keyed::new(key).hash(message)
-}
-
-/// HMAC-SHA-256 (RFC 2104) with a key that has been hashed in already: that is half of the work.
-struct Keyed {
-    inner: Sha256,
-    outer: Sha256,
-}
-
-/// The block of SHA-256.
-const BLOCK: usize = 64;
-
-impl Keyed {
-    fn new(key: &[u8]) -> Self {
-        let mut block = Zeroizing::new([0; BLOCK]);
-        if key.len() > BLOCK {
-            let hashed = Key::new(Sha256::digest(key).into());
-            block[..hashed.len()].copy_from_slice(&*hashed);
-        } else {
-            block[..key.len()].copy_from_slice(key);
-        }
-        let padded = |pad: u8| {
-            let padded = Zeroizing::new(block.map(|byte| byte ^ pad));
-            Sha256::new_with_prefix(*padded)
-        };
-        Keyed {
-            inner: padded(0x36),
-            outer: padded(0x5c),
-        }
-    }
-
-    fn hash(&self, message: &[&[u8]]) -> Key {
-        let mut inner = self.inner.clone();
-        for part in message {
-            inner.update(part);
-        }
-        let mut outer = self.outer.clone();
-        outer.update(inner.finalize());
-        Key::new(outer.finalize().into())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn login<'c>(nonce: &str, binding: Binding<'c>) -> Scram<'c> {
+    fn login(nonce: &str, binding: Binding) -> Scram {
         Scram {
             nonce: nonce.to_owned(),
             binding,
         }
     }
 
-    /// RFC 4231, cases 1, 2 and 6: a short key, a text as a key, one that is longer than a block.
+    /// RFC 7677, section 3, without the user name, which PostgreSQL ignores.
     #[test]
-    fn the_keyed_hash_is_that_of_the_standard() {
-        let hex = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
-        for (key, message, hash) in [
-            (
-                vec![0x0b; 20],
-                "Hi There",
-                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
-            ),
-            (
-                b"Jefe".to_vec(),
-                "what do ya want for nothing?",
-                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
-            ),
-            (
-                vec![0xaa; 131],
-                "Test Using Larger Than Block-Size Key - Hash Key First",
-                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
-            ),
-        ] {
-            assert_eq!(hex(&*hmac(&key, &[message.as_bytes()])), hash);
-        }
-    }
-
-    /// RFC 7677, section 3, without the name, which PostgreSQL does not look at.
-    #[test]
-    fn the_salted_password_is_that_of_the_standard() {
+    fn salted_password_is_that_of_the_standard() {
         let salt = base64::decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let salted = salted_password("pencil", &salt, 4096);
         assert_eq!(
@@ -284,34 +207,31 @@ mod tests {
     const FIRST: &str = "r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7qvUOKUwuWLIWg4l/9SraGMHEE,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 
     #[test]
-    fn a_server_that_knows_the_password_is_believed_and_no_other() {
+    fn only_a_server_with_the_right_proof_is_accepted() {
         let scram = login("fyko+d2lbbFgONRv9qkxdawL", Binding::Unsupported);
         assert_eq!(scram.first(), "n,,n=,r=fyko+d2lbbFgONRv9qkxdawL");
-        let (message, proving) = scram.answer("pencil", FIRST.as_bytes()).unwrap();
+        let (message, awaiting) = scram.answer("pencil", FIRST.as_bytes()).unwrap();
         assert!(
             message.starts_with("c=biws,r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7"),
             "{message}"
         );
-        let signature = base64::encode(&proving.signature);
-        assert_eq!(proving.check(format!("v={signature}").as_bytes()), Ok(()));
+        let signature = base64::encode(&awaiting.signature);
+        assert_eq!(awaiting.check(format!("v={signature}").as_bytes()), Ok(()));
         for wrong in ["v=", "v=AAAA", "e=other-error", "", "v=????"] {
-            assert!(proving.check(wrong.as_bytes()).is_err(), "{wrong}");
+            assert!(awaiting.check(wrong.as_bytes()).is_err(), "{wrong}");
         }
-        let mut other = proving.signature;
+        let mut other = awaiting.signature;
         other[31] ^= 1;
         let other = format!("v={}", base64::encode(&other));
-        assert_eq!(
-            proving.check(other.as_bytes()),
-            Err("does not know the password")
-        );
+        assert_eq!(awaiting.check(other.as_bytes()), Err(NO_PROOF));
     }
 
     #[test]
-    fn a_challenge_that_is_not_for_this_login_is_refused() {
+    fn challenge_for_another_login_is_refused() {
         for first in [
             "",
             "r=other,s=W22Z,i=4096",
-            // The server has added nothing of its own.
+            // The server added no nonce of its own.
             "r=fyko,s=W22Z,i=4096",
             "r=fykoX,s=W22Z,i=0",
             "r=fykoX,s=W22Z,i=1000000",
@@ -320,16 +240,16 @@ mod tests {
             "r=fykoX,i=1",
             "m=x,r=fykoX,s=W22Z,i=1",
         ] {
-            let scram = login("fyko", Binding::Unrequested);
+            let scram = login("fyko", Binding::NotOffered);
             assert!(scram.answer("pencil", first.as_bytes()).is_err(), "{first}");
         }
-        let scram = login("fyko", Binding::Unrequested);
+        let scram = login("fyko", Binding::NotOffered);
         assert!(scram.answer("pencil", b"r=\xff").is_err());
     }
 
     #[test]
-    fn a_login_is_tied_to_the_certificate_where_there_is_one() {
-        let scram = login("fyko", Binding::EndPoint(b"hash"));
+    fn login_is_bound_to_the_certificate() {
+        let scram = login("fyko", Binding::EndPoint(b"hash".to_vec()));
         assert!(scram.first().starts_with("p=tls-server-end-point,,"));
         let (message, _) = scram.answer("pencil", b"r=fykoX,s=W22Z,i=1").unwrap();
         let bound = base64::encode(b"p=tls-server-end-point,,hash");
@@ -340,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_logins_begin_alike() {
+    fn every_login_has_its_own_nonce() {
         let nonce = || Scram::new(Binding::Unsupported).unwrap().nonce;
         let one = nonce();
         assert_eq!(one.len(), 24);

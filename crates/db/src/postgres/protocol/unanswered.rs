@@ -1,24 +1,23 @@
-//! What the server has yet to answer.
+//! Counts the answers that the server still owes.
 //!
-//! Each message that is put into the outbox is counted here, and each answer is counted off. An
-//! answer that no message asked for, or a ReadyForQuery before all messages are answered, means that
-//! client and server are out of step: every later call would get the answer of the one before. The
-//! connection is broken then.
+//! Each message in the outbox adds the answers that it needs, and each answer counts one off. An answer that no message
+//! asked for, or a ReadyForQuery before all messages are answered, means that client and server are out of step: every later
+//! call would get the answer of the one before. So it breaks the connection.
 
-/// The answers that the messages in one batch, up to its Sync, have yet to get.
+/// The outstanding answers to one batch, which ends with its Sync.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
     pub(crate) closes: u32,
     pub(crate) parses: u32,
-    /// ParameterDescriptions, and the RowDescription or NoData behind each.
+    /// ParameterDescriptions, each with the RowDescription or NoData that follows.
     parameters: u32,
     columns: u32,
     binds: u32,
-    /// Of a simple query: the results that have come.
+    /// For a simple query: the results that have arrived.
     executes: u32,
     /// The batch is one simple query, which has at least one result.
     is_query: bool,
-    /// The server refused something: it skips the rest of the batch.
+    /// The server reported an error: it skips the rest of the batch.
     failed: bool,
     /// The batch has its Sync: the server ends its answer with ReadyForQuery.
     ready: bool,
@@ -48,18 +47,18 @@ impl Unanswered {
         self.is_query = true;
     }
 
-    /// The batch is a simple query.
+    /// Whether the batch is a simple query.
     pub(crate) fn is_query(&self) -> bool {
         self.is_query
     }
 
-    /// A ReadyForQuery is to come.
+    /// Whether the server still owes a ReadyForQuery.
     pub(crate) fn is_pending(&self) -> bool {
         self.ready
     }
 
-    /// Counts off a message that is neither a ReadyForQuery nor one of those that may come at any
-    /// time. `false` if nothing asked for it.
+    /// Counts off a message that is neither a ReadyForQuery nor one that may arrive at any time. Returns false
+    /// if nothing asked for it.
     #[inline]
     pub(crate) fn take(&mut self, tag: u8) -> bool {
         if tag == b'E' {
@@ -77,7 +76,7 @@ impl Unanswered {
                 true
             }
             b'C' | b'I' | b's' => self.executes > self.binds && count_off(&mut self.executes),
-            // The Execute behind the Bind before has been answered by then.
+            // The Execute after the previous Bind has been answered by then.
             b'2' => self.executes <= self.binds && count_off(&mut self.binds),
             b'1' => count_off(&mut self.parses),
             b'3' => count_off(&mut self.closes),
@@ -89,7 +88,7 @@ impl Unanswered {
         }
     }
 
-    /// Counts off a ReadyForQuery. `false` if none was to come, or if it comes too early.
+    /// Counts off a ReadyForQuery. Returns false if none is due, or the batch is not answered yet.
     #[inline]
     pub(crate) fn take_ready(&mut self) -> bool {
         let done = std::mem::take(self);
@@ -119,7 +118,7 @@ fn count_off(count: &mut u32) -> bool {
 mod tests {
     use super::*;
 
-    /// A new statement, behind a Close and a BEGIN.
+    /// A new statement, after a Close and a BEGIN.
     fn batch() -> Unanswered {
         let mut batch = Unanswered::default();
         batch.closes += 1;
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_batch_is_counted_off() {
+    fn answer_to_a_batch_is_counted_off() {
         let right = b"312C1tT2DDC";
         assert!(is_answer(batch(), right));
         assert!(is_answer(batch(), b"312C1tn2s"));
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nothing_asked_for_is_refused() {
+    fn answer_that_nothing_asked_for_is_refused() {
         for tags in [
             &b"312C1tT2DCC"[..],
             b"312C1tT2DCD",
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simple_query_has_one_result_at_least() {
+    fn simple_query_has_at_least_one_result() {
         for tags in [
             &b"C"[..],
             b"I",

@@ -3,34 +3,26 @@
 use std::borrow::Cow;
 
 use serde::de::value::SeqDeserializer;
-use serde::de::{Deserializer, IntoDeserializer, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
 use super::document::{self, Shape};
 use super::refused::Refused;
 use crate::types::row::Row;
 use crate::types::value::{ConvertError, FromValue, Value};
 
-/// A cell of a row, decoded when somebody wants it: a column that is ignored never is.
-pub(super) struct Cell<'r> {
-    row: &'r Row,
-    position: usize,
-    /// If it has been decoded already.
-    value: Option<Value<'r>>,
+/// A value of a row. It is decoded when it is read: a column that serde skips never is.
+pub(super) enum Cell<'r> {
+    /// The column at this position.
+    Column(&'r Row, usize),
+    /// A decoded value, or an element of an array.
+    Value(Value<'r>),
 }
 
 impl<'r> Cell<'r> {
-    pub(super) fn new(row: &'r Row, position: usize) -> Self {
-        Cell {
-            row,
-            position,
-            value: None,
-        }
-    }
-
     fn value(self) -> Result<Value<'r>, Refused> {
-        match self.value {
-            Some(value) => Ok(value),
-            None => Ok(self.row.decode(self.position)?),
+        match self {
+            Cell::Column(row, position) => Ok(row.decode(position)?),
+            Cell::Value(value) => Ok(value),
         }
     }
 
@@ -39,11 +31,15 @@ impl<'r> Cell<'r> {
     }
 
     fn text<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
-        match self.value()? {
-            // A UUID kept as bytes, for a type that would read one from text.
-            Value::Bytes(bytes) if bytes.len() == 16 => visit_bytes(bytes, visitor),
-            value => visit_text(Cow::from_value(value)?, visitor),
+        let value = self.value()?;
+        let type_name = value.type_name();
+        if let Value::Text(_) = value {
+            return visit_text(Cow::from_value(value)?, visitor);
         }
+        // A type that parses text, such as a moment of chrono, does not know what it parses.
+        let text = Cow::from_value(value)?;
+        let visited = visit_text(text, visitor);
+        visited.map_err(|refused| refused.of_type(type_name))
     }
 
     fn bytes<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
@@ -55,9 +51,102 @@ impl<'r> Cell<'r> {
 
     fn sequence<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
         match self.value()? {
-            Value::Bytes(bytes) => visitor.visit_seq(SeqDeserializer::new(bytes.iter().copied())),
-            value => document::read(value, "sequence", Shape::Any, visitor),
+            Value::Bytes(bytes) => {
+                let mut each = bytes.iter().copied().map(Byte);
+                let read = visitor.visit_seq(SeqDeserializer::new(&mut each))?;
+                whole(read, bytes.len(), each.len(), "bytes")
+            }
+            Value::Array(elements) => visit_array(elements, visitor),
+            value => document::read(value, "an array", Shape::Any, visitor),
         }
+    }
+}
+
+/// An element of bytes. It is a `u8`: bytes are no array of other numbers, as for [`FromValue`].
+struct Byte(u8);
+
+impl<'de> Deserializer<'de> for Byte {
+    type Error = Refused;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Refused> {
+        let bytes = Value::Bytes(Cow::Borrowed(&[]));
+        Err(ConvertError::found(&bytes, "an array").into())
+    }
+
+    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
+        visitor.visit_u8(self.0)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refused> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'r> IntoDeserializer<'r, Refused> for Byte {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+/// The elements of an array, one after the other.
+struct Elements<'r> {
+    rest: std::vec::IntoIter<Value<'r>>,
+    read: usize,
+}
+
+impl<'r> SeqAccess<'r> for Elements<'r> {
+    type Error = Refused;
+
+    fn next_element_seed<S: DeserializeSeed<'r>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Refused> {
+        let Some(element) = self.rest.next() else {
+            return Ok(None);
+        };
+        self.read += 1;
+        let read = seed.deserialize(Cell::Value(element));
+        read.map(Some)
+            .map_err(|refused| refused.in_element(self.read))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.rest.len())
+    }
+}
+
+fn visit_array<'r, V: Visitor<'r>>(
+    elements: Vec<Value<'r>>,
+    visitor: V,
+) -> Result<V::Value, Refused> {
+    let count = elements.len();
+    let mut elements = Elements {
+        rest: elements.into_iter(),
+        read: 0,
+    };
+    let read = visitor.visit_seq(&mut elements)?;
+    whole(read, count, elements.rest.len(), "elements")
+}
+
+/// Refuses what was read if something is left: a tuple takes as much as it needs and ignores the rest.
+fn whole<T>(read: T, count: usize, left: usize, what: &str) -> Result<T, Refused> {
+    match left {
+        0 => Ok(read),
+        left => Err(Refused::Value(format!(
+            "found {count} {what}, wanted {} of them",
+            count - left
+        ))),
     }
 }
 
@@ -95,6 +184,7 @@ impl<'r> Deserializer<'r> for Cell<'r> {
             Value::UInt(number) => visitor.visit_u64(number),
             Value::Float(number) => visitor.visit_f64(number),
             Value::Bytes(bytes) => visit_bytes(bytes, visitor),
+            Value::Array(elements) => visit_array(elements, visitor),
             #[cfg(feature = "json")]
             value @ Value::Json(_) => document::read(value, "JSON", Shape::Any, visitor),
             value => visit_text(Cow::from_value(value)?, visitor),
@@ -102,7 +192,11 @@ impl<'r> Deserializer<'r> for Cell<'r> {
     }
 
     fn deserialize_str<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
-        self.text(visitor)
+        match self.value()? {
+            // A `Uuid` takes its 16 bytes here. `&str` would take borrowed bytes, so these are not.
+            Value::Bytes(bytes) if bytes.len() == 16 => visitor.visit_bytes(&bytes),
+            value => Cell::Value(value).text(visitor),
+        }
     }
 
     fn deserialize_string<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
@@ -122,14 +216,9 @@ impl<'r> Deserializer<'r> for Cell<'r> {
     }
 
     fn deserialize_option<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
-        let (row, position) = (self.row, self.position);
         match self.value()? {
             Value::Null => visitor.visit_none(),
-            value => visitor.visit_some(Cell {
-                row,
-                position,
-                value: Some(value),
-            }),
+            value => visitor.visit_some(Cell::Value(value)),
         }
     }
 

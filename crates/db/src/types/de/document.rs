@@ -5,13 +5,13 @@ use serde::de::Visitor;
 use super::refused::Refused;
 use crate::types::value::{ConvertError, Value};
 
-/// What is asked for.
+/// The serde type to read.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "json"), allow(dead_code))]
 pub(super) enum Shape {
-    /// Whatever stands there: the visitor knows what it takes.
+    /// The type that the document has: the visitor knows what it takes.
     Any,
-    /// [`Json`](crate::Json), and in it whatever stands there.
+    /// [`Json`](crate::Json) around the type that the document has.
     Newtype,
     /// An enum, which may have data.
     Enum {
@@ -20,19 +20,19 @@ pub(super) enum Shape {
     },
 }
 
-/// The newtype of this name is our own [`Json`](crate::Json).
+/// Returns whether the newtype of this name is [`Json`](crate::Json).
 #[cfg(feature = "json")]
 pub(super) fn is_json(newtype: &str) -> bool {
     newtype == crate::types::value::JSON_NEWTYPE
 }
 
-/// Without the feature there is no `Json` to ask for.
+/// Without the feature there is no `Json`.
 #[cfg(not(feature = "json"))]
 pub(super) fn is_json(_newtype: &str) -> bool {
     false
 }
 
-/// Reads the JSON that stands in the value.
+/// Reads the JSON document in the value.
 #[cfg(feature = "json")]
 pub(super) fn read<'r, V: Visitor<'r>>(
     value: Value<'r>,
@@ -50,9 +50,13 @@ pub(super) fn read<'r, V: Visitor<'r>>(
             json.end().map_err(misfit)?;
             Ok(read)
         }
-        // What is read may borrow from the row, but not from a text that is gone after this.
+        // The result may borrow from the row, but not from a text that this function drops.
         Value::Json(Cow::Owned(text)) | Value::Text(Cow::Owned(text)) => {
             let json: serde_json::Value = serde_json::from_str(&text).map_err(misfit)?;
+            shape.read(json, visitor).map_err(misfit)
+        }
+        value @ Value::Array(_) => {
+            let json = crate::types::value::json_document(value)?;
             shape.read(json, visitor).map_err(misfit)
         }
         other => Err(ConvertError::found(&other, wanted).into()),

@@ -13,28 +13,32 @@ use self::refused::Refused;
 use crate::Result;
 use crate::types::row::{Columns, Row};
 
-/// The row as a type of serde's.
+/// Returns the row as a serde type.
 ///
-/// | asked for | comes of |
+/// | type | read from |
 /// |---|---|
-/// | a struct | the columns of its fields' names, by the rules of [`Columns`](Columns#names); others are left alone |
-/// | a map | all columns, by name; of those with the same name, the first |
-/// | a tuple, a tuple struct, an array | the columns in order, as many as there are |
-/// | a `Vec` | the columns in order |
-/// | a newtype | what is in it |
-/// | `Option<T>` | `None` if there is one column and it is NULL, else `T` |
-/// | anything else | the one column that there is |
+/// | a struct | the columns with the names of its fields, by the rules of [`Columns`](Columns#names); other columns are skipped |
+/// | a map | all columns, by name; of several with one name, the first |
+/// | a tuple, a tuple struct, an array | the columns in order; their number must match |
+/// | a `Vec` | the columns in order, if there are several |
+/// | a newtype | its content |
+/// | `Option<T>` | `None` if the only column is NULL, else `T` |
+/// | a number, text, date, enum … | the only column |
+///
+/// A row of one column is refused for a type that could mean the row or its value: a sequence (`Vec<String>`), bytes, and
+/// types that take anything, such as `serde_json::Value` and untagged enums. `query_scalar` and a tuple of one, `(T,)`, read
+/// the value. With several columns, `serde_json::Value` is an object of all columns.
 ///
 /// `#[serde(default)]`, `rename`, `alias`, `flatten` and `deny_unknown_fields` work as everywhere; with `flatten`,
-/// names have to be exact, and numbers are not taken as `bool`.
+/// names have to be exact, and numbers are not read as `bool`.
 ///
 /// Values are converted as by [`Row::get`]: see [`FromValue`](crate::FromValue). A decimal, date, time, moment or UUID is a
-/// string to a type that wants one, and 16 bytes are a UUID to a `uuid::Uuid`. An enum without data is
-/// read from text. With the feature `json`, a JSON column is read into whatever type is asked for,
+/// string to a type that parses one, and 16 bytes are a UUID to a `uuid::Uuid`. An enum without data is
+/// read from text. An array is a sequence. With the feature `json`, a JSON column is read into any type,
 /// and text that holds JSON into structs, maps and sequences.
 ///
-/// [`Value::deserialize_as`](crate::Value::deserialize_as) reads a field as `get` would, where serde reads it otherwise:
-/// moments that SQLite keeps as text.
+/// [`Value::deserialize_as`](crate::Value::deserialize_as) reads a field as `get` does, where the type's own serde impl is
+/// stricter: chrono's and time's types refuse the moments that SQLite keeps as text.
 ///
 /// A type may borrow from the row: a field may be a `&str`.
 ///
@@ -54,18 +58,18 @@ use crate::types::row::{Columns, Row};
 ///
 /// # Errors
 ///
-/// [`Kind::Column`](crate::Kind::Column) if a column is missing, or if there are too many or too few of them;
-/// [`Kind::Type`](crate::Kind::Type) if a value is not of the type, with the name of its column.
+/// [`Kind::Column`](crate::Kind::Column) if a column is missing, or if their number does not match;
+/// [`Kind::Type`](crate::Kind::Type) if a value has another type, with the name of its column.
 pub fn from_row<'r, T: Deserialize<'r>>(row: &'r Row) -> Result<T> {
     let read = match T::deserialize(RowDeserializer { row }) {
-        // A type that takes whatever there is, except for a whole row.
+        // A single value that takes several types, such as a decimal: it takes no map.
         Err(Refused::Map(_)) if row.len() == 1 => RowDeserializer { row }.single(T::deserialize),
         read => read,
     };
     read.map_err(|refused| refused.into_error(row.columns()))
 }
 
-/// A row, to be read as a whole.
+/// A whole row.
 #[derive(Clone, Copy)]
 struct RowDeserializer<'r> {
     row: &'r Row,
@@ -75,7 +79,7 @@ impl<'r> RowDeserializer<'r> {
     /// Reads the only column.
     fn single<T>(self, read: impl FnOnce(Cell<'r>) -> Result<T, Refused>) -> Result<T, Refused> {
         match self.row.len() {
-            1 => at(self.row.columns(), 0, read(Cell::new(self.row, 0))),
+            1 => at(self.row.columns(), 0, read(Cell::Column(self.row, 0))),
             _ => Err(Refused::columns(self.row.columns(), "one value")),
         }
     }
@@ -90,7 +94,10 @@ impl<'r> RowDeserializer<'r> {
 
     fn tuple<V: Visitor<'r>>(self, len: usize, visitor: V) -> Result<V::Value, Refused> {
         if self.row.len() != len {
-            let wanted = format!("{len} values");
+            let wanted = match len {
+                1 => "1 value".to_owned(),
+                len => format!("{len} values"),
+            };
             return Err(Refused::columns(self.row.columns(), &wanted));
         }
         visitor.visit_seq(self.positions())
@@ -114,11 +121,24 @@ impl<'r> Deserializer<'r> for RowDeserializer<'r> {
         deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
         deserialize_f32 deserialize_f64
         deserialize_char deserialize_str deserialize_string deserialize_identifier
-        deserialize_bytes deserialize_byte_buf
     }
 
     fn deserialize_any<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
-        self.deserialize_map(visitor)
+        match self.row.len() {
+            1 => visitor.visit_map(NoMap),
+            _ => self.deserialize_map(visitor),
+        }
+    }
+
+    fn deserialize_bytes<V: Visitor<'r>>(self, _visitor: V) -> Result<V::Value, Refused> {
+        match self.row.len() {
+            1 => Err(Refused::Ambiguous("bytes")),
+            _ => Err(Refused::columns(self.row.columns(), "one value")),
+        }
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        self.deserialize_bytes(visitor)
     }
 
     fn deserialize_option<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
@@ -153,6 +173,9 @@ impl<'r> Deserializer<'r> for RowDeserializer<'r> {
     }
 
     fn deserialize_seq<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, Refused> {
+        if self.row.len() == 1 {
+            return Err(Refused::Ambiguous("a sequence"));
+        }
         visitor.visit_seq(self.positions())
     }
 
@@ -203,30 +226,46 @@ impl<'r> Deserializer<'r> for RowDeserializer<'r> {
     }
 }
 
+/// The map that a row of one column is to a type that takes anything. Such a type accepts it and gets the error;
+/// a type that takes single values only refuses it, and gets the value.
+struct NoMap;
+
+impl<'r> MapAccess<'r> for NoMap {
+    type Error = Refused;
+
+    fn next_key_seed<S: DeserializeSeed<'r>>(&mut self, _: S) -> Result<Option<S::Value>, Refused> {
+        Err(Refused::Ambiguous("a type that takes anything"))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'r>>(&mut self, _: S) -> Result<S::Value, Refused> {
+        Err(Refused::Ambiguous("a type that takes anything"))
+    }
+}
+
 /// The cells of a row, one after the other.
 struct Cells<'r> {
     row: &'r Row,
     next: usize,
-    /// What a struct asks for; empty if it does not say.
+    /// The fields of a struct; empty for other types.
     fields: &'static [&'static str],
 }
 
 impl<'r> Cells<'r> {
-    /// What the column at this position is called for the one who asks.
+    /// Returns the field that the column at this position belongs to, else the name of the column.
     fn key(&self, position: usize) -> &'r str {
         let columns = self.row.columns();
         let name = columns.as_slice()[position].name.as_str();
         if self.fields.contains(&name) {
             return name;
         }
-        let finds_it = |field: &&&str| {
+        let is_field = |field: &&&str| {
             field.eq_ignore_ascii_case(name) && columns.position(field).ok() == Some(position)
         };
-        self.fields.iter().find(finds_it).copied().unwrap_or(name)
+        self.fields.iter().find(is_field).copied().unwrap_or(name)
     }
 
     fn read<S: DeserializeSeed<'r>>(&self, position: usize, seed: S) -> Result<S::Value, Refused> {
-        let read = seed.deserialize(Cell::new(self.row, position));
+        let read = seed.deserialize(Cell::Column(self.row, position));
         at(self.row.columns(), position, read)
     }
 }
@@ -259,7 +298,7 @@ impl<'r> MapAccess<'r> for Cells<'r> {
         seed: S,
     ) -> Result<Option<S::Value>, Refused> {
         let columns = self.row.columns();
-        // Of several columns with the same name the first counts.
+        // Of several columns with one name, the first counts.
         while self.next < columns.len() && columns.is_repeated(self.next) {
             self.next += 1;
         }
@@ -277,7 +316,7 @@ impl<'r> MapAccess<'r> for Cells<'r> {
     }
 }
 
-/// What was read of a column; if it was refused, with the column's name.
+/// Adds the column's name to an error.
 fn at<T>(columns: &Columns, position: usize, read: Result<T, Refused>) -> Result<T, Refused> {
     read.map_err(|refused| refused.at(columns, position))
 }

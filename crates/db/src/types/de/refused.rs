@@ -1,4 +1,4 @@
-//! Why a row is not what was asked for.
+//! The error of reading a row into a serde type.
 
 use std::fmt;
 
@@ -8,31 +8,60 @@ use crate::types::row::Columns;
 use crate::types::value::ConvertError;
 use crate::{Error, Kind};
 
-/// Why a row is not what was asked for, before it is an [`Error`].
+/// Why a row cannot be read into a type. It becomes an [`Error`] when the columns are known.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It has no column for this field.
+    /// The row has no column for this field.
     Missing(&'static str),
-    /// A value is not of the type; the column is not known here yet.
+    /// A value has another type; its column is not known yet.
     Value(String),
-    /// The row was offered as a map, and this was wanted.
+    /// The row was offered as a map, and the type is another one.
     Map(String),
-    /// The whole story.
-    Told(Error),
+    /// A row of one column, read into a type that could be the row or the value.
+    Ambiguous(&'static str),
+    /// An error that needs no more information.
+    Complete(Error),
 }
 
 impl Refused {
-    /// The row has another number of columns than were asked for.
+    /// Returns the error for a row that has another number of columns than the type.
     pub(super) fn columns(columns: &Columns, wanted: &str) -> Self {
-        Refused::Told(wrong_number(columns, wanted))
+        Refused::Complete(wrong_number(columns, wanted))
     }
 
-    /// With the name of the column, if that is not known yet.
+    /// Returns the error with the name of the column.
     pub(super) fn at(self, columns: &Columns, position: usize) -> Self {
         match self {
             Refused::Value(message) => {
                 let message = format!("{}: {message}", columns.label(position));
-                Refused::Told(Error::new(Kind::Type, message))
+                Refused::Complete(Error::new(Kind::Type, message))
+            }
+            // A value that serde took for a map, such as a JSON object.
+            Refused::Map(wanted) => {
+                Refused::Value(format!("found a map, wanted {wanted}")).at(columns, position)
+            }
+            known => known,
+        }
+    }
+
+    /// Returns the error with the position of the element in its array, counted from 1.
+    pub(super) fn in_element(self, position: usize) -> Self {
+        match self {
+            Refused::Value(message) => Refused::Value(format!("element {position}: {message}")),
+            known => known,
+        }
+    }
+
+    /// Returns the error with the type of the value, for a type that parses it from text.
+    pub(super) fn of_type(self, type_name: &str) -> Self {
+        let remedy = match type_name {
+            "timestamptz" => "; a type with a time zone takes it, such as DateTime<Utc>, or cast",
+            "datetime" => "; a type without a time zone takes it, such as NaiveDateTime, or cast",
+            _ => "",
+        };
+        match self {
+            Refused::Value(message) => {
+                Refused::Value(format!("found {type_name}: {message}{remedy}"))
             }
             known => known,
         }
@@ -42,14 +71,23 @@ impl Refused {
         match self {
             Refused::Missing(field) => match columns.position(field) {
                 Err(error) => error,
-                // Only if case is set aside, which could not be done for this field.
+                // A flattened struct finds its columns by the exact case only.
                 Ok(_) => columns.no_such(&format_args!("`{field}`")),
             },
             Refused::Value(message) => Error::new(Kind::Type, message),
             Refused::Map(wanted) => wrong_number(columns, &wanted),
-            Refused::Told(error) => error,
+            Refused::Ambiguous(what) => ambiguous(what),
+            Refused::Complete(error) => error,
         }
     }
+}
+
+fn ambiguous(what: &str) -> Error {
+    let message = format!(
+        "the row has 1 column, and {what} could mean the row or its value: for the value use query_scalar \
+         or a tuple of one, (T,)"
+    );
+    Error::new(Kind::Column, message)
 }
 
 fn wrong_number(columns: &Columns, wanted: &str) -> Error {
@@ -58,7 +96,11 @@ fn wrong_number(columns: &Columns, wanted: &str) -> Error {
         1 => "1 column".to_owned(),
         count => format!("{count} columns"),
     };
-    let message = format!("the row has {there}, wanted {wanted}");
+    let remedy = match columns.len() {
+        1 => "; for the value of the column use query_scalar or a tuple of one, (T,)",
+        _ => "",
+    };
+    let message = format!("the row has {there}, wanted {wanted}{remedy}");
     Error::new(Kind::Column, message)
 }
 
@@ -86,7 +128,7 @@ impl de::Error for Refused {
             message.push_str(name);
             message.push('`');
         }
-        Refused::Told(Error::new(Kind::Column, message))
+        Refused::Complete(Error::new(Kind::Column, message))
     }
 }
 
@@ -98,7 +140,7 @@ impl From<ConvertError> for Refused {
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
-        Refused::Told(error)
+        Refused::Complete(error)
     }
 }
 
@@ -108,7 +150,8 @@ impl fmt::Display for Refused {
             Refused::Missing(field) => write!(out, "the row has no column `{field}`"),
             Refused::Value(message) => out.write_str(message),
             Refused::Map(wanted) => write!(out, "found a row, wanted {wanted}"),
-            Refused::Told(error) => error.fmt(out),
+            Refused::Ambiguous(what) => ambiguous(what).fmt(out),
+            Refused::Complete(error) => error.fmt(out),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Putting parameters in the order of the placeholders.
+//! Matches parameters with placeholders.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
 impl<'a> Params<'a> {
-    /// One value for each placeholder, in the order that the database wants them.
+    /// Returns one value for each placeholder, in the order that the database expects.
     ///
     /// # Errors
     ///
-    /// [`Kind::Parameters`] if their number, their names or their kind (with or without names) do
-    /// not fit; it says which.
+    /// [`Kind::Parameters`] if the number, the names or the kind of the values (with or without names) does
+    /// not match the placeholders. The message names the mismatch.
     #[inline]
     pub fn bind(self, placeholders: &Placeholders<'_>) -> Result<Vec<Param<'a>>> {
         match (self, placeholders) {
@@ -60,7 +60,12 @@ fn by_name<'a>(
             return Err(refuse(format!("two values were given for :{name}")));
         }
         if !names.contains(&&**name) {
-            return Err(unknown(name, names));
+            let without_value: Vec<&str> = names
+                .iter()
+                .filter(|name| !values.iter().any(|(given, _)| given == *name))
+                .copied()
+                .collect();
+            return Err(unknown(name, &without_value));
         }
     }
     let mut bound = Vec::with_capacity(names.len());
@@ -78,7 +83,7 @@ fn by_name<'a>(
     Ok(bound)
 }
 
-/// Values without names for placeholders with names.
+/// The error for values without names where the placeholders have names.
 fn unnamed(values: &[Param<'_>], names: &[&str]) -> Error {
     let first = names.first().copied().unwrap_or_default();
     if values.is_empty() {
@@ -90,7 +95,7 @@ fn unnamed(values: &[Param<'_>], names: &[&str]) -> Error {
     ))
 }
 
-/// Values with names for placeholders without.
+/// The error for values with names where the placeholders have none.
 fn no_names(values: &[(Cow<'_, str>, Param<'_>)], placeholders: usize) -> Error {
     let placeholders = counted_placeholders(placeholders);
     match values.first() {
@@ -101,10 +106,11 @@ fn no_names(values: &[(Cow<'_, str>, Param<'_>)], placeholders: usize) -> Error 
     }
 }
 
-fn unknown(name: &str, names: &[&str]) -> Error {
+/// The error for a value whose name no placeholder has.
+fn unknown(name: &str, without_value: &[&str]) -> Error {
     let mut message = format!("the SQL has no placeholder :{name}");
-    if let Some(meant) = closest(name, names) {
-        message.push_str(&format!("; did you mean :{meant}?"));
+    if let Some(meant) = closest(name, without_value) {
+        message.push_str(&format!("; :{meant} has no value, did you mean that?"));
     }
     refuse(message)
 }
@@ -129,33 +135,36 @@ fn given(count: usize) -> String {
     }
 }
 
-/// The name that was probably meant.
+/// Returns the name that was probably meant.
 fn closest<'n>(name: &str, names: &[&'n str]) -> Option<&'n str> {
-    let slips = |other: &&str| slips(name, other);
-    let nearest = *names.iter().min_by_key(|other| slips(other))?;
-    // In a short name, two slips make another name of it.
+    let nearest = *names.iter().min_by_key(|other| edits(name, other))?;
+    // Two edits turn a short name into an unrelated one.
     let allowed = if name.chars().count() < 5 { 1 } else { 2 };
-    (slips(&nearest) <= allowed).then_some(nearest)
+    (edits(name, nearest) <= allowed).then_some(nearest)
 }
 
-/// How many letters have to be changed, added or left out to make one name of the other.
-/// Case does not count.
-fn slips(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    // Row by row of the table of all beginnings of the two; only the last row is kept.
-    let mut row: Vec<usize> = (0..=one.len()).collect();
-    for (at, letter) in other.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (column, same) in one
-            .iter()
-            .map(|own| own.eq_ignore_ascii_case(&letter))
-            .enumerate()
-        {
-            let changed = diagonal + usize::from(!same);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+/// Returns how many letters have to be changed, added, removed or swapped with their neighbour to turn one
+/// name into the other. Case does not count.
+fn edits(one: &str, other: &str) -> usize {
+    let lower = |name: &str| -> Vec<char> { name.to_lowercase().chars().collect() };
+    let (one, other) = (lower(one), lower(other));
+    // `table[a][b]` is the number for the first `a` letters of one and the first `b` of the other.
+    let mut table = vec![vec![0; other.len() + 1]; one.len() + 1];
+    for a in 0..=one.len() {
+        for b in 0..=other.len() {
+            if a == 0 || b == 0 {
+                table[a][b] = a + b;
+                continue;
+            }
+            let changed = table[a - 1][b - 1] + usize::from(one[a - 1] != other[b - 1]);
+            let mut least = changed.min(table[a - 1][b] + 1).min(table[a][b - 1] + 1);
+            let is_swap =
+                a > 1 && b > 1 && one[a - 1] == other[b - 2] && one[a - 2] == other[b - 1];
+            if is_swap {
+                least = least.min(table[a - 2][b - 2] + 1);
+            }
+            table[a][b] = least;
         }
     }
-    row[one.len()]
+    table[one.len()][other.len()]
 }

@@ -1,27 +1,58 @@
-//! What can be the parameters of a statement.
+//! Types that can be the parameters of a statement.
 
 use super::{IntoParam, Named, Params};
 use crate::Result;
 use crate::driver::Param;
+use crate::types::value::Value;
 
-/// What can be the parameters of a statement.
+/// A type that can be the parameters of a statement.
 ///
 /// | given | means |
 /// |---|---|
 /// | `()` | none |
+/// | `18`, `"ada"`, `id`, `Some(18)` | one: a number, `bool`, text, date, time, UUID, or an `Option` of these |
 /// | `(18, "ada")`: tuples of up to 16 | one for each `?`, in order |
 /// | `[1, 2]`, `vec![1, 2]`, `&ids`: of one type | one for each `?`, in order |
-/// | `named! { min: 18 }`, [`Named`] | by the names of the placeholders, `:min` |
+/// | `named! { min: 18, name }`, [`Named`] | by the names of the placeholders, `:min` and `:name` |
 ///
-/// A single parameter is a tuple of one, `(18,)`, or an array of one, `[18]`.
-/// A type of your own can be parameters too, if it gives [`Params`].
+/// Any other single value is a tuple of one: `(bytes,)`, `(ids,)`, `(Json(settings),)`.
+/// Inside of a tuple or `named!`, a vector or slice is one array; [`list`](crate::list) makes it a list for `IN (?)`.
+///
+/// Implement this trait for a type of your own by returning [`Params`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the parameters of a statement",
+    label = "no parameters",
+    note = "write a tuple, `(a, b)`, with a comma also for a single value, `(a,)`; `()` for none; a vector or slice for values of one type; `named! {{ min: 18, name }}` for `:min` and `:name`"
+)]
 pub trait IntoParams<'a> {
-    /// The parameters.
+    /// Returns the parameters.
     ///
     /// # Errors
     ///
-    /// Of the first one that has no form that a database takes.
+    /// The first parameter that has no form that a database takes.
     fn into_params(self) -> Result<Params<'a>>;
+}
+
+/// Makes types one parameter without a tuple around it.
+///
+/// An impl for all types that convert into a [`Value`] would match tuples too, and the compiler could no longer name the
+/// part of a tuple that is wrong.
+macro_rules! bare_params {
+    ($($type:ty),* $(,)?) => {$(
+        impl<'a> $crate::types::params::IntoParams<'a> for $type {
+            #[inline]
+            fn into_params(self) -> $crate::Result<$crate::types::params::Params<'a>> {
+                Ok($crate::types::params::Params::one(self.into()))
+            }
+        }
+    )*};
+}
+
+pub(crate) use bare_params;
+
+bare_params! {
+    &'a str, String, &'a String, Option<&'a str>, Option<String>, &'a Option<String>,
+    Value<'a>, &'a Value<'a>,
 }
 
 impl<'a> IntoParams<'a> for Params<'a> {
@@ -85,7 +116,7 @@ fn positional<'a, P: IntoParam<'a>>(
     given: impl IntoIterator<Item = P, IntoIter: ExactSizeIterator>,
 ) -> Result<Params<'a>> {
     let given = given.into_iter();
-    // Collecting results would start small and grow: their number is not trusted there.
+    // `collect` into a `Result` ignores the length and would grow the vector step by step.
     let mut values: Vec<Param<'a>> = Vec::with_capacity(given.len());
     for value in given {
         values.push(value.into_param()?);

@@ -1,19 +1,24 @@
-//! Parameters: tuples, slices, [`named!`](crate::named).
+//! Parameters: single values, tuples, slices, [`named!`](crate::named), [`list`].
 
 mod bind;
 mod into_param;
 mod into_params;
+mod list;
 mod named;
 
 use std::borrow::Cow;
 
 pub use into_param::{IntoParam, native};
 pub use into_params::IntoParams;
+pub(crate) use into_params::bare_params;
+pub(crate) use list::List;
+pub use list::list;
 pub use named::Named;
 
 use crate::driver::Param;
+use crate::types::value::Value;
 
-/// The parameters of one statement, before they have been put in the order of its placeholders.
+/// The parameters of one statement, in the order in which they were given.
 #[derive(Clone, Debug)]
 pub enum Params<'a> {
     /// One for each placeholder, in order.
@@ -22,8 +27,14 @@ pub enum Params<'a> {
     Named(Vec<(Cow<'a, str>, Param<'a>)>),
 }
 
-impl Params<'_> {
-    /// How many there are.
+impl<'a> Params<'a> {
+    /// Returns a single parameter.
+    #[inline]
+    pub(crate) fn one(value: Value<'a>) -> Self {
+        Params::Positional(vec![Param::Value(value)])
+    }
+
+    /// Returns the number of parameters.
     pub fn len(&self) -> usize {
         match self {
             Params::Positional(values) => values.len(),
@@ -31,7 +42,7 @@ impl Params<'_> {
         }
     }
 
-    /// There are none.
+    /// Returns whether there are no parameters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

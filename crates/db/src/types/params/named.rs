@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// Parameters by the names of their placeholders.
 ///
-/// [`named!`](crate::named) writes them shorter, if the names are known when the program is written.
+/// [`named!`](crate::named) is shorter where the names are known at compile time.
 ///
 /// ```
 /// use cenote::Named;
@@ -21,17 +21,17 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, Default)]
 pub struct Named<'a> {
     pairs: Vec<(Cow<'a, str>, Param<'a>)>,
-    /// Why the first value that is no parameter is none. It is told when they are used.
+    /// The error of the first value that cannot be a parameter. The call returns it.
     failed: Option<Error>,
 }
 
 impl<'a> Named<'a> {
-    /// None so far.
+    /// Returns an empty set of parameters.
     pub fn new() -> Self {
         Named::default()
     }
 
-    /// None so far, with room for so many.
+    /// Returns an empty set of parameters, with room for `capacity` of them.
     pub fn with_capacity(capacity: usize) -> Self {
         Named {
             pairs: Vec::with_capacity(capacity),
@@ -39,7 +39,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// With a value for the placeholder of this name; the name is without the colon.
+    /// Adds a value for the placeholder of this name, which is written without the colon.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl IntoParam<'a>) -> Self {
         match value.into_param() {
@@ -57,23 +57,28 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Parameters by the names of their placeholders: `named! { min: 18, name: "ada" }` for `:min` and `:name`.
+/// Parameters by the names of their placeholders: `named! { min: 18, name }` for `:min` and `:name`.
+///
+/// A name alone is short for `name: name`.
 ///
 /// ```
 /// use cenote::named;
 ///
 /// let name = String::from("ada");
 /// let params = named! { min: 18, name: &name };
+/// let short = named! { min: 18, name };
 /// let none = named! {};
 /// ```
 #[macro_export]
 macro_rules! named {
-    ($($name:ident : $value:expr),* $(,)?) => {{
+    ($($name:ident $(: $value:expr)?),* $(,)?) => {{
         const NAMES: &[&str] = &[$(stringify!($name)),*];
         $crate::Named::with_capacity(NAMES.len())$(.with(
             // `r#type` is how Rust writes the name `type`.
             stringify!($name).trim_start_matches("r#"),
-            $value,
+            $crate::named!(@value $name $(: $value)?),
         ))*
     }};
+    (@value $name:ident : $value:expr) => { $value };
+    (@value $name:ident) => { $name };
 }

@@ -10,33 +10,33 @@ use smallvec::SmallVec;
 use super::{Columns, Row};
 use crate::{Error, Kind, Result};
 
-/// Rows of one result, their bytes in one piece.
+/// Rows of one result, with their bytes in one piece.
 ///
-/// A [`Row`] of it shares it: it stays in memory as long as any of its rows does.
+/// Each [`Row`] refers to its batch: the batch stays in memory as long as any of its rows.
 #[derive(Clone)]
 pub struct Batch {
-    // Thin, because it passes through many hands on its way to the caller.
+    // One pointer, because a batch is moved many times on its way to the caller.
     rows: Arc<Rows>,
 }
 
-/// What all rows of a batch share. A small row takes no memory but this.
+/// The content of a batch. A small row needs no other allocation.
 struct Rows {
     columns: Arc<Columns>,
     count: usize,
-    /// Row after row; `count` times as many as there are columns.
+    /// Row after row: `count` times the number of columns.
     cells: SmallVec<[Cell; FEW]>,
     bytes: SmallVec<[u8; SMALL]>,
 }
 
-/// So many cells and bytes have room beside the rest: most rows that are read by their key.
+/// This many cells and bytes are stored inline: enough for most rows that are read by their key.
 const FEW: usize = 4;
 const SMALL: usize = 64;
 
-/// Where the bytes of a cell are.
+/// The position of a cell's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     start: u32,
-    /// [`Cell::NULL`] for none.
+    /// [`Cell::NULL`] for NULL.
     len: u32,
     tag: u8,
 }
@@ -53,7 +53,7 @@ impl Cell {
         }
     }
 
-    /// Which bytes of the batch are its own; `None` for NULL.
+    /// Returns the range of its bytes in the batch; `None` for NULL.
     fn range(self) -> Option<Range<usize>> {
         let start = self.start as usize;
         (self.len != Cell::NULL).then(|| start..start + self.len as usize)
@@ -61,22 +61,22 @@ impl Cell {
 }
 
 impl Batch {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.count
     }
 
-    /// There are no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.count == 0
     }
 
-    /// The columns of each row.
+    /// Returns the columns of each row.
     pub fn columns(&self) -> &Arc<Columns> {
         &self.rows.columns
     }
 
-    /// A cell as the driver wrote it: its tag and its bytes; `None` for NULL, and where
+    /// Returns the tag and the bytes of a cell; `None` for NULL, and if
     /// there is no such row or column.
     pub fn raw(&self, row: usize, column: usize) -> Option<(u8, &[u8])> {
         let rows = &*self.rows;
@@ -88,13 +88,13 @@ impl Batch {
         Some((cell.tag, &rows.bytes[cell.range()?]))
     }
 
-    /// Its first row. As it is the only one that is wanted, the batch need not be shared.
+    /// Returns the first row, without a second reference to the batch.
     #[inline]
     pub(crate) fn into_first(self) -> Option<Row> {
         (!self.is_empty()).then(|| Row::new(self, 0))
     }
 
-    /// Its rows, one after the other. None of their bytes is copied.
+    /// Returns the rows one by one, without copying bytes.
     pub fn into_rows(self) -> IntoRows {
         IntoRows {
             rows: 0..self.rows.count,
@@ -153,7 +153,7 @@ impl DoubleEndedIterator for IntoRows {
 
 /// Collects rows, cell by cell.
 ///
-/// One call for each cell of a row, from the first column to the last, and then
+/// The driver adds each cell of a row, from the first column to the last, and then calls
 /// [`end_row`](BatchBuilder::end_row):
 ///
 /// ```
@@ -171,9 +171,9 @@ impl DoubleEndedIterator for IntoRows {
 /// ```
 pub struct BatchBuilder {
     rows: Rows,
-    /// How many bytes there may be: positions are kept in 32 bits.
+    /// The most bytes that fit: positions have 32 bits.
     limit: usize,
-    /// The row that is being written does not fit below the limit.
+    /// Whether the row that is being written exceeds the limit.
     is_too_large: bool,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Debug for BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Nothing so far.
+    /// Returns an empty builder.
     #[inline]
     pub fn new(columns: Arc<Columns>) -> Self {
         BatchBuilder {
@@ -203,7 +203,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Nothing so far, with room for so many rows and bytes.
+    /// Returns an empty builder with room for so many rows and bytes.
     #[inline]
     pub fn with_capacity(columns: Arc<Columns>, rows: usize, bytes: usize) -> Self {
         let mut builder = BatchBuilder::new(columns);
@@ -211,8 +211,8 @@ impl BatchBuilder {
         builder
     }
 
-    /// Makes room for so many rows and bytes. A builder is made first, put where it is to stay, and only then
-    /// given room: to move it takes longer than to make it.
+    /// Reserves room for so many rows and bytes. Callers reserve after they have moved the builder to its place:
+    /// moving a builder takes longer than creating one.
     #[inline]
     pub(crate) fn make_room(&mut self, rows: usize, bytes: usize) {
         let cells = rows.saturating_mul(self.rows.columns.len());
@@ -227,20 +227,20 @@ impl BatchBuilder {
         self.rows.bytes.reserve_exact(bytes);
     }
 
-    /// The next cell is NULL.
+    /// Adds a NULL as the next cell.
     pub fn null(&mut self) {
         self.rows.cells.push(Cell::null());
     }
 
-    /// The next cell has these bytes. The tag is for [`Decode`](super::Decode), which gets both
-    /// back: what it means is up to the driver.
+    /// Adds these bytes as the next cell. [`Decode`](super::Decode) gets the tag back with the bytes;
+    /// its meaning is up to the driver.
     #[inline]
     pub fn cell(&mut self, tag: u8, bytes: &[u8]) {
         self.cell_with(tag, |cell| cell.push(bytes));
     }
 
-    /// The next cell has the bytes that `write` writes: straight to their place, without a
-    /// buffer of the driver's own. Gives back what `write` gives.
+    /// Adds the bytes that `write` writes as the next cell, without a buffer in between. Returns the result
+    /// of `write`.
     #[inline]
     pub fn cell_with<R>(&mut self, tag: u8, write: impl FnOnce(&mut CellBytes<'_>) -> R) -> R {
         let start = self.rows.bytes.len();
@@ -260,12 +260,12 @@ impl BatchBuilder {
         written
     }
 
-    /// The row is complete.
+    /// Completes the row.
     ///
     /// # Errors
     ///
-    /// [`Kind::Column`] if it has not exactly one cell for each column, [`Kind::Unsupported`]
-    /// if the bytes of all rows no longer fit into 4 GiB. The row is then left out.
+    /// [`Kind::Column`] if the row does not have exactly one cell for each column, [`Kind::Unsupported`]
+    /// if the bytes of all rows exceed 4 GiB. The row is then dropped.
     #[inline]
     pub fn end_row(&mut self) -> Result<()> {
         let width = self.rows.columns.len();
@@ -277,7 +277,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// What is wrong with a row of so many cells, which is left out.
+    /// Drops a row of so many cells, and returns what is wrong with it.
     #[cold]
     fn refuse_row(&mut self, cells: usize) -> Error {
         let width = self.rows.columns.len();
@@ -290,23 +290,23 @@ impl BatchBuilder {
         Error::new(Kind::Unsupported, message)
     }
 
-    /// How many rows are complete.
+    /// Returns the number of complete rows.
     pub fn rows(&self) -> usize {
         self.rows.count
     }
 
-    /// How many bytes have been written.
+    /// Returns the number of bytes written so far.
     pub fn bytes(&self) -> usize {
         self.rows.bytes.len()
     }
 
-    /// The rows that are complete. One that has been begun and not ended is left out.
+    /// Returns the complete rows. A row that was not ended is dropped.
     #[inline]
     pub fn finish(mut self) -> Batch {
         self.take()
     }
 
-    /// The same without moving the builder, which is empty afterwards.
+    /// Returns the complete rows and leaves the builder empty, without moving it.
     #[inline]
     pub(crate) fn take(&mut self) -> Batch {
         if self.rows.cells.len() != self.rows.count * self.rows.columns.len() {
@@ -334,12 +334,12 @@ impl BatchBuilder {
     }
 }
 
-/// The builder never lets its bytes grow past what 32 bits can count.
+/// Returns a position as 32 bits. The builder's limit guarantees that it fits.
 fn position(at: usize) -> u32 {
     u32::try_from(at).expect("the bytes of a batch stay below its limit")
 }
 
-/// Where the bytes of one cell go: see [`BatchBuilder::cell_with`].
+/// The sink for the bytes of one cell: see [`BatchBuilder::cell_with`].
 #[derive(Debug)]
 pub struct CellBytes<'b> {
     bytes: &'b mut SmallVec<[u8; SMALL]>,
@@ -350,10 +350,10 @@ pub struct CellBytes<'b> {
 impl CellBytes<'_> {
     /// Adds bytes to the cell.
     ///
-    /// What does not fit any more is left out; [`BatchBuilder::end_row`] then says so.
+    /// Bytes beyond the limit are dropped; [`BatchBuilder::end_row`] then fails.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
-        // The limit itself is left free, for it would look like NULL.
+        // The limit itself is not reached: such a length would mean NULL.
         if bytes.len() >= self.limit - self.bytes.len() {
             self.is_too_large = true;
         } else {

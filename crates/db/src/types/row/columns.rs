@@ -4,64 +4,83 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::driver::Native;
 use crate::types::value::Value;
 use crate::{Error, Kind, Result};
 
-/// So many columns are compared with each other; more are looked up.
+/// Up to this many columns, names are compared with each other; with more, they are hashed.
 const FEW: usize = 64;
 
 /// A column of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// What the database calls its type, where it has one.
+    /// The database's name for the type, where it has one. SQLite gives the declared type.
     pub type_name: Option<String>,
-    /// The driver's own number for that type.
+    /// The driver's number for the type.
     pub type_id: u32,
+    /// The driver's own description of the type, for the driver to downcast.
+    pub native: Option<Native>,
 }
 
 impl Column {
-    /// A column of which only the name is known.
+    /// Returns a column of which only the name is known.
     pub fn new(name: impl Into<String>) -> Self {
         Column {
             name: name.into(),
             type_name: None,
             type_id: 0,
+            native: None,
         }
     }
 }
 
-/// The columns of a result, and how to read its bytes.
+/// Columns are equal if name and type are; the driver's own description follows from these.
+impl PartialEq for Column {
+    fn eq(&self, other: &Self) -> bool {
+        let Column {
+            name,
+            type_name,
+            type_id,
+            native: _,
+        } = self;
+        (name, type_name, type_id) == (&other.name, &other.type_name, &other.type_id)
+    }
+}
+
+impl Eq for Column {}
+
+/// The columns of a result, with the decoder of its bytes.
 ///
 /// # Names
 ///
-/// A column is found by its exact name. If there is none, case of ASCII letters is
-/// set aside, as SQL does: `ID` finds `id`, unless there are both `id` and `Id` to choose from.
-/// Of several columns with the same name the first is found; the others can be had by position.
+/// A column is found by its exact name. If there is none, the case of ASCII letters is ignored,
+/// as in SQL: `ID` finds `id`, unless the result has both `id` and `Id`.
+/// Of several columns with one name the first is found; the others have only a position.
 pub struct Columns {
     columns: Vec<Column>,
-    /// For each column: an earlier one has the same name.
+    /// For each column, whether an earlier one has the same name.
     repeated: Vec<bool>,
     decode: &'static dyn Decode,
 }
 
-/// How a driver reads the raw bytes of its rows.
+/// Decodes the raw bytes of a driver's rows.
 pub trait Decode: Send + Sync {
-    /// The value of a cell. `tag` is what the driver gave to
+    /// Returns the value of a cell. `tag` is the one that the driver passed to
     /// [`BatchBuilder::cell`](super::BatchBuilder::cell).
     ///
-    /// It is called each time somebody asks for the cell, and never for NULL.
+    /// The row calls this each time the cell is read, and never for NULL.
     ///
     /// # Errors
     ///
-    /// [`Kind::Type`](crate::Kind::Type) if the bytes are not what the type says. The row puts the name of the
-    /// column before the message.
+    /// [`Kind::Type`](crate::Kind::Type) if the bytes are no value of the type. The row adds the name of the
+    /// column to the message.
     fn value<'r>(&self, column: &Column, tag: u8, bytes: &'r [u8]) -> Result<Value<'r>>;
 }
 
 impl Columns {
-    /// These columns, whose bytes are read so.
+    /// Returns these columns, whose cells `decode` reads.
     pub fn new(columns: Vec<Column>, decode: &'static dyn Decode) -> Arc<Self> {
         let is_repeated = |(at, column): (usize, &Column)| {
             let earlier = &columns[..at];
@@ -83,36 +102,36 @@ impl Columns {
         })
     }
 
-    /// All of them, in order.
+    /// Returns all columns, in order.
     pub fn as_slice(&self) -> &[Column] {
         &self.columns
     }
 
-    /// How their bytes are read.
+    /// Returns the decoder of the cells.
     pub fn decode(&self) -> &'static dyn Decode {
         self.decode
     }
 
-    /// How many there are.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// There are none: what a statement without rows has.
+    /// Returns whether there are no columns, as for a statement without rows.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// The column at this position, from 0.
+    /// Returns the column at this position, counted from 0.
     pub fn get(&self, position: usize) -> Option<&Column> {
         self.columns.get(position)
     }
 
-    /// Where the column of this name is, from 0; see [names](Columns#names).
+    /// Returns the position of the column of this name, counted from 0; see [names](Columns#names).
     ///
     /// # Errors
     ///
-    /// [`Kind::Column`] if there is none, or more than one if case is set aside.
+    /// [`Kind::Column`] if there is none, or several whose names differ in case only.
     pub fn position(&self, name: &str) -> Result<usize> {
         let exact = self.columns.iter().position(|column| column.name == name);
         match exact {
@@ -139,12 +158,12 @@ impl Columns {
         }
     }
 
-    /// An earlier column has the same name, so that this one is found by position only.
+    /// Returns whether an earlier column has the same name: then this one is found by position only.
     pub(crate) fn is_repeated(&self, position: usize) -> bool {
         self.repeated[position]
     }
 
-    /// What a message calls the column at this position.
+    /// Returns the name of the column at this position for messages.
     pub(crate) fn label(&self, position: usize) -> impl fmt::Display {
         match self.get(position) {
             Some(column) if !column.name.is_empty() => format!("column `{}`", column.name),
@@ -152,7 +171,7 @@ impl Columns {
         }
     }
 
-    /// The error for a column that is not there.
+    /// Returns the error for a column that does not exist.
     pub(crate) fn no_such(&self, wanted: &dyn fmt::Display) -> Error {
         let mut message = format!("the row has no column {wanted}");
         if self.is_empty() {

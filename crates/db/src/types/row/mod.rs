@@ -1,7 +1,7 @@
-//! Rows, as the driver received them: raw bytes, decoded when they are asked for.
+//! Rows as raw bytes of the driver, decoded when they are read.
 //!
-//! A [`Batch`] holds the bytes of many rows in one piece; a [`Row`] is a share of it and a number.
-//! So a result of a thousand rows is a handful of allocations, and a value that nobody asks for
+//! A [`Batch`] holds the bytes of many rows in one piece; a [`Row`] is a reference to its batch and an index.
+//! So a result of a thousand rows takes a handful of allocations, and a value that is never read
 //! is never decoded.
 
 mod batch;
@@ -17,8 +17,8 @@ use crate::{Error, Kind, Result};
 
 /// A row of a result.
 ///
-/// Cloning it is cheap: all rows that came together share their bytes, and
-/// these stay in memory until the last of the rows is gone.
+/// Cloning is cheap: all rows of a batch share its bytes, which
+/// stay in memory until the last of these rows is dropped.
 #[derive(Clone)]
 pub struct Row {
     batch: Batch,
@@ -30,22 +30,22 @@ impl Row {
         Row { batch, index }
     }
 
-    /// The value of a column, by position (from 0) or by [name](Columns#names).
+    /// Returns the value of a column, by position (from 0) or by [name](Columns#names).
     ///
-    /// It may borrow from the row: `row.get::<&str>("name")?` copies nothing. See
-    /// [`FromValue`] for what can be asked for.
+    /// The value may borrow from the row: `row.get::<&str>("name")?` copies nothing. See
+    /// [`FromValue`] for the types.
     ///
     /// # Errors
     ///
-    /// [`Kind::Column`] if there is no such column; [`Kind::Type`] if its value is not of
-    /// that type, or is NULL and that was not allowed for with an [`Option`].
+    /// [`Kind::Column`] if there is no such column; [`Kind::Type`] if its value has another
+    /// type, or is NULL and the type is no [`Option`].
     pub fn get<'r, T: FromValue<'r>>(&'r self, column: impl ColumnIndex) -> Result<T> {
         let position = column.position_in(self.columns())?;
         let value = self.decode(position)?;
         T::from_value(value).map_err(|error| self.type_error(position, error))
     }
 
-    /// The value of a column as the database has it.
+    /// Returns the value of a column without a conversion.
     ///
     /// # Errors
     ///
@@ -54,38 +54,43 @@ impl Row {
         self.decode(column.position_in(self.columns())?)
     }
 
-    /// The value of each column, in order.
+    /// Returns the value of each column, in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Result<Value<'_>>> {
         (0..self.len()).map(|position| self.decode(position))
     }
 
-    /// A cell as the driver wrote it, for types that only the driver knows: its tag and its
-    /// bytes; `None` for NULL.
+    /// Returns the bytes of a cell as the driver keeps them, with their type; `None` for NULL.
     ///
     /// # Errors
     ///
     /// [`Kind::Column`] if there is no such column.
-    pub fn raw(&self, column: impl ColumnIndex) -> Result<Option<(u8, &[u8])>> {
-        let position = column.position_in(self.columns())?;
-        Ok(self.batch.raw(self.index, position))
+    pub fn raw(&self, column: impl ColumnIndex) -> Result<Option<RawCell<'_>>> {
+        let columns = self.columns();
+        let position = column.position_in(columns)?;
+        let raw = self.batch.raw(self.index, position);
+        Ok(raw.map(|(tag, bytes)| RawCell {
+            column: &columns.as_slice()[position],
+            tag,
+            bytes,
+        }))
     }
 
-    /// Its columns.
+    /// Returns the columns of the row.
     pub fn columns(&self) -> &Columns {
         self.batch.columns()
     }
 
-    /// How many columns it has.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.columns().len()
     }
 
-    /// It has no columns.
+    /// Returns whether the row has no columns.
     pub fn is_empty(&self) -> bool {
         self.columns().is_empty()
     }
 
-    /// The value at a position that there is.
+    /// Returns the value at a position, which must exist.
     pub(crate) fn decode(&self, position: usize) -> Result<Value<'_>> {
         let Some((tag, bytes)) = self.batch.raw(self.index, position) else {
             return Ok(Value::Null);
@@ -99,12 +104,12 @@ impl Row {
         })
     }
 
-    fn type_error(&self, position: usize, error: ConvertError) -> Error {
+    pub(crate) fn type_error(&self, position: usize, error: ConvertError) -> Error {
         let message = format!("{}: {error}", self.columns().label(position));
-        let told = Error::new(Kind::Type, message);
+        let refused = Error::new(Kind::Type, message);
         match error.into_source() {
-            Some(source) => told.because(source),
-            None => told,
+            Some(source) => refused.because(source),
+            None => refused,
         }
     }
 }
@@ -122,9 +127,24 @@ impl fmt::Debug for Row {
     }
 }
 
-/// What a column can be asked for by: its position, from 0, or its [name](Columns#names).
+/// The bytes of a cell as the driver keeps them: see [`Row::raw`].
 ///
-/// There is nothing to implement.
+/// PostgreSQL keeps the binary form of bool, integers, floats, bytea, uuid, date, time, timestamp and timestamptz,
+/// and the text form of every other type.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RawCell<'r> {
+    /// The column, with its type.
+    pub column: &'r Column,
+    /// The driver's mark for the form of the bytes.
+    pub tag: u8,
+    /// The bytes.
+    pub bytes: &'r [u8],
+}
+
+/// What names a column: its position, from 0, or its [name](Columns#names).
+///
+/// This trait is sealed.
 pub trait ColumnIndex: sealed::Sealed {
     #[doc(hidden)]
     fn position_in(&self, columns: &Columns) -> Result<usize>;

@@ -1,4 +1,4 @@
-//! Days, times and moments of the `chrono` crate.
+//! Dates, times and moments of the `chrono` crate.
 
 use chrono::{Datelike, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Timelike, Utc};
 
@@ -24,7 +24,7 @@ impl From<NaiveDate> for Date {
     }
 }
 
-/// A leap second becomes the last nanosecond before it: databases have none.
+/// A leap second becomes the last nanosecond before it: databases have no leap seconds.
 impl From<NaiveTime> for Time {
     fn from(time: NaiveTime) -> Self {
         Time {
@@ -59,7 +59,7 @@ impl TryFrom<Time> for NaiveTime {
     type Error = ConvertError;
 
     fn try_from(time: Time) -> Result<Self, ConvertError> {
-        // chrono takes a nanosecond past the limit for a leap second.
+        // chrono would read a nanosecond past the limit as a leap second.
         Time::new(time.hour, time.minute, time.second, time.nanosecond)
             .and_then(|time| {
                 NaiveTime::from_hms_nano_opt(
@@ -121,7 +121,7 @@ impl<'r> FromValue<'r> for MomentAt<Utc> {
     }
 }
 
-/// From text it keeps the offset that stands there; else it is UTC.
+/// A text keeps its offset; any other moment is in UTC.
 impl<'r> FromValue<'r> for MomentAt<FixedOffset> {
     fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
         const WANTED: &str = "chrono::DateTime<FixedOffset>";

@@ -18,8 +18,8 @@ impl<'r> FromValue<'r> for Decimal {
             Value::Decimal(digits) | Value::Text(digits) => exact(&digits),
             Value::Int(number) => Ok(number.into()),
             Value::UInt(number) => Ok(number.into()),
-            // SQLite keeps what goes into a DECIMAL column as a float, if that loses nothing.
-            // The shortest digits that mean this float are then the ones that went in.
+            // SQLite stores a number in a DECIMAL column as a float, if that loses nothing.
+            // The shortest digits of this float are then the ones that were stored.
             Value::Float(number) => Decimal::from_str_exact(&number.to_string())
                 .map_err(|_| ConvertError::out_of_range(number, WANTED)),
             other => Err(ConvertError::found(&other, WANTED)),
@@ -27,7 +27,7 @@ impl<'r> FromValue<'r> for Decimal {
     }
 }
 
-/// All the digits, or none: `from_str` would round.
+/// Parses all digits, or fails: `from_str` would round.
 fn exact(digits: &str) -> Result<Decimal, ConvertError> {
     Decimal::from_str_exact(digits)
         .map_err(|error| ConvertError::unreadable(digits, WANTED).because(error))

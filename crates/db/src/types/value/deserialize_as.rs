@@ -1,17 +1,17 @@
-//! Fields of serde structs that are read as from a row.
+//! Fields of serde structs that are read by way of [`FromValue`].
 
 use std::fmt;
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use super::{FromValue, Value};
 
 impl Value<'_> {
-    /// Reads a field of a serde struct by way of [`FromValue`], for types that serde reads in
-    /// another way or not at all.
+    /// Reads a field of a serde struct by way of [`FromValue`], for types that serde reads
+    /// differently or not at all.
     ///
-    /// SQLite keeps moments as text, `2024-02-29 09:05:00`, which `chrono` and `time` do not take
-    /// from serde, but which [`Row::get`](crate::Row::get) and this function do:
+    /// SQLite keeps moments as text, `2024-02-29 09:05:00`. The serde impls of `chrono` and `time`
+    /// refuse that text; [`Row::get`](crate::Row::get) and this function read it:
     ///
     /// ```
     /// # use cenote::{Date, DateTime};
@@ -25,12 +25,11 @@ impl Value<'_> {
     /// }
     /// ```
     ///
-    /// What serde has no type for arrives in writing: a date, a UUID and also a decimal are
-    /// [`Value::Text`] here.
+    /// serde has no type for a date, a UUID or a decimal: they are [`Value::Text`] here.
     ///
     /// # Errors
     ///
-    /// As of [`FromValue::from_value`], and if the field is a map or a sequence.
+    /// As [`FromValue::from_value`], and if the field is a map.
     pub fn deserialize_as<'de, D, T>(deserializer: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
@@ -42,6 +41,14 @@ impl Value<'_> {
 }
 
 struct AnyValue;
+
+impl<'de> DeserializeSeed<'de> for AnyValue {
+    type Value = Value<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, element: D) -> Result<Value<'de>, D::Error> {
+        element.deserialize_any(self)
+    }
+}
 
 impl<'de> Visitor<'de> for AnyValue {
     type Value = Value<'de>;
@@ -100,5 +107,12 @@ impl<'de> Visitor<'de> for AnyValue {
 
     fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Value<'de>, E> {
         Ok(bytes.into())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Value<'de>, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = array.next_element_seed(AnyValue)? {
+            elements.push(element);
+        }
+        Ok(Value::Array(elements))
     }
 }

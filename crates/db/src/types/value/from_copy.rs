@@ -1,10 +1,9 @@
-//! The macro for [`Value`](super::Value)s of `Copy` types.
+//! Macros that make `Copy` types a [`Value`](super::Value).
 
-/// For `Copy` types: of the value itself, of a reference to it and of one to an `Option` of it.
+/// Makes each type a parameter: by value, by reference and as a reference to an `Option`.
 ///
-/// The last cannot be written for all types at once: the compiler would look for it in
-/// `&Option<&Option<…>>` without end.
-macro_rules! from_copy {
+/// An impl for every `&Option<T>` is impossible: the compiler would try `&Option<&Option<…>>` without end.
+macro_rules! from_copy_scalar {
     ($($type:ty => |$value:ident| $made:expr;)*) => {$(
         impl From<$type> for Value<'_> {
             #[inline]
@@ -24,5 +23,21 @@ macro_rules! from_copy {
                 Value::from(*value)
             }
         }
+
+        $crate::types::params::bare_params! {
+            $type, &$type, Option<$type>, &Option<$type>,
+        }
     )*};
+}
+
+/// The same for types whose vectors are arrays: all but `u8`.
+macro_rules! from_copy {
+    ($($type:ty => |$value:ident| $made:expr;)*) => {
+        from_copy_scalar! { $($type => |$value| $made;)* }
+        $(impl $crate::types::value::ArrayElement for $type {
+            fn element(&self) -> Value<'_> {
+                self.into()
+            }
+        })*
+    };
 }

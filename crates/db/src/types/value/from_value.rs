@@ -1,36 +1,42 @@
-//! What a [`Value`] can be taken as.
+//! Types that a [`Value`] can be read as.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::num::{IntErrorKind, ParseIntError};
 
-use super::{ConvertError, Date, DateTime, Time, Value, hyphenated};
+use super::{ConvertError, Date, DateTime, Time, Value, array, hyphenated};
 
-/// A type that a value of a row can be taken as: see [`Row::get`](crate::Row::get).
+/// A type that a value of a row can be read as: see [`Row::get`](crate::Row::get).
 ///
-/// Nothing is lost on the way. A value is taken as another type only where it means the same:
+/// A conversion loses nothing. A value is read as another type only where it means the same:
 ///
-/// | asked for | taken from |
+/// | type | read from |
 /// |---|---|
 /// | integers | an int in range; a decimal that is whole and in range |
 /// | `bool` | a bool; the int 0 or 1 |
 /// | `f64`, `f32` | a float; an int that it holds exactly; a decimal. Rounded to the nearest, as floats are |
 /// | `&str` | text, decimal or JSON |
-/// | `String`, `Cow<str>` | the same, and a date, time, moment (ISO 8601) or UUID in writing |
+/// | `String`, `Cow<str>` | the same; a date, time, moment (ISO 8601) or UUID, as text |
 /// | `&[u8]`, `Vec<u8>`, `Cow<[u8]>`, `[u8; N]` | bytes |
+/// | `Vec<T>`, `[T; N]` | an array, or a JSON array (feature `json`), of elements that `T` reads |
 /// | [`Date`], [`Time`] | itself; text that reads as one |
-/// | [`DateTime`] | itself; a timestamp, then in UTC; text that reads as either |
-/// | `Option<T>` | NULL, and what `T` takes |
+/// | [`DateTime`] | itself; a timestamp, in UTC; text that reads as either |
+/// | `std::net::IpAddr` | text that reads as one: an `inet` of a single host |
+/// | `Option<T>` | NULL, and what `T` reads |
 /// | [`Value`] | anything |
 ///
-/// and with the features of the same names:
+/// With the features of the same names:
 ///
-/// | asked for | taken from |
+/// | type | read from |
 /// |---|---|
 /// | `chrono::NaiveDate`, `NaiveTime`, `NaiveDateTime`; `time::Date`, `Time`, `PrimitiveDateTime` | date, time or datetime; text that reads as one |
-/// | `chrono::DateTime<Utc>`, `DateTime<FixedOffset>`; `time::OffsetDateTime` | a timestamp; text that reads as a moment, in UTC if it does not say where |
+/// | `chrono::DateTime<Utc>`, `DateTime<FixedOffset>`; `time::OffsetDateTime` | a timestamp; text that reads as a moment, in UTC if it names no offset |
 /// | `uuid::Uuid` | a UUID; 16 bytes; text that reads as one |
 /// | `rust_decimal::Decimal` | a decimal; an int; text that reads as one; a float, by the shortest digits that mean it |
-/// | `serde_json::Value`, `Json<T>` | JSON; text that reads as JSON |
+/// | `serde_json::Value` | JSON |
+/// | `Json<T>` | JSON, an array, text that reads as JSON |
+///
+/// An array of several dimensions is a vector of vectors: `Vec<Vec<i32>>`. `Vec<Option<T>>` takes NULL elements.
 ///
 /// # Your own types
 ///
@@ -51,13 +57,28 @@ use super::{ConvertError, Date, DateTime, Time, Value, hyphenated};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from a row",
+    label = "no `FromValue` for `{Self}`",
+    note = "read a whole row into a struct with `query_as`, a JSON document with `Json<T>`, a PostgreSQL type of your own with `Row::get_sql`",
+    note = "for a type of your own write `impl cenote::FromValue<'_> for YourType`; types of chrono, time, uuid, rust_decimal and serde_json need the feature of cenote with that name"
+)]
 pub trait FromValue<'r>: Sized {
-    /// The value as this type.
+    /// Returns the value as this type.
     ///
     /// # Errors
     ///
-    /// It is of another type, or out of range; which, and what was wanted.
+    /// The value has another type, or is out of range. The error names both types.
     fn from_value(value: Value<'r>) -> Result<Self, ConvertError>;
+
+    /// Returns an array as a vector of this type. `u8` reads bytes here; other types keep this default.
+    ///
+    /// # Errors
+    ///
+    /// The value is no array, or an element cannot be read. The error names the element.
+    fn from_array(value: Value<'r>) -> Result<Vec<Self>, ConvertError> {
+        array::read(value, "an array")
+    }
 }
 
 impl<'r> FromValue<'r> for Value<'r> {
@@ -76,13 +97,17 @@ impl<'r, T: FromValue<'r>> FromValue<'r> for Option<T> {
 }
 
 macro_rules! integers {
-    ($($type:ident)*) => {$(
+    ($($type:ident $({ $($overridden:tt)* })?)*) => {$(
         impl<'r> FromValue<'r> for $type {
             fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
                 const WANTED: &str = stringify!($type);
                 match value {
-                    Value::Int(number) => $type::try_from(number)
-                        .map_err(|_| ConvertError::out_of_range(number, WANTED)),
+                    Value::Int(number) => {
+                        // It owns nothing. The compiler does not see that, and would call the drop of a value.
+                        std::mem::forget(value);
+                        $type::try_from(number)
+                            .map_err(|_| ConvertError::out_of_range(number, WANTED))
+                    }
                     Value::UInt(number) => $type::try_from(number)
                         .map_err(|_| ConvertError::out_of_range(number, WANTED)),
                     Value::Decimal(digits) => $type::try_from(whole(&digits, WANTED)?)
@@ -90,13 +115,25 @@ macro_rules! integers {
                     other => Err(ConvertError::found(&other, WANTED)),
                 }
             }
+
+            $($($overridden)*)?
         }
     )*};
 }
 
-integers! { i8 i16 i32 i64 isize u8 u16 u32 u64 usize }
+integers! {
+    i8 i16 i32 i64 isize u16 u32 u64 usize
+    u8 {
+        fn from_array(value: Value<'r>) -> Result<Vec<Self>, ConvertError> {
+            match value {
+                Value::Bytes(bytes) => Ok(bytes.into_owned()),
+                other => array::read(other, "bytes"),
+            }
+        }
+    }
+}
 
-/// The whole number that these decimal digits are.
+/// Returns the whole number that the decimal digits mean.
 fn whole(digits: &str, wanted: &str) -> Result<i128, ConvertError> {
     let (number, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     if fraction.bytes().any(|digit| digit != b'0') {
@@ -163,7 +200,7 @@ impl<'r> FromValue<'r> for f32 {
     }
 }
 
-/// The number is exact in a float with so many binary digits.
+/// Returns whether a float with `digits` binary digits holds the number exactly.
 fn fits_mantissa(number: u64, digits: u32) -> bool {
     let zeros = number.leading_zeros() + number.trailing_zeros();
     u64::BITS.saturating_sub(zeros) <= digits
@@ -176,7 +213,7 @@ fn inexact(number: impl std::fmt::Display, wanted: &str) -> ConvertError {
 fn nearest_f32(number: f64) -> Result<f32, ConvertError> {
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "rounding is what a float is asked for; an overflow is looked for below"
+        reason = "a float rounds by nature; an overflow is detected below"
     )]
     let rounded = number as f32;
     if rounded.is_infinite() && number.is_finite() {
@@ -212,7 +249,7 @@ impl<'r> FromValue<'r> for &'r str {
             | Value::Decimal(Cow::Borrowed(text))
             | Value::Json(Cow::Borrowed(text)) => Ok(text),
             Value::Text(_) | Value::Decimal(_) | Value::Json(_) => Err(ConvertError::new(format!(
-                "found {} that the row does not hold in this form, wanted &str; a String takes it",
+                "found {} that the row cannot lend, wanted &str: use String",
                 value.type_name()
             ))),
             other => Err(ConvertError::found(&other, "&str")),
@@ -229,30 +266,15 @@ impl<'r> FromValue<'r> for Cow<'r, [u8]> {
     }
 }
 
-impl<'r> FromValue<'r> for Vec<u8> {
-    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
-        Cow::<[u8]>::from_value(value).map(Cow::into_owned)
-    }
-}
-
 impl<'r> FromValue<'r> for &'r [u8] {
     fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
         match value {
             Value::Bytes(Cow::Borrowed(bytes)) => Ok(bytes),
             Value::Bytes(_) => Err(ConvertError::new(
-                "found bytes that the row does not hold in this form, wanted &[u8]; a Vec takes them",
+                "found bytes that the row cannot lend, wanted &[u8]: use Vec<u8>",
             )),
             other => Err(ConvertError::found(&other, "&[u8]")),
         }
-    }
-}
-
-impl<'r, const N: usize> FromValue<'r> for [u8; N] {
-    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
-        let bytes = Cow::<[u8]>::from_value(value)?;
-        <[u8; N]>::try_from(&*bytes).map_err(|_| {
-            ConvertError::new(format!("found {} bytes, wanted {N} of them", bytes.len()))
-        })
     }
 }
 
@@ -295,6 +317,17 @@ impl<'r> FromValue<'r> for DateTime {
             Value::DateTime(moment) | Value::Timestamp(moment) => Ok(moment),
             Value::Text(text) => DateTime::parse_utc(&text),
             other => Err(ConvertError::found(&other, "DateTime")),
+        }
+    }
+}
+
+impl<'r> FromValue<'r> for IpAddr {
+    fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
+        match value {
+            Value::Text(text) => text
+                .parse()
+                .map_err(|_| ConvertError::unreadable(&text, "IpAddr")),
+            other => Err(ConvertError::found(&other, "IpAddr")),
         }
     }
 }

@@ -1,17 +1,22 @@
-//! What can be a [`Value`], and with that a parameter.
+//! Types that become a [`Value`], and so a parameter.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use super::{Date, DateTime, Time, Value};
 
+from_copy_scalar! {
+    u8 => |number| Value::Int(i64::from(number));
+}
+
 from_copy! {
+    IpAddr => |address| Value::Text(Cow::Owned(address.to_string()));
     bool => |truth| Value::Bool(truth);
     i8 => |number| Value::Int(i64::from(number));
     i16 => |number| Value::Int(i64::from(number));
     i32 => |number| Value::Int(i64::from(number));
     i64 => |number| Value::Int(number);
     isize => |number| Value::Int(number as i64);
-    u8 => |number| Value::Int(i64::from(number));
     u16 => |number| Value::Int(i64::from(number));
     u32 => |number| Value::Int(i64::from(number));
     u64 => |number| i64::try_from(number).map_or(Value::UInt(number), Value::Int);

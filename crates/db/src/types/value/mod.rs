@@ -1,8 +1,9 @@
-//! Neutral values: what goes in as a parameter and comes out of a row, whatever the database.
+//! Values that are the same for every database: parameters, and the cells of rows.
 
 #[macro_use]
 mod from_copy;
 
+mod array;
 mod convert_error;
 mod deserialize_as;
 mod from_value;
@@ -23,23 +24,26 @@ mod uuid;
 
 use std::borrow::Cow;
 
+pub use array::ArrayElement;
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "odbc"))]
+pub(crate) use array::no_arrays;
 pub use convert_error::ConvertError;
 pub use from_value::FromValue;
 #[cfg(feature = "json")]
-pub(crate) use json::JSON_NEWTYPE;
-#[cfg(feature = "json")]
 pub use json::Json;
+#[cfg(feature = "json")]
+pub(crate) use json::{JSON_NEWTYPE, document as json_document};
 pub use moment::{Date, DateTime, Time};
 
-/// A value, whatever the database.
+/// A value of any database.
 ///
-/// It borrows where it can: a text in a row is not copied until somebody keeps it.
+/// It borrows where possible: the text of a row is copied only by [`Value::into_owned`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// No value.
+    /// NULL.
     Null,
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i64),
@@ -57,7 +61,7 @@ pub enum Value<'a> {
     Date(Date),
     /// A time of day.
     Time(Time),
-    /// A day and a time of day, wherever that is.
+    /// A day and a time of day, without a time zone.
     DateTime(DateTime),
     /// A moment, in UTC.
     Timestamp(DateTime),
@@ -65,10 +69,12 @@ pub enum Value<'a> {
     Uuid([u8; 16]),
     /// A JSON document, as text.
     Json(Cow<'a, str>),
+    /// An array. One of several dimensions is an array of arrays.
+    Array(Vec<Value<'a>>),
 }
 
 impl Value<'_> {
-    /// The same value, borrowing nothing.
+    /// Returns the same value, which borrows nothing.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Value::Null => Value::Null,
@@ -85,27 +91,33 @@ impl Value<'_> {
             Value::Timestamp(moment) => Value::Timestamp(moment),
             Value::Uuid(uuid) => Value::Uuid(uuid),
             Value::Json(text) => Value::Json(Cow::Owned(text.into_owned())),
+            Value::Array(elements) => {
+                Value::Array(elements.into_iter().map(Value::into_owned).collect())
+            }
         }
     }
 
-    /// The same value, borrowing from this one.
+    /// Returns the same value, which borrows from this one.
     pub fn as_borrowed(&self) -> Value<'_> {
         match self {
             Value::Decimal(digits) => Value::Decimal(Cow::Borrowed(digits)),
             Value::Text(text) => Value::Text(Cow::Borrowed(text)),
             Value::Bytes(bytes) => Value::Bytes(Cow::Borrowed(bytes)),
             Value::Json(text) => Value::Json(Cow::Borrowed(text)),
-            // Nothing of the rest is on the heap.
+            Value::Array(elements) => {
+                Value::Array(elements.iter().map(Value::as_borrowed).collect())
+            }
+            // The other values own no heap memory.
             rest => rest.clone(),
         }
     }
 
-    /// It is [`Value::Null`].
+    /// Returns whether this is [`Value::Null`].
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// What messages call its type: `text`.
+    /// Returns the name of its type for messages: `text`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Null => "NULL",
@@ -119,14 +131,15 @@ impl Value<'_> {
             Value::Date(_) => "date",
             Value::Time(_) => "time",
             Value::DateTime(_) => "datetime",
-            Value::Timestamp(_) => "timestamp",
+            Value::Timestamp(_) => "timestamptz",
             Value::Uuid(_) => "uuid",
             Value::Json(_) => "json",
+            Value::Array(_) => "array",
         }
     }
 }
 
-/// A UUID in its usual form, `67e55044-10b1-426f-9247-bb680e5fe0c8`.
+/// Returns a UUID in its usual form, `67e55044-10b1-426f-9247-bb680e5fe0c8`.
 pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (at, byte) in uuid.into_iter().enumerate() {

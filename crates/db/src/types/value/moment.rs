@@ -1,4 +1,4 @@
-//! Days, times of day and both, written as ISO 8601.
+//! Dates, times of day and both together, as ISO 8601 text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use super::ConvertError;
 
 /// A day of the Gregorian calendar.
 ///
-/// Printed as ISO 8601, `2024-02-29`; a year outside 0 to 9999 has a sign before it. The
-/// same is what [`parse`](str::parse) reads.
+/// `Display` writes ISO 8601, `2024-02-29`; a year outside 0 to 9999 has a sign before it.
+/// [`parse`](str::parse) reads the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Date {
-    /// Astronomical: 0 is 1 BC.
+    /// The astronomical year: 0 is 1 BC.
     pub year: i32,
     /// 1 to 12.
     pub month: u8,
@@ -21,7 +21,7 @@ pub struct Date {
 
 /// A time of day.
 ///
-/// Printed as ISO 8601, `09:05:00` or `09:05:00.250`. [`parse`](str::parse) reads the same, also
+/// `Display` writes ISO 8601, `09:05:00` or `09:05:00.250`. [`parse`](str::parse) reads the same, also
 /// without seconds and with any number of decimals up to nine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
@@ -31,14 +31,14 @@ pub struct Time {
     pub minute: u8,
     /// 0 to 59.
     pub second: u8,
-    /// Below a thousand million.
+    /// 0 to 999,999,999.
     pub nanosecond: u32,
 }
 
 /// A day and a time of day.
 ///
-/// Printed as ISO 8601, `2024-02-29T09:05:00`. [`parse`](str::parse) reads the same, also with a
-/// space for the `T`.
+/// `Display` writes ISO 8601, `2024-02-29T09:05:00`. [`parse`](str::parse) reads the same, also with a
+/// space instead of the `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DateTime {
     /// The day.
@@ -48,7 +48,7 @@ pub struct DateTime {
 }
 
 impl Date {
-    /// This day, if the calendar has it.
+    /// Returns the day, if the calendar has it.
     pub fn new(year: i32, month: u8, day: u8) -> Option<Self> {
         let exists = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
         exists.then_some(Date { year, month, day })
@@ -88,7 +88,7 @@ fn days_in(year: i32, month: u8) -> u8 {
 }
 
 impl Time {
-    /// This time of day, if there is one such. Leap seconds are not among them.
+    /// Returns the time of day, if there is one. Leap seconds do not exist here.
     pub fn new(hour: u8, minute: u8, second: u8, nanosecond: u32) -> Option<Self> {
         let exists = hour < 24 && minute < 60 && second < 60 && nanosecond < 1_000_000_000;
         exists.then_some(Time {
@@ -116,18 +116,18 @@ impl Time {
 }
 
 impl DateTime {
-    /// This day at this time.
+    /// Returns this time on this day.
     pub fn new(date: Date, time: Time) -> Self {
         DateTime { date, time }
     }
 
-    /// The moment that a text tells, in UTC: `2024-02-29T09:05:00+02:00`.
+    /// Parses a moment and returns it in UTC: `2024-02-29T09:05:00+02:00`.
     ///
-    /// Without an offset (`Z`, `+02`, `+02:00`, `+0200`, `+02:00:00`) it is taken to be in UTC.
+    /// A text without an offset (`Z`, `+02`, `+02:00`, `+0200`, `+02:00:00`) counts as UTC.
     ///
     /// # Errors
     ///
-    /// The text reads as no moment.
+    /// The text is no moment.
     pub fn parse_utc(text: &str) -> Result<Self, ConvertError> {
         let moment = DateTime::parse_with_offset(text).and_then(|(local, offset)| match offset {
             Some(offset) => local.minus_seconds(offset),
@@ -136,7 +136,7 @@ impl DateTime {
         moment.ok_or_else(|| ConvertError::unreadable(text, "DateTime"))
     }
 
-    /// What the text tells, and by how many seconds that is ahead of UTC if it says so.
+    /// Parses a moment and its offset, in seconds ahead of UTC, if there is one.
     pub(crate) fn parse_with_offset(text: &str) -> Option<(Self, Option<i32>)> {
         let mut rest = Scan(text.as_bytes());
         let date = rest.date()?;
@@ -151,7 +151,7 @@ impl DateTime {
         Some((DateTime { date, time }, offset))
     }
 
-    /// So many seconds earlier, at most a day.
+    /// Returns the moment so many seconds earlier, at most a day.
     pub(super) fn minus_seconds(self, seconds: i32) -> Option<Self> {
         const DAY: i32 = 24 * 60 * 60;
         let second = self.time.second_of_day() - seconds;
@@ -225,14 +225,14 @@ impl FromStr for DateTime {
     }
 }
 
-/// What is left of a text that is being read.
+/// The rest of a text that is being parsed.
 struct Scan<'t>(&'t [u8]);
 
 impl Scan<'_> {
     fn date(&mut self) -> Option<Date> {
         let sign = self.one_of(b"+-");
         let digits = self.leading_digits();
-        // Ten digits hold every year there is; fewer than four are no year of ISO 8601.
+        // Ten digits hold every `i32`; ISO 8601 has at least four.
         if !(4..=10).contains(&digits) || (digits > 4 && sign.is_none()) {
             return None;
         }
@@ -274,7 +274,7 @@ impl Scan<'_> {
         Some(self.number(digits)? * 10_u32.pow(missing))
     }
 
-    /// Seconds ahead of UTC; less than a day.
+    /// Parses an offset, in seconds ahead of UTC; less than a day.
     fn offset(&mut self) -> Option<i32> {
         let sign = match self.one_of(b"Zz+-")? {
             b'-' => -1,
@@ -298,7 +298,7 @@ impl Scan<'_> {
         u8::try_from(self.number(2)?).ok()
     }
 
-    /// The number that exactly so many digits make; at most nine.
+    /// Parses exactly so many digits; at most nine.
     fn number(&mut self, digits: usize) -> Option<u32> {
         if self.leading_digits() < digits {
             return None;

@@ -1,4 +1,4 @@
-//! Days, times of day and both for serde: the text that they are printed as.
+//! serde for dates and times: they are the text that `Display` writes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ macro_rules! as_text {
 as_text! {
     Date, "a date, such as 2024-02-29", Date::from_str;
     Time, "a time, such as 09:05:00", Time::from_str;
-    // A moment of a row has its `Z` on it.
+    // A timestamp of a row ends with a `Z`.
     DateTime, "a date and a time, such as 2024-02-29T09:05:00", DateTime::parse_utc;
 }
 

@@ -1,4 +1,4 @@
-//! Days, times and moments of the `time` crate.
+//! Dates, times and moments of the `time` crate.
 
 use time::{Month, OffsetDateTime, PrimitiveDateTime, UtcOffset};
 
@@ -38,13 +38,13 @@ impl From<PrimitiveDateTime> for DateTime {
     }
 }
 
-/// Our own arithmetic: near the first and the last year, `to_offset` would panic.
+/// Returns the moment in UTC by our own arithmetic: `to_offset` panics near the first and the last year.
 fn utc(moment: OffsetDateTime) -> DateTime {
     let local = DateTime::new(moment.date().into(), moment.time().into());
     let ahead = moment.offset().whole_seconds();
     local
         .minus_seconds(ahead)
-        .expect("a year of the time crate is far from the last there is")
+        .expect("the years of the time crate are far from the limits of i32")
 }
 
 impl TryFrom<Date> for time::Date {
@@ -103,7 +103,7 @@ impl<'r> FromValue<'r> for PrimitiveDateTime {
     }
 }
 
-/// From text it keeps the offset that stands there; else it is UTC.
+/// A text keeps its offset; any other moment is in UTC.
 impl<'r> FromValue<'r> for OffsetDateTime {
     fn from_value(value: Value<'r>) -> Result<Self, ConvertError> {
         const WANTED: &str = "time::OffsetDateTime";

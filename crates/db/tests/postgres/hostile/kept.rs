@@ -112,11 +112,8 @@ async fn a_cache_of_any_size_gives_the_same() {
                 let sum = client.value(&sql, &[value(round)]).await;
                 assert_eq!(sum, Value::Int(round + n));
                 let mood = client.value("SELECT '{sad,NULL}'::mood[]", &[]).await;
-                assert_eq!(
-                    mood,
-                    Value::Json(r#"["sad",null]"#.into()),
-                    "cache of {size}"
-                );
+                let expected = Value::Array(vec!["sad".into(), Value::Null]);
+                assert_eq!(mood, expected, "cache of {size}");
                 let native = [Param::Native(param(vec![1_i32, 2]))];
                 let sql = format!("SELECT cardinality($1::int[]) + {n}");
                 assert_eq!(client.value(&sql, &native).await, Value::Int(2 + n));

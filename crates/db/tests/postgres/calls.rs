@@ -1,13 +1,8 @@
 //! Call options, results and transaction options on a PostgreSQL server.
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(
     clippy::disallowed_methods,
     reason = "tasks of users are spawned like this"
 )]
-
-#[path = "postgres_servers/mod.rs"]
-mod servers;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,8 +11,8 @@ use cenote::driver::Request;
 use cenote::postgres::PostgresConnection;
 use cenote::{CallOptions, Db, Error, Executor, Kind, Result};
 
-use self::servers::client::Client;
-use self::servers::{own_tables, until};
+use crate::servers::client::Client;
+use crate::servers::{own_tables, until};
 
 const TAGGED: CallOptions = CallOptions::new().tag("checkout");
 

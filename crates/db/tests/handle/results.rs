@@ -1,12 +1,10 @@
 //! `run` and `run_all`: columns, rows, changed rows and ids of one statement or of several, on SQLite.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use cenote::{Db, Kind, Outcome, Result};
 use cenote_testkit::Fake;
 
 async fn notes(name: &str) -> Db {
-    let dsn = format!("sqlite:file:{name}?mode=memory&cache=shared");
+    let dsn = format!("sqlite:file:results-{name}?mode=memory&cache=shared");
     let db = Db::open(&dsn).await.unwrap();
     let create = "CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT NOT NULL)";
     db.exec(create, ()).await.unwrap();

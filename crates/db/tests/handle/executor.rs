@@ -1,6 +1,4 @@
 //! One function for all styles of use: executors, their options and their streams, on SQLite.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(
     clippy::disallowed_methods,
     reason = "tasks of users are spawned like this"

@@ -1,15 +1,10 @@
 //! Call options, results and transaction options on a MariaDB server.
-#![cfg(feature = "mysql")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-#[path = "mysql_servers/mod.rs"]
-mod servers;
 
 use std::time::Duration;
 
 use cenote::{CallOptions, Db, Executor, Kind, Result};
 
-use self::servers::own_tables;
+use crate::servers::own_tables;
 
 const TAGGED: CallOptions = CallOptions::new().tag("checkout");
 

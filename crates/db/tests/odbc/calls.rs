@@ -1,15 +1,11 @@
 //! Call options and results by ODBC: SQLite's driver, PostgreSQL's and MariaDB's.
-#![cfg(feature = "odbc")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod odbc_support;
 
 use std::time::Duration;
 
 use cenote::{CallOptions, Db, Executor, Kind, Result};
 use tempfile::TempDir;
 
-use self::odbc_support::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
+use crate::sources::{mariadb_dsn, own_database, own_schema, postgres_dsn, sqlite_dsn};
 
 const TAGGED: CallOptions = CallOptions::new().tag("check?out: 'x'");
 

@@ -1,6 +1,4 @@
 //! Transactions by their options: `run`, `try_run`, `retry` and `begin`.
-#![cfg(feature = "sqlite")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::cell::Cell;
 
@@ -21,7 +19,7 @@ impl From<Error> for Failure {
 }
 
 async fn stock(name: &str) -> Db {
-    let dsn = format!("sqlite:file:{name}?mode=memory&cache=shared");
+    let dsn = format!("sqlite:file:transaction_options-{name}?mode=memory&cache=shared");
     let db = Db::open(&dsn).await.unwrap();
     db.exec("CREATE TABLE stock (n INTEGER CHECK (n >= 0))", ())
         .await
