@@ -182,9 +182,13 @@ impl<'a> Call<'a> {
         let outcome = self.run(sql, params, true).await?;
         Ok(outcome.into_rows())
     }
+}
 
-    // Blocks and no `async fn`s: a future of an `async fn` stores an argument twice that it uses after an await.
-
+#[allow(
+    clippy::manual_async_fn,
+    reason = "the future of an async fn stores an argument twice that it uses after an await"
+)]
+impl<'a> Call<'a> {
     pub(crate) fn query_opt(
         self,
         sql: &'a str,
