@@ -27,7 +27,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` gives one line that is safe to log: the message, the codes, the call site, and at most 120 characters
 /// of the SQL with `?` in place of every literal. It shows neither parameters nor [`detail`](Error::detail),
-/// and it does not repeat the text of [`source`](StdError::source).
+/// and it does not repeat the text of [`source`](StdError::source). Values that PostgreSQL, MySQL and SQLite quote in their
+/// messages are in the detail. Two kinds of text are as their authors wrote them: messages of triggers and of ODBC drivers,
+/// and errors of conversions ([`Kind::Type`]), which show the beginning of the value that does not fit.
 #[derive(Clone)]
 pub struct Error {
     details: Arc<ErrorDetails>,

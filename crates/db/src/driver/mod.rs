@@ -584,6 +584,19 @@ impl fmt::Debug for DatabaseError {
 }
 
 impl DatabaseError {
+    /// Replaces a part of the message, which is logged, by `?`: it is a value, and may be personal data. The detail
+    /// keeps the whole message.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+    pub(crate) fn hide(&mut self, value: std::ops::Range<usize>) {
+        let mut shown = self.message.clone();
+        shown.replace_range(value, "?");
+        let whole = std::mem::replace(&mut self.message, shown);
+        self.detail = Some(match self.detail.take() {
+            None => whole,
+            Some(detail) => format!("{whole}; {detail}"),
+        });
+    }
+
     /// Creates an error with this message; set the other fields afterwards.
     pub fn new(message: impl Into<String>) -> Self {
         DatabaseError {

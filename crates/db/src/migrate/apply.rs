@@ -1,4 +1,4 @@
-//! Applies pending migrations, one after the other, on one connection.
+//! Applies pending migrations, one after the other, each in a session of its own.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ impl Db {
     /// Applies the migrations that are pending, each of them once, however many programs call this at
     /// the same time.
     ///
-    /// It takes one connection, and waits for as long as another program migrates: limit that with
-    /// a time-out around the call. If nothing is pending it takes no lock and changes nothing. The time limits of
+    /// It takes one connection at a time, and waits for as long as another program migrates: limit that with
+    /// a time-out around the call. What a migration sets in its session ends with the migration. If nothing is pending it takes no lock and changes nothing. The time limits of
     /// this `Db` (`statement_timeout`, `max_transaction_age`) apply to migrations, too.
     ///
     /// ```
@@ -65,11 +65,35 @@ impl Db {
     /// message names the file, the statement and its line, and `source()` is the error of the database. Earlier
     /// migrations stay applied. A lost connection keeps its own kind.
     pub async fn migrate(&self, migrations: &Migrations) -> Result<Report> {
+        let mut report = Report::default();
+        let mut skipped = None;
+        loop {
+            match self.migrate_next(migrations).await? {
+                Step::UpToDate => return Ok(report),
+                Step::Applied(applied) => report.applied.push(applied),
+                // The history has it now. If it has not, the next step would be the same for ever.
+                Step::AppliedElsewhere(file) if skipped.as_ref() != Some(&file) => {
+                    skipped = Some(file);
+                }
+                Step::AppliedElsewhere(file) => {
+                    let table = migrations.history_table();
+                    let message = format!(
+                        "{file} cannot be recorded in {table}: a unique key refuses it, but the table has no such version"
+                    );
+                    return Err(Error::new(Kind::Migration, message));
+                }
+            }
+        }
+    }
+
+    /// Applies the first migration that is pending, on a connection of its own: what a migration sets in its session,
+    /// such as the empty `search_path` of a dump, must not change what the next one means.
+    async fn migrate_next(&self, migrations: &Migrations) -> Result<Step> {
         let mut connection = self.connection().await?;
         let recorded = history::read(&connection, migrations.history_table()).await?;
         let status = Status::new(migrations, recorded.as_deref().unwrap_or_default());
         if status.pending()?.is_empty() {
-            return Ok(Report::default());
+            return Ok(Step::UpToDate);
         }
         let lock = Lock::of(self.driver_name());
         lock.take(&connection).await?;
@@ -81,12 +105,21 @@ impl Db {
         };
         // A cancel from here on gives the connection back: the pool rolls back and resets the
         // session, which releases the lock.
-        let done = run.all(&mut connection).await;
+        let done = run.next(&mut connection).await;
         let released = lock.release(&connection).await;
-        let report = done?;
+        let step = done?;
         released?;
-        Ok(report)
+        Ok(step)
     }
+}
+
+/// What became of the first pending migration.
+enum Step {
+    /// None was pending.
+    UpToDate,
+    Applied(Applied),
+    /// Another program has applied this file.
+    AppliedElsewhere(String),
 }
 
 impl Migrations {
@@ -107,7 +140,7 @@ impl Migrations {
     }
 }
 
-/// One call of [`Db::migrate`] that holds the lock.
+/// One step of [`Db::migrate`] that holds the lock.
 struct Run<'r> {
     db: &'r Db,
     migrations: &'r Migrations,
@@ -117,27 +150,25 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    async fn all(&self, connection: &mut Connection) -> Result<Report> {
+    async fn next(&self, connection: &mut Connection) -> Result<Step> {
         let recorded = history::read_or_create(connection, self.migrations).await?;
         let status = Status::new(self.migrations, &recorded);
-        let mut report = Report::default();
-        for entry in status.pending()? {
-            let migration = self
-                .migrations
-                .iter()
-                .find(|migration| migration.version() == entry.version)
-                .expect("what is pending has a file");
-            let began = self.db.now();
-            if self.one(connection, migration).await? {
-                let took = self.db.now().duration_since(began);
-                tracing::info!(migration = migration.file(), ?took, "migration applied");
-                report.applied.push(Applied {
-                    file: migration.file().to_owned(),
-                    took,
-                });
-            }
+        let Some(version) = status.pending()?.first().map(|entry| entry.version) else {
+            return Ok(Step::UpToDate);
+        };
+        let migration = self
+            .migrations
+            .iter()
+            .find(|migration| migration.version() == version)
+            .expect("what is pending has a file");
+        let file = migration.file().to_owned();
+        let began = self.db.now();
+        if !self.one(connection, migration).await? {
+            return Ok(Step::AppliedElsewhere(file));
         }
-        Ok(report)
+        let took = self.db.now().duration_since(began);
+        tracing::info!(migration = file, ?took, "migration applied");
+        Ok(Step::Applied(Applied { file, took }))
     }
 
     /// Applies a migration. `false` if another program has done that.

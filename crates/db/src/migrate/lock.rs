@@ -5,11 +5,11 @@ use crate::{Connection, Result};
 /// What keeps other programs from migrating the same database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
-    /// An advisory lock of PostgreSQL, for the whole run.
+    /// An advisory lock of PostgreSQL.
     Postgres,
-    /// A named lock of MySQL and MariaDB, for the whole run.
+    /// A named lock of MySQL and MariaDB.
     Mysql,
-    /// None for the run. The transaction of each migration records it first, so that a second program
+    /// None. The transaction of each migration records it first, so that a second program
     /// waits there, and then finds it applied. SQLite's write lock does the same.
     PerMigration,
 }

@@ -1,5 +1,7 @@
 //! Errors of the server and of the client library.
 
+use std::ops::Range;
+
 use mysql_async::{DriverError, Error as ClientError, IoError, LocalInfileError, ServerError};
 
 use crate::driver::{DatabaseError, Violation};
@@ -11,25 +13,26 @@ pub(super) fn from_server(said: ServerError) -> Error {
     database.violation = violation(said.code);
     database.constraint = constraint(&database);
     set_place(said.code, &mut database);
-    if said.code == DUPLICATE_ENTRY {
-        move_value_to_detail(&mut database);
+    if let Some(value) = value_in(said.code, &database.message) {
+        database.hide(value);
     }
     database.code = Some(i64::from(said.code));
     database.sql_state = Some(said.state).filter(|state| state.len() == 5);
     Error::database(database)
 }
 
-const DUPLICATE_ENTRY: u16 = 1062;
-
-/// Keeps the duplicate value out of the message, which is logged: it may be personal data.
-fn move_value_to_detail(database: &mut DatabaseError) {
-    let message = &database.message;
-    if let (Some(start), Some(end)) = (message.find(" '"), message.rfind("' for key '"))
-        && start < end
-    {
-        let without = format!("{}{}", &message[..start], &message[end + 1..]);
-        database.detail = Some(std::mem::replace(&mut database.message, without));
-    }
+/// Finds the value that a message quotes: `Incorrect integer value: 'ada' for column 'age' at row 1`.
+fn value_in(code: u16, message: &str) -> Option<Range<usize>> {
+    let behind = match code {
+        1062 | 1586 => "' for key '",
+        1064 => "' at line ",
+        // Wrong values, of which some are those of a column or a function.
+        1292 | 1366 | 1367 | 1411 | 1525 | 1690 => "' for ",
+        _ => return None,
+    };
+    let start = message.find(" '")? + 1;
+    let end = message.rfind(behind).or_else(|| message.rfind('\''))?;
+    (start < end).then_some(start..end + 1)
 }
 
 /// Finds the schema, the table and the column, which only the message names.
@@ -80,11 +83,12 @@ fn violation(code: u16) -> Option<Violation> {
 /// Returns the name of the constraint, which only the message contains.
 fn constraint(said: &DatabaseError) -> Option<String> {
     let (before, behind) = match said.violation? {
-        Violation::Unique => ("for key '", '\''),
+        Violation::Unique => ("' for key '", '\''),
         Violation::ForeignKey | Violation::Check => ("CONSTRAINT `", '`'),
         _ => return None,
     };
-    let (_, rest) = said.message.split_once(before)?;
+    // The last one: the duplicate value may contain the same words.
+    let (_, rest) = said.message.rsplit_once(before)?;
     let (name, _) = rest.split_once(behind)?;
     Some(name.to_owned())
 }
@@ -180,11 +184,46 @@ mod tests {
     }
 
     #[test]
+    fn values_are_in_the_detail_and_not_in_the_message() {
+        for (code, message, shown) in [
+            (
+                1062,
+                "Duplicate entry 'x' for key 'admin' for key 'PRIMARY'",
+                "Duplicate entry ? for key 'PRIMARY'",
+            ),
+            (
+                1366,
+                "Incorrect integer value: 'it's' for column `a`.`b`.`c` at row 1",
+                "Incorrect integer value: ? for column `a`.`b`.`c` at row 1",
+            ),
+            (
+                1292,
+                "Truncated incorrect DOUBLE value: 'ada'",
+                "Truncated incorrect DOUBLE value: ?",
+            ),
+            (
+                1064,
+                "You have an error in your SQL syntax near ''ada' x' at line 1",
+                "You have an error in your SQL syntax near ? at line 1",
+            ),
+        ] {
+            let error = server(code, "HY000", message);
+            assert_eq!(error.message(), shown);
+            assert_eq!(error.detail(), Some(message));
+        }
+        let message = "Duplicate entry 'x' for key 'admin' for key 'PRIMARY'";
+        let error = server(1062, "23000", message);
+        assert_eq!(error.constraint(), Some("PRIMARY"));
+        let error = server(1146, "42S02", "Table 'a.b' doesn't exist");
+        assert_eq!(error.detail(), None);
+    }
+
+    #[test]
     fn violated_key_is_named() {
         let error = server(1062, "23000", "Duplicate entry 'a' for key 'PRIMARY'");
         assert!(error.is_unique_violation());
         assert_eq!(error.constraint(), Some("PRIMARY"));
-        assert_eq!(error.message(), "Duplicate entry for key 'PRIMARY'");
+        assert_eq!(error.message(), "Duplicate entry ? for key 'PRIMARY'");
         let detail = "Duplicate entry 'a' for key 'PRIMARY'";
         assert_eq!(error.detail(), Some(detail));
         assert_eq!(

@@ -1,6 +1,7 @@
 //! Errors of the server and of the socket.
 
 use std::io;
+use std::ops::Range;
 
 use super::protocol::message::Report;
 use super::session::Misread;
@@ -19,12 +20,38 @@ pub(super) fn from_report(report: Report) -> Error {
     said.column = report.column;
     said.constraint = report.constraint;
     said.position = report.position.and_then(|position| position.parse().ok());
+    if let Some(value) = value_in(&report.state, &said.message) {
+        said.hide(value);
+    }
     let error = Error::database(said);
     if !is_fatal {
         return error;
     }
     let message = format!("the server closed the connection: {}", error.message());
     error.wrapped(Kind::ConnectionLost, message)
+}
+
+/// Finds the value that a message quotes: `invalid input syntax for type integer: "ada@example.com"`.
+fn value_in(state: &str, message: &str) -> Option<Range<usize>> {
+    // As the translations of the server quote, too.
+    const QUOTES: [char; 6] = ['"', '«', '»', '„', '“', '”'];
+    let start = message.find(QUOTES)?;
+    let (last, quote) = message.rmatch_indices(QUOTES).next()?;
+    let quoted = message.get(start..last)?;
+    let quoted = quoted.trim_start_matches(QUOTES);
+    let is_value = match state {
+        // These quote settings and encodings.
+        "22004" | "22021" | "22023" | "22P05" => false,
+        // The token at which a text is wrong: a literal, a name or a sign.
+        "42601" => {
+            let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+            let is_sign = !quoted.contains(is_name) && !quoted.contains(['\'', '"']);
+            let begins_name = quoted.starts_with(|letter: char| !letter.is_numeric());
+            !(is_sign || begins_name && quoted.chars().all(is_name))
+        }
+        state => state.starts_with("22"),
+    };
+    is_value.then_some(start..last + quote.len())
 }
 
 fn one_line(text: &str) -> String {
@@ -118,6 +145,60 @@ mod tests {
         assert_eq!(error.constraint(), Some("account_pkey"));
         assert_eq!(error.kind(), Kind::Database);
         assert!(error.is_unique_violation());
+    }
+
+    #[test]
+    fn values_are_in_the_detail_and_not_in_the_message() {
+        for (state, message, shown) in [
+            (
+                "22P02",
+                "invalid input syntax for type integer: \"a\"b\"",
+                "invalid input syntax for type integer: ?",
+            ),
+            (
+                "22003",
+                "value \"99\" is out of range for type smallint",
+                "value ? is out of range for type smallint",
+            ),
+            (
+                "22P02",
+                "ungültige Eingabesyntax für Typ integer: »a«",
+                "ungültige Eingabesyntax für Typ integer: ?",
+            ),
+            (
+                "42601",
+                "syntax error at or near \"'ada'\"",
+                "syntax error at or near ?",
+            ),
+            (
+                "42601",
+                "unterminated quoted identifier at or near \"\"ada lovelace\"",
+                "unterminated quoted identifier at or near ?",
+            ),
+            (
+                "42601",
+                "trailing junk after numeric literal at or near \"1a\"",
+                "trailing junk after numeric literal at or near ?",
+            ),
+        ] {
+            let error = from_report(Report {
+                state: state.into(),
+                message: message.into(),
+                ..Report::default()
+            });
+            assert_eq!(error.message(), shown);
+            assert_eq!(error.detail(), Some(message));
+        }
+        for (state, message) in [
+            ("42601", "syntax error at or near \"FORM\""),
+            ("42601", "syntax error at or near \")\""),
+            ("42601", "syntax error at end of input"),
+            ("42P01", "relation \"person\" does not exist"),
+            ("22012", "division by zero"),
+            ("22023", "invalid value for parameter \"TimeZone\": \"x\""),
+        ] {
+            assert_eq!(value_in(state, message), None, "{message}");
+        }
     }
 
     #[test]

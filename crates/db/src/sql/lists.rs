@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dialect::Dialect;
+use super::dialect::{Dialect, PlaceholderStyle};
 use super::lexer::{Kind as TokenKind, Lexer, Token};
 use super::plan::Plan;
 use crate::driver::Param;
 use crate::types::params::List;
 use crate::{Error, Kind, Result};
 
-/// A text whose placeholders have been expanded. All of them are `?` now.
+/// A text whose placeholders have been expanded. They have numbers where the database has such placeholders, else all are `?`.
 #[derive(Debug)]
 pub(crate) struct Expanded<'p> {
     pub(crate) sql: String,
@@ -49,7 +49,7 @@ impl Origin {
 pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expanded<'p>> {
     let (dialect, sql) = (plan.dialect(), plan.written_sql());
     let mut out = String::with_capacity(sql.len() * 2);
-    let mut params = Vec::with_capacity(given.len() * 2);
+    let mut values = Values::new(dialect.placeholders, given);
     let mut moved = Vec::new();
     let mut copied = 0;
     let mut numbering = Numbering::default();
@@ -64,24 +64,17 @@ pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expand
         let Some(param) = given.get(position) else {
             break;
         };
+        if List::of(param).is_some_and(List::is_empty) {
+            return Err(empty(token.text(sql)));
+        }
         let between = &sql[copied..token.start];
         out.push_str(between);
         was_at += between.chars().count();
         now_at += between.chars().count();
         let start = out.len();
         // `LIMIT?` and `?5` are two tokens each, and stay so.
-        out.push_str(" ?");
-        match List::of(param) {
-            None => params.push(param.clone()),
-            Some(list) => {
-                let mut values = list.padded().ok_or_else(|| empty(token.text(sql)))?;
-                params.extend(values.next().cloned().map(Param::Value));
-                for value in values {
-                    out.push_str(", ?");
-                    params.push(Param::Value(value.clone()));
-                }
-            }
-        }
+        out.push(' ');
+        values.write(position, param, &mut out);
         out.push(' ');
         let (now, was) = (out.len() - start, token.text(sql).chars().count());
         moved.push((now_at..now_at + now, was_at..was_at + was));
@@ -92,7 +85,7 @@ pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expand
     out.push_str(&sql[copied..]);
     Ok(Expanded {
         sql: out,
-        params,
+        params: values.params,
         origin: Origin {
             plan: Arc::clone(plan),
             moved,
@@ -100,31 +93,96 @@ pub(crate) fn expand<'p>(plan: &Arc<Plan>, given: &[Param<'p>]) -> Result<Expand
     })
 }
 
+/// The parameters of the expanded text.
+struct Values<'p> {
+    params: Vec<Param<'p>>,
+    /// What a placeholder with a number begins with, and the numbers of each given parameter. A parameter that is used
+    /// twice stays one: the database infers its type from all its uses, and compares expressions with it.
+    numbered: Option<(char, Vec<Range<usize>>)>,
+}
+
+impl<'p> Values<'p> {
+    fn new(style: PlaceholderStyle, given: &[Param<'p>]) -> Self {
+        let mut params = Vec::with_capacity(given.len() * 2);
+        let sign = match style {
+            PlaceholderStyle::Question => None,
+            PlaceholderStyle::NumberedQuestion => Some('?'),
+            PlaceholderStyle::NumberedDollar => Some('$'),
+        };
+        let numbered = sign.map(|sign| {
+            let numbers = given.iter().map(|param| {
+                let first = params.len() + 1;
+                add(&mut params, param);
+                first..params.len() + 1
+            });
+            (sign, numbers.collect())
+        });
+        Values { params, numbered }
+    }
+
+    /// Writes the placeholders of a parameter.
+    fn write(&mut self, position: usize, param: &Param<'p>, out: &mut String) {
+        use std::fmt::Write as _;
+        let (sign, numbers) = match &self.numbered {
+            Some((sign, numbers)) => (Some(*sign), numbers[position].clone()),
+            None => {
+                let first = self.params.len();
+                add(&mut self.params, param);
+                (None, first..self.params.len())
+            }
+        };
+        let first = numbers.start;
+        for number in numbers {
+            let comma = if number > first { ", " } else { "" };
+            let _ = match sign {
+                Some(sign) => write!(out, "{comma}{sign}{number}"),
+                None => write!(out, "{comma}?"),
+            };
+        }
+    }
+}
+
+/// Adds a parameter, or the values of a list.
+fn add<'p>(params: &mut Vec<Param<'p>>, param: &Param<'p>) {
+    match List::of(param) {
+        None => params.push(param.clone()),
+        Some(list) => {
+            for value in list.padded() {
+                params.push(Param::Value(value.clone()));
+            }
+        }
+    }
+}
+
 /// Numbers the placeholders as the [`Rewriter`](super::placeholders::Rewriter) does.
 #[derive(Default)]
 struct Numbering<'s> {
-    next: usize,
+    /// The highest position so far.
+    count: usize,
     names: HashMap<&'s str, usize>,
 }
 
 impl<'s> Numbering<'s> {
     /// Returns the parameter, counted from 0, that a placeholder stands for; `None` for other tokens.
     fn position(&mut self, dialect: &Dialect, token: &Token, sql: &'s str) -> Option<usize> {
-        use super::dialect::PlaceholderStyle::Question;
         let text = token.text(sql);
         let known = match token.kind {
             TokenKind::Question => None,
-            TokenKind::Numbered => return text[1..].parse::<usize>().ok()?.checked_sub(1),
+            TokenKind::Numbered => {
+                let number = text[1..].parse::<usize>().ok()?;
+                self.count = self.count.max(number);
+                return number.checked_sub(1);
+            }
             // Where placeholders have no numbers, each use of a name is a parameter of its own.
-            TokenKind::Named if dialect.placeholders == Question => None,
+            TokenKind::Named if dialect.placeholders == PlaceholderStyle::Question => None,
             TokenKind::Named => self.names.get(text).copied(),
             _ => return None,
         };
         if known.is_some() {
             return known;
         }
-        let position = self.next;
-        self.next += 1;
+        let position = self.count;
+        self.count = self.count.saturating_add(1);
         if token.kind == TokenKind::Named {
             self.names.insert(text, position);
         }
@@ -167,8 +225,8 @@ mod tests {
     fn a_list_is_padded_to_a_power_of_two_by_its_last_value() {
         for (values, padded) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 16), (16, 16)] {
             let (sql, params) = expanded(&Dialect::SQLITE, "a IN (?)", &[numbers(1..=values)]);
-            let marks = vec!["?"; padded].join(", ");
-            assert_eq!(sql, format!("a IN ( {marks} )"));
+            let marks: Vec<_> = (1..=padded).map(|number| format!("?{number}")).collect();
+            assert_eq!(sql, format!("a IN ( {} )", marks.join(", ")));
             let last = std::iter::repeat(values);
             let expected: Vec<i64> = (1..=values).chain(last).take(padded).collect();
             assert_eq!(params, expected);
@@ -179,23 +237,32 @@ mod tests {
     fn each_placeholder_keeps_its_value_in_every_writing() {
         let given = [numbers([1, 2]), Param::Value(Value::Int(7))];
         for sql in ["a IN (?) AND b=?", "a IN (:l) AND b=:n"] {
-            for dialect in [&Dialect::SQLITE, &Dialect::POSTGRES, &Dialect::MYSQL] {
+            for (dialect, expected) in [
+                (&Dialect::SQLITE, "a IN ( ?1, ?2 ) AND b= ?3 "),
+                (&Dialect::POSTGRES, "a IN ( $1, $2 ) AND b= $3 "),
+                (&Dialect::MYSQL, "a IN ( ?, ? ) AND b= ? "),
+            ] {
                 let (sql, params) = expanded(dialect, sql, &given);
-                assert_eq!(sql, "a IN ( ?, ? ) AND b= ? ");
+                assert_eq!(sql, expected);
                 assert_eq!(params, [1, 2, 7]);
             }
         }
         let (sql, params) = expanded(&Dialect::POSTGRES, "a=$2 AND b IN ($1) AND '$1'=''", &given);
-        assert_eq!(sql, "a= ?  AND b IN ( ?, ? ) AND '$1'=''");
-        assert_eq!(params, [7, 1, 2]);
+        assert_eq!(sql, "a= $3  AND b IN ( $1, $2 ) AND '$1'=''");
+        assert_eq!(params, [1, 2, 7]);
         // A name is one parameter where placeholders have numbers, and one for each use elsewhere.
         let (sql, params) = expanded(
             &Dialect::SQLITE,
             "a=:n OR b IN (:l) OR c=:n",
             &[given[1].clone(), given[0].clone()],
         );
-        assert_eq!(sql, "a= ?  OR b IN ( ?, ? ) OR c= ? ");
-        assert_eq!(params, [7, 1, 2, 7]);
+        assert_eq!(sql, "a= ?1  OR b IN ( ?2, ?3 ) OR c= ?1 ");
+        assert_eq!(params, [7, 1, 2]);
+        // SQLite counts on from the highest number.
+        let mixed = "a IN (?1) OR b=?";
+        let (sql, params) = expanded(&Dialect::SQLITE, mixed, &given);
+        assert_eq!(sql, "a IN ( ?1, ?2 ) OR b= ?3 ");
+        assert_eq!(params, [1, 2, 7]);
         let again = [given[1].clone(), given[0].clone(), given[1].clone()];
         let (_, params) = expanded(&Dialect::MYSQL, "a=:n OR b IN (:l) OR c=:n", &again);
         assert_eq!(params, [7, 1, 2, 7]);

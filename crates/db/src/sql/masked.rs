@@ -20,6 +20,7 @@ pub(crate) fn masked(dialect: &Dialect, sql: &str) -> String {
             let gap = if is_apart && length > 0 { " " } else { "" };
             let text = match token.kind {
                 Kind::Text | Kind::Number => "?",
+                Kind::Quoted if may_be_string(dialect, token.text(sql)) => "?",
                 _ => token.text(sql),
             };
             for character in gap.chars().chain(text.chars()) {
@@ -39,6 +40,18 @@ pub(crate) fn masked(dialect: &Dialect, sql: &str) -> String {
         end = token.end;
     }
     shown
+}
+
+/// Returns whether the database may read a name in double quotes as a string. SQLite does so where no column has the name, and
+/// behind ODBC there may be MySQL. What looks like a name is shown.
+fn may_be_string(dialect: &Dialect, quoted: &str) -> bool {
+    let Some(name) = quoted.strip_prefix('"') else {
+        return false;
+    };
+    let name = name.strip_suffix('"').unwrap_or(name);
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+    // PostgreSQL alone has strings in dollars: in its double quotes there are names only.
+    !dialect.dollar_quotes && !name.chars().all(is_name)
 }
 
 /// Replaces the last character by an ellipsis.
@@ -80,6 +93,12 @@ mod tests {
         let sql = r"SELECT E'it\'s' || $$secret$$ || $a$b$a$, $1";
         assert_eq!(masked(&Dialect::POSTGRES, sql), "SELECT ? || ? || ?, $1");
         assert_eq!(masked(&Dialect::MYSQL, r#"SELECT "a\"b""#), "SELECT ?");
+        let sql = r#"SELECT "id" FROM "my table" WHERE email = "ada@example.com""#;
+        for dialect in [&Dialect::SQLITE, &Dialect::ODBC] {
+            let expected = r#"SELECT "id" FROM ? WHERE email = ?"#;
+            assert_eq!(masked(dialect, sql), expected);
+        }
+        assert_eq!(masked(&Dialect::POSTGRES, sql), sql);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Converts SQLite's errors to errors of this crate.
 
+use std::ops::Range;
+
 use rusqlite::ffi;
 
 use super::write_queue::WriteHolder;
@@ -189,11 +191,26 @@ fn report(extended: i32, message: String) -> DatabaseError {
     said.constraint = constraint;
     said.table = table;
     said.column = column;
+    if let Some(value) = value_in(&said.message) {
+        said.hide(value);
+    }
     let state = match extended & 0xff {
         ffi::SQLITE_CONSTRAINT => CONSTRAINT_STATE,
         _ => GENERAL_STATE,
     };
     said.with_sql_state(state)
+}
+
+/// Finds the value that a message quotes: `near "'ada'": syntax error`, `fts5: syntax error near "ada"`.
+fn value_in(message: &str) -> Option<Range<usize>> {
+    let is_search = message.starts_with("fts5: ");
+    if !is_search && !message.starts_with("near ") && !message.starts_with("unrecognized token: ") {
+        return None;
+    }
+    let (start, end) = (message.find('"')?, message.rfind('"')?);
+    let quoted = message.get(start + 1..end)?;
+    let is_literal = quoted.contains('\'') || quoted.starts_with(|it: char| it.is_ascii_digit());
+    (is_search || is_literal).then_some(start..end + 1)
 }
 
 /// Returns the table and the column that a message names.

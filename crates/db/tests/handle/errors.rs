@@ -166,6 +166,22 @@ async fn sqlite_reports_position_table_and_column() -> Result<()> {
 }
 
 #[tokio::test]
+async fn no_value_is_in_the_text_of_an_error_of_sqlite() {
+    let (db, _folder) = open(|builder| builder).await;
+    for sql in [
+        "SELECT 1 'a' 'ada@example.com'",
+        "SELECT 'ada@example.com",
+        "SELECT * FROM t WHERE name = \"ada@example.com\" AND nope",
+        "SELECT 1 2 77077",
+    ] {
+        let error = db.query(sql, ()).await.unwrap_err();
+        for shown in [error.to_string(), format!("{error:?}")] {
+            assert!(!shown.contains("ada") && !shown.contains("77"), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_statement_log_has_every_statement_and_no_value() -> Result<()> {
     let (db, _folder) = open(|builder| builder).await;
     let log = Log::new();

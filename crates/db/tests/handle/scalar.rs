@@ -244,3 +244,26 @@ async fn a_slip_in_a_name_is_answered_with_the_name_without_a_value() {
         "the SQL has 1 placeholder and no value was given"
     );
 }
+
+#[tokio::test]
+async fn lists_take_as_many_values_as_the_database_does() {
+    let db = Db::open("sqlite::memory:").await.unwrap();
+    for count in [4_096, 4_097, 20_000, 32_765] {
+        let ids = list(1..=count);
+        let found: i64 = db
+            .query_scalar_one("SELECT ? IN (?)", (count, ids))
+            .await
+            .unwrap();
+        assert_eq!(found, 1, "{count}");
+    }
+}
+
+#[tokio::test]
+async fn question_mark_after_a_number_keeps_its_value_beside_a_list() {
+    let db = Db::open("sqlite::memory:").await.unwrap();
+    let read: (i64, String) = db
+        .query_as_one("SELECT 2 IN (?1), ?", (list([1, 2]), "ada"))
+        .await
+        .unwrap();
+    assert_eq!(read, (1, "ada".to_owned()));
+}

@@ -165,3 +165,21 @@ async fn a_run_never_goes_on_without_its_lock() {
     assert!(!has_table(&db, "later").await);
     assert_eq!(history(&db).await, [0_i64; 0]);
 }
+
+/// A dump begins with an empty search path.
+#[tokio::test]
+async fn what_a_migration_sets_ends_with_it() {
+    let place = Place::postgres().await;
+    let db = place.open().await;
+    let migrations = files(&[
+        (
+            "V1__dump.sql",
+            "CREATE TABLE a (n int); SELECT pg_catalog.set_config('search_path', '', false)",
+        ),
+        ("V2__next.sql", "CREATE TABLE b (n int)"),
+    ]);
+    let report = db.migrate(&migrations).await.unwrap();
+    assert_eq!(report.applied.len(), 2);
+    assert!(has_table(&db, "b").await);
+    assert_eq!(history(&db).await, [1, 2]);
+}

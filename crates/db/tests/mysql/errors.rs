@@ -29,7 +29,7 @@ async fn a_violation_names_table_column_and_constraint() {
     let line = line!() - 1;
     assert_eq!(error.violation(), Some(Violation::Unique));
     assert_eq!(error.constraint(), Some("email"));
-    assert_eq!(error.message(), "Duplicate entry for key 'email'");
+    assert_eq!(error.message(), "Duplicate entry ? for key 'email'");
     let detail = error.detail().expect("the value");
     assert!(detail.contains("ada@example.com"), "{detail}");
     assert_eq!(error.sql(), Some(sql));

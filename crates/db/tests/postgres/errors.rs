@@ -47,6 +47,30 @@ async fn a_violation_names_table_column_and_constraint() {
 }
 
 #[tokio::test]
+async fn no_value_is_in_the_text_of_an_error() {
+    let db = open(|builder| builder).await;
+    let cases = [
+        "SELECT 'ada@example.com'::int4",
+        "SELECT 'ada@example.com'::date",
+        "SELECT 'ada@example.com'::text::int4[]",
+        "SELECT 1 'ada@example.com'",
+        "SELECT 'ada@example.com",
+        "SELECT E'ada@example.com",
+        "SELECT $$ada@example.com$$ $$x$$",
+    ];
+    for sql in cases {
+        let error = db.query(sql, ()).await.unwrap_err();
+        assert!(!error.to_string().contains("ada"), "{error}");
+        assert!(!format!("{error:?}").contains("ada"), "{error:?}");
+    }
+    let given = db.query("SELECT ?::text::int4", "ada@example.com").await;
+    let error = given.unwrap_err();
+    let message = "invalid input syntax for type integer: ?";
+    assert_eq!(error.message(), message);
+    assert!(error.detail().unwrap().contains("ada@example.com"));
+}
+
+#[tokio::test]
 async fn a_hint_and_a_position_are_those_of_the_callers_sql() {
     let db = open(|builder| builder).await;
     let sql = "SELECT 'größe', :größe::int4, emial FROM person";

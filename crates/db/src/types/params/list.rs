@@ -16,8 +16,8 @@ use crate::types::value::Value;
 /// # Ok(()) }
 /// ```
 ///
-/// The last value is repeated until their number is a power of two, so that lists of many lengths share a few
-/// prepared statements. `IN` and `NOT IN` mean the same with a repeated value; do not use a list where repetition
+/// The last value of a list of up to 4,096 is repeated until their number is a power of two, so that lists of many
+/// lengths share a few prepared statements. `IN` and `NOT IN` mean the same with a repeated value; do not use a list where repetition
 /// matters, such as `VALUES (?)`. On PostgreSQL `= ANY(?)` with a `Vec` is one statement for all lengths.
 ///
 /// # Errors
@@ -45,10 +45,21 @@ impl List {
         }
     }
 
-    /// Returns its values, the last one repeated up to a power of two; `None` for an empty list.
-    pub(crate) fn padded(&self) -> Option<impl Iterator<Item = &Value<'static>>> {
-        let last = self.0.last()?;
-        let missing = self.0.len().next_power_of_two() - self.0.len();
-        Some(self.0.iter().chain(std::iter::repeat_n(last, missing)))
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns its values, the last one repeated up to a power of two. Long lists are not padded: that could exceed the number of
+    /// parameters that a database takes, which is 32,766 on SQLite and 65,535 on PostgreSQL and MySQL.
+    pub(crate) fn padded(&self) -> impl Iterator<Item = &Value<'static>> {
+        const LONGEST_PADDED: usize = 4_096;
+        let missing = match self.0.len() {
+            0 => 0,
+            length if length > LONGEST_PADDED => 0,
+            length => length.next_power_of_two() - length,
+        };
+        let last = self.0.last().into_iter();
+        let padding = last.flat_map(move |last| std::iter::repeat_n(last, missing));
+        self.0.iter().chain(padding)
     }
 }
