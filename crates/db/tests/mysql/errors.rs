@@ -83,10 +83,10 @@ async fn no_value_is_in_the_text_of_an_error() {
 async fn a_slow_statement_of_mariadb_is_logged() {
     let db = open().await;
     let log = Log::new();
+    let line = line!() + 1;
     db.query("SELECT id, 'secret' FROM person", ())
         .await
         .unwrap();
-    let line = line!() - 1;
     let lines = log.take(Level::WARN, "cenote::statement");
     let [slow] = &lines[..] else {
         panic!("{lines:?}");
