@@ -440,7 +440,7 @@ async fn vectors_are_one_array_and_a_list_is_many_placeholders() {
 async fn parameter_used_twice_stays_one_beside_a_list() {
     let db = Db::open(&dsn()).await.unwrap();
     let sql = "SELECT n + :step FROM generate_series(1, 6) AS n \
-               WHERE n IN (:ids) AND (:least IS NULL OR n > :least) GROUP BY n + :step ORDER BY 1";
+               WHERE n IN (:ids) AND (n > :least OR :least IS NULL) GROUP BY n + :step ORDER BY 1";
     let params = named! { step: 10_i64, ids: list([1, 2, 3]), least: Some(1_i64) };
     let found: Vec<i64> = db.query_scalar(sql, params).await.unwrap();
     assert_eq!(found, [12, 13]);
