@@ -99,7 +99,15 @@ impl Session {
         if !statement.contains(';') || sql::split(&Dialect::ODBC, statement).len() < 2 {
             return None;
         }
-        let begins = statement.get(..5)?.eq_ignore_ascii_case("begin");
+        let starts_with = |word: &str| {
+            let start = statement.get(..word.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(word))
+        };
+        // A routine is no compound statement, though its body has semicolons, and cannot be created inside of one.
+        if starts_with("create") {
+            return None;
+        }
+        let begins = starts_with("begin");
         Some(match begins {
             true => Cow::Borrowed(statement),
             false => Cow::Owned(format!("BEGIN NOT ATOMIC\n{statement}\n; END")),
