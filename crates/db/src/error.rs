@@ -372,7 +372,8 @@ impl Error {
         &self.details.holders
     }
 
-    /// Returns whether the connection is gone.
+    /// Returns whether the call failed because its connection, or the transaction on it, was lost: the kind is
+    /// `ConnectionLost`, `OutcomeUnknown` or `TransactionLost`.
     pub fn is_connection_lost(&self) -> bool {
         matches!(
             self.kind(),

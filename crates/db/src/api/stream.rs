@@ -16,7 +16,7 @@ use crate::call::route::Purpose;
 use crate::call::route::{Route, left_open};
 use crate::call::{Call, Given, Hold, Target, may_pin};
 use crate::driver::Columns;
-use crate::sql::{Class, Origin, Plan};
+use crate::sql::{Class, Plan};
 use crate::types::row::Row;
 use crate::{Error, Result};
 
@@ -60,8 +60,6 @@ struct Rows {
     ready: VecDeque<Row>,
     /// Of the call that has started it, for errors.
     plan: Arc<Plan>,
-    /// Set if lists were expanded in the text of the call.
-    origin: Option<Arc<Origin>>,
     site: &'static Location<'static>,
 }
 
@@ -91,7 +89,6 @@ impl Call<'_> {
                     columns,
                     ready: VecDeque::new(),
                     plan: Arc::clone(&text.plan),
-                    origin: text.origin.clone(),
                     site: self.site,
                 })
             }
@@ -194,14 +191,7 @@ impl Rows {
         };
         self.end(false);
         self.plan.relocate(&mut error);
-        let written = match &self.origin {
-            None => &self.plan,
-            Some(origin) => {
-                error.relocate(&|at| origin.written(at));
-                &origin.plan
-            }
-        };
-        written.set_call(&mut error, self.site);
+        self.plan.set_call(&mut error, self.site);
         if let Some(bound) = bound {
             bound.explain_abort(&mut error);
         }

@@ -1,4 +1,4 @@
-//! The state of a bound connection: who has it, what pins it, what is open on it.
+//! The state of a bound connection: who has it and what is open on it. What pins it is in `release`.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};

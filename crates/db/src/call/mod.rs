@@ -16,7 +16,7 @@ use crate::coroutine::{Bind, Frame, Seen, is_hidden};
 use crate::driver::{Param, Request};
 use crate::pooled::handle::Handle;
 use crate::pooled::shared::{Shared, TimeLimit};
-use crate::sql::{self, Class, Origin, Plan, Statements};
+use crate::sql::{self, Class, Plan, Statements};
 use crate::types::params::{List, Params};
 use crate::{Error, Kind, Result};
 
@@ -61,8 +61,6 @@ pub(crate) enum Hold {
 pub(crate) struct Text<'a> {
     pub(crate) plan: Arc<Plan>,
     params: Vec<Param<'a>>,
-    /// The text as the caller wrote it, if `plan` is that of a text with expanded lists.
-    pub(crate) origin: Option<Arc<Origin>>,
 }
 
 impl<'a> Text<'a> {
@@ -72,19 +70,12 @@ impl<'a> Text<'a> {
 
     /// Returns the SQL as the caller wrote it.
     pub(crate) fn sql(&self) -> &str {
-        match &self.origin {
-            None => self.plan.written_sql(),
-            Some(origin) => origin.plan.written_sql(),
-        }
+        self.plan.written_sql()
     }
 
     /// See [`Plan::located`].
     pub(crate) fn located<T>(&self, done: Result<T>) -> Result<T> {
-        let mut located = self.plan.located(done);
-        if let (Err(error), Some(origin)) = (&mut located, &self.origin) {
-            error.relocate(&|at| origin.written(at));
-        }
-        located
+        self.plan.located(done)
     }
 
     /// Returns the request to a driver; `rows` says whether the caller wants the rows.
@@ -179,11 +170,7 @@ impl<'a> Call<'a> {
             return Err(script_with_params());
         }
         self.refuse_session_only(&plan.class)?;
-        let text = Text {
-            plan,
-            params,
-            origin: None,
-        };
+        let text = Text { plan, params };
         match text.params.iter().any(|param| List::of(param).is_some()) {
             false => Ok(text),
             true => self.expand_lists(&text),
@@ -194,11 +181,10 @@ impl<'a> Call<'a> {
     #[cold]
     fn expand_lists<'t>(&self, text: &Text<'t>) -> Result<Text<'t>> {
         let expanded = sql::expand(&text.plan, &text.params)?;
-        let plan = self.plan(&expanded.sql)?;
+        let plan = self.plan(&expanded.sql)?.expanded_from(expanded.origin);
         Ok(Text {
-            plan,
+            plan: Arc::new(plan),
             params: expanded.params,
-            origin: Some(Arc::new(expanded.origin)),
         })
     }
 

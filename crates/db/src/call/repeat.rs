@@ -91,7 +91,8 @@ impl Call<'_> {
     /// the call; or the connection broke as soon as it was used, without an error of the server, and the call
     /// is a read whose every function is known to change nothing. No other call is repeated.
     ///
-    /// The second attempt uses a connection that was opened since, or has answered since.
+    /// Also reports a loss to the pool: it checks the idle connections, and the second attempt uses a connection that was
+    /// opened since, or has answered since.
     pub(crate) fn may_repeat(&self, class: &Class, error: &Error, took: Duration) -> bool {
         let Some(handle) = self.handle().filter(|_| error.is_connection_lost()) else {
             return false;

@@ -169,9 +169,13 @@ impl<'a> Call<'a> {
     ) -> Result<Outcome> {
         self.run_many(sql, sets).await
     }
+}
 
-    // Blocks and no `async fn`s: a future of an `async fn` stores an argument twice that it uses after an await.
-
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async fn stores an argument twice that it uses after an await"
+)]
+impl<'a> Call<'a> {
     pub(crate) fn exec(
         self,
         sql: &'a str,

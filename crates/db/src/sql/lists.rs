@@ -20,7 +20,7 @@ pub(crate) struct Expanded<'p> {
 }
 
 /// The text before its lists were expanded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) plan: Arc<Plan>,
     /// In characters: where a placeholder is now, and where it was.

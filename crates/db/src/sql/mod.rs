@@ -57,7 +57,7 @@ mod words;
 
 pub use class::{Class, Statements, TransactionVerb};
 pub use dialect::{Backslashes, Brackets, Dialect, DoubleQuotes, PlaceholderStyle};
-pub(crate) use lists::{Origin, expand};
+pub(crate) use lists::expand;
 #[cfg(feature = "mysql")]
 pub(crate) use marks::question_marks;
 pub(crate) use masked::masked;

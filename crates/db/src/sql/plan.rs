@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::lists::Origin;
 use super::placeholders::{looks_like_operator, written_at};
 use super::{Class, Dialect, Placeholders, Statements, scan};
 use crate::driver::Param;
@@ -13,7 +14,7 @@ use crate::types::params::Params;
 use crate::{Error, Kind, Result};
 
 /// The result of a scan that owns its text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     text: Box<str>,
     dialect: &'static Dialect,
@@ -25,9 +26,11 @@ pub(crate) struct Plan {
     lead: usize,
     places: Places,
     pub(crate) class: Class,
+    /// The caller's text, if `text` is made of it by expanding lists.
+    origin: Option<Origin>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Places {
     None,
     Positional(usize),
@@ -40,9 +43,20 @@ impl Plan {
         self.rewritten.as_deref().unwrap_or(&self.text)
     }
 
-    /// Returns the original text.
+    /// Returns the text as the caller wrote it.
     pub(crate) fn written_sql(&self) -> &str {
-        &self.text
+        match &self.origin {
+            None => &self.text,
+            Some(origin) => origin.plan.written_sql(),
+        }
+    }
+
+    /// Returns the same plan as that of a text whose lists were expanded.
+    pub(crate) fn expanded_from(&self, origin: Origin) -> Self {
+        Plan {
+            origin: Some(origin),
+            ..self.clone()
+        }
     }
 
     pub(super) fn dialect(&self) -> &'static Dialect {
@@ -109,12 +123,15 @@ impl Plan {
         if let Some(sent) = &self.rewritten {
             error.relocate(&|at| self.written(sent, at));
         }
+        if let Some(origin) = &self.origin {
+            error.relocate(&|at| origin.written(at));
+        }
     }
 
     /// Adds the call to the error of this text.
     #[cold]
     pub(crate) fn set_call(&self, error: &mut Error, site: &'static Location<'static>) {
-        error.set_call(site, Some((self.dialect, &self.text)));
+        error.set_call(site, Some((self.dialect, self.written_sql())));
     }
 
     /// Converts a position. Both count characters from 1.
@@ -146,6 +163,7 @@ impl Plan {
                 (Some(lead), sql) => Some(format!("{lead}{sql}").into()),
             },
             lead: lead.map_or(0, |lead| lead.len()),
+            origin: None,
             places: match scanned.placeholders {
                 Placeholders::None => Places::None,
                 Placeholders::Positional(count) => Places::Positional(count),

@@ -125,6 +125,10 @@ impl Session {
         }
         let is_fresh = statement.get_status(StatementStatus::Run) == 0;
         let known = self.timing.of(sql).and_then(|timing| timing.plan(is_fresh));
+        if known.is_none() && self.in_transaction() && !statement.readonly() {
+            // Reading the plan begins a read in a deferred transaction, and a reader must not wait for the permit.
+            self.wait_for_permit()?;
+        }
         let new = match known {
             Some(_) => None,
             None => self.read_plan(sql),

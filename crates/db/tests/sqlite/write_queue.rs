@@ -340,6 +340,27 @@ async fn a_transaction_that_has_read_does_not_wait_for_the_writer() {
 }
 
 #[tokio::test]
+async fn the_first_write_of_a_deferred_transaction_waits() {
+    let place = Place::with(TABLE).await;
+    let mut writer = place.open().await;
+    let mut deferred = place.open().await;
+    let mut watching = place.open().await;
+    begin(&mut writer).await;
+    exec(&mut writer, "INSERT INTO t (n) VALUES (1)").await;
+    exec(&mut deferred, "BEGIN").await;
+    // The driver has not seen this text before: it reads its plan, which must not count as a read of the user.
+    let mut waiting = deferred.run(Request::new("INSERT INTO t (n) VALUES (2)", &[]));
+    while sqlite(&mut watching).waiting_writers() != 1 {
+        assert_pending(&mut waiting);
+        std::thread::yield_now();
+    }
+    writer.commit().await.unwrap();
+    waiting.await.unwrap();
+    deferred.commit().await.unwrap();
+    assert_eq!(count(&mut watching).await, 2);
+}
+
+#[tokio::test]
 async fn readers_and_temporary_tables_do_not_queue() {
     let place = Place::with(TABLE).await;
     let mut writer = place.open().await;

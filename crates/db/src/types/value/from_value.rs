@@ -8,7 +8,7 @@ use super::{ConvertError, Date, DateTime, Time, Value, array, hyphenated};
 
 /// A type that a value of a row can be read as: see [`Row::get`](crate::Row::get).
 ///
-/// A conversion loses nothing. A value is read as another type only where it means the same:
+/// A conversion loses nothing, except that a decimal read as a float is rounded. A value is read as another type only where it means the same:
 ///
 /// | type | read from |
 /// |---|---|

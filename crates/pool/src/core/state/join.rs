@@ -1,7 +1,7 @@
 //! Who joins the queue, and where: new acquires at the back, waiters that had been served with
 //! something unfit at their former position.
 //!
-//! Every join is [`Waiters::insert`] and [`Waiters::link`]. It has two callers: [`Locked::enter`],
+//! Every join is [`Waiters::insert`] and [`Waiters::link`]. Two paths lead to them: [`Locked::enter`],
 //! which decides everything, and [`State::join`], the short path of a full pool with a queue,
 //! which leaves out the steps that [`State::allows_short_paths`] has ruled out.
 //!

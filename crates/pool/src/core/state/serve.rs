@@ -1,7 +1,7 @@
 //! Who is served next: a resource that comes back goes to the oldest waiter, and free slots are
 //! offered to waiters to create in.
 //!
-//! Every hand-off is [`State::reserve`]. It has two callers: [`Locked::serve_next`], which decides
+//! Every hand-off is [`State::reserve`]. Two paths lead to it: [`Locked::serve_next`], which decides
 //! everything, and [`State::hand_off`], the short path of a full pool with a queue, which leaves
 //! out the steps that [`State::allows_short_paths`] has ruled out.
 
