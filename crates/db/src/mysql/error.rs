@@ -26,7 +26,8 @@ fn value_in(code: u16, message: &str) -> Option<Range<usize>> {
     let behind = match code {
         1062 | 1586 => "' for key '",
         1064 => "' at line ",
-        // Wrong values, of which some are those of a column or a function.
+        // Wrong values: at the end, or before the column or the function that they are for.
+        1292 | 1366 | 1367 | 1411 | 1525 | 1690 if message.ends_with('\'') => "'",
         1292 | 1366 | 1367 | 1411 | 1525 | 1690 => "' for ",
         _ => return None,
     };
@@ -198,7 +199,7 @@ mod tests {
             ),
             (
                 1292,
-                "Truncated incorrect DOUBLE value: 'ada'",
+                "Truncated incorrect DOUBLE value: 'ada' for x'",
                 "Truncated incorrect DOUBLE value: ?",
             ),
             (

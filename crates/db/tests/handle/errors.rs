@@ -172,11 +172,11 @@ async fn no_value_is_in_the_text_of_an_error_of_sqlite() {
         "SELECT 1 'a' 'ada@example.com'",
         "SELECT 'ada@example.com",
         "SELECT * FROM t WHERE name = \"ada@example.com\" AND nope",
-        "SELECT 1 2 77077",
+        "SELECT 1 2 90909090",
     ] {
         let error = db.query(sql, ()).await.unwrap_err();
         for shown in [error.to_string(), format!("{error:?}")] {
-            assert!(!shown.contains("ada") && !shown.contains("77"), "{shown}");
+            assert!(!shown.contains("ada") && !shown.contains("9090"), "{shown}");
         }
     }
 }

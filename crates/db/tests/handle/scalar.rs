@@ -247,7 +247,7 @@ async fn a_slip_in_a_name_is_answered_with_the_name_without_a_value() {
 
 #[tokio::test]
 async fn lists_take_as_many_values_as_the_database_does() {
-    let db = Db::open("sqlite::memory:").await.unwrap();
+    let db = people().await;
     for count in [4_096, 4_097, 20_000, 32_765] {
         let ids = list(1..=count);
         let found: i64 = db
@@ -260,7 +260,7 @@ async fn lists_take_as_many_values_as_the_database_does() {
 
 #[tokio::test]
 async fn question_mark_after_a_number_keeps_its_value_beside_a_list() {
-    let db = Db::open("sqlite::memory:").await.unwrap();
+    let db = people().await;
     let read: (i64, String) = db
         .query_as_one("SELECT 2 IN (?1), ?", (list([1, 2]), "ada"))
         .await

@@ -63,6 +63,23 @@ async fn a_violation_names_table_column_and_constraint() {
 }
 
 #[tokio::test]
+async fn no_value_is_in_the_text_of_an_error() {
+    let db = open().await;
+    let cases = [
+        "SELECT 1 'a' FROM FROM 'ada@example.com'",
+        "INSERT INTO person (id, email) VALUES ('ada@example.com', 'x')",
+        "SELECT \"ada@example.com",
+    ];
+    for sql in cases {
+        let error = db.exec(sql, ()).await.unwrap_err();
+        for shown in [error.to_string(), format!("{error:?}")] {
+            assert!(!shown.contains("ada"), "{shown}");
+        }
+        assert!(error.detail().unwrap().contains("ada"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_slow_statement_of_mariadb_is_logged() {
     let db = open().await;
     let log = Log::new();
