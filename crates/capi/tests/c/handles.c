@@ -112,7 +112,7 @@ static void a_lease_can_be_given_back_once(void) {
     CHECK(cenote_release(pool, &lease) == CENOTE_ERR_NOT_ACQUIRED);
     CHECK(cenote_release(pool, &copy) == CENOTE_ERR_NOT_ACQUIRED);
     CHECK(cenote_discard(pool, &copy) == CENOTE_ERR_NOT_ACQUIRED);
-    CHECK_SAYS("given back already");
+    CHECK_SAYS("already released");
     check_counts(pool, 1, 1, 0);
     /* Neither is it somebody else's, who has the same resource now. */
     cenote_lease next = acquired(pool);
