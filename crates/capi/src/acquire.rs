@@ -19,8 +19,7 @@ use crate::handle::{self, cenote_pool};
 use crate::host::Host;
 use crate::loans::cenote_lease;
 
-/// No time limit. Every other negative time, such as that of a deadline that has passed, counts
-/// as 0.
+/// No time limit. A negative time, such as that of a deadline that has passed, counts as 0.
 pub const CENOTE_FOREVER: i64 = i64::MAX;
 
 /// The result of an acquire.
@@ -223,7 +222,10 @@ pub(crate) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 
 #[cold]
 pub(crate) fn nothing_at_once(pool: &Pool<Callbacks>) -> Fault {
-    let text = format!("no resource is available without waiting: {}", pool.status());
+    let text = format!(
+        "no resource is available without waiting: {}",
+        pool.status()
+    );
     Fault::new(CENOTE_ERR_TIMEOUT, text)
 }
 
@@ -252,9 +254,10 @@ pub(crate) fn elsewhere<T: Send + 'static>(
             CENOTE_ERR_TIMEOUT,
             format!("timed out after {limit:?}: the host's event loop did not run the call"),
         ),
-        RecvTimeoutError::Disconnected => {
-            Fault::new(CENOTE_ERR_CANCELLED, "the host's event loop accepts no more work")
-        }
+        RecvTimeoutError::Disconnected => Fault::new(
+            CENOTE_ERR_CANCELLED,
+            "the host's event loop accepts no more work",
+        ),
     })
 }
 
@@ -264,35 +267,35 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Wakes a blocked thread. Does not use `unpark`, and is not cached: in the destructors of
 /// thread-specific keys a thread has neither a handle nor thread-local storage.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Wakeup {
+    woken: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
     }
 }
 
-impl Bell {
+impl Wakeup {
     /// Blocks until the wake-up, or until the time is over.
     fn wait(&self, limit: Option<Duration>) {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*rung {
-            rung = match limit {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*woken {
+            woken = match limit {
                 None => self
                     .changed
-                    .wait(rung)
+                    .wait(woken)
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(limit) => {
-                    let waited = self.changed.wait_timeout(rung, limit);
+                    let waited = self.changed.wait_timeout(woken, limit);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        *rung = false;
+        *woken = false;
     }
 }
 
@@ -320,8 +323,8 @@ fn wait_on<F: Future>(
 ) -> Option<F::Output> {
     let clock = ThreadRuntime::new();
     let must_not_block = body.host().is_some() || clock.must_not_block();
-    let bell = Arc::<Bell>::default();
-    let waker = Waker::from(Arc::clone(&bell));
+    let wakeup = Arc::<Wakeup>::default();
+    let waker = Waker::from(Arc::clone(&wakeup));
     let mut left = limit;
     let mut context = Context::from_waker(&waker);
     loop {
@@ -332,10 +335,10 @@ fn wait_on<F: Future>(
             return None;
         }
         match left {
-            None => bell.wait(None),
+            None => wakeup.wait(None),
             Some(pause) => {
                 let began = clock.now();
-                bell.wait(Some(pause));
+                wakeup.wait(Some(pause));
                 let passed = clock.now().saturating_duration_since(began);
                 // After the time limit, poll again at intervals.
                 left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));

@@ -311,7 +311,9 @@ unsafe fn check(api: *const cenote_api) -> Result<(), Fault> {
     // SAFETY: it is big enough.
     let version = unsafe { (*api).version };
     if version != CENOTE_API_VERSION as usize {
-        let text = format!("the table has version {version}, but the library has version {CENOTE_API_VERSION}");
+        let text = format!(
+            "the table has version {version}, but the library has version {CENOTE_API_VERSION}"
+        );
         return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
     }
     // SAFETY: it is big enough, and all after the first two words are pointers.

@@ -77,7 +77,7 @@ impl Fault {
             AcquireError::Unavailable(_) => CENOTE_ERR_UNAVAILABLE,
             AcquireError::QueueFull { .. } => CENOTE_ERR_QUEUE_FULL,
             AcquireError::Timeout(timeout) => {
-                return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));
+                return Fault::new(CENOTE_ERR_TIMEOUT, timeout_text(timeout));
             }
             AcquireError::Create(error) => {
                 return Fault {
@@ -104,18 +104,18 @@ impl Fault {
 
 /// Returns the text of a time-out, without the Rust source lines of the holders: they mean
 /// nothing to a C program.
-fn story_of(timeout: &Timeout) -> String {
+fn timeout_text(timeout: &Timeout) -> String {
     let mut plain = timeout.clone();
     let holders = std::mem::take(&mut plain.oldest_holders);
-    let mut story = plain.to_string();
+    let mut text = plain.to_string();
     for holder in holders {
         let holder = holder.to_string();
         let held = holder
             .rsplit_once(" by ")
             .map_or(&*holder, |(held, _)| held);
-        story.push_str(&format!("; {held}"));
+        text.push_str(&format!("; {held}"));
     }
-    story
+    text
 }
 
 /// The last error of a thread, and the text that a callback set for its failure.
@@ -188,10 +188,7 @@ pub(crate) fn boundary(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
                 .copied()
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
-            Fault::new(
-                CENOTE_ERR_INTERNAL,
-                format!("the library panicked: {said}"),
-            )
+            Fault::new(CENOTE_ERR_INTERNAL, format!("the library panicked: {said}"))
         }
     };
     remember(&fault);

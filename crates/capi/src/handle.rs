@@ -182,7 +182,9 @@ pub(crate) fn reserve() -> Result<Reserved, Fault> {
     let index = match free.shells.pop() {
         Some(index) => index,
         None if free.used == MOST => {
-            let text = format!("all {MOST} pools exist; check that the program releases the pools it creates");
+            let text = format!(
+                "all {MOST} pools exist; check that the program releases the pools it creates"
+            );
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         }
         None => {
@@ -218,7 +220,7 @@ impl Reserved {
             // repeats after two billion pools in the same shell.)
             let generation = u64::try_from(handle.0 >> GENERATION_AT).unwrap_or(0);
             shell.refs.store(generation << 33 | 1, Ordering::SeqCst);
-            // Release pairs with the acquire in `shell`'s check: a reader of the generation sees the rest.
+            // Release pairs with the acquire in `is_of`: a reader of the generation sees the rest.
             shell.generation.fetch_add(1, Ordering::Release);
         }
         handle

@@ -11,10 +11,7 @@
 //! detects stale ones. Each exported function catches panics and stores the last error of its
 //! thread. No lock is held while a callback runs.
 
-#![allow(
-    non_camel_case_types,
-    reason = "C programs see these names"
-)]
+#![allow(non_camel_case_types, reason = "C programs see these names")]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the header documents what each function requires of C"

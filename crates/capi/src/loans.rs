@@ -150,7 +150,7 @@ impl Loans {
         drop(free);
         let loan = self.get(slot)?;
         loan.resource.store(resource, Ordering::Relaxed);
-        // Release pairs with the acquire in `visit`: a reader that sees the flag sees the resource.
+        // Release pairs with the acquire in `not_on_loan`: a reader that sees the flag sees the resource.
         loan.there.store(true, Ordering::Release);
         Some(slot)
     }
@@ -221,7 +221,7 @@ impl Loans {
         lease.ok_or_else(not_acquired)
     }
 
-    /// Visits every resource that is not leased.
+    /// Returns every resource that is not leased.
     pub(crate) fn not_on_loan(&self) -> Vec<*mut c_void> {
         let used = self
             .free

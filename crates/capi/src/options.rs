@@ -96,7 +96,7 @@ pub struct cenote_options {
     /// Whether an acquire with a time limit retries a failed creation after the back-off. 0 or 1.
     /// Default: 0.
     pub retry_creations: u32,
-    /// Reserved; must be 0.
+    /// Reserved; set to 0.
     pub reserved: u32,
     /// Returns whether a code of create is permanent, so that an acquire does not retry: for example
     /// a refused login, whose retries would lock the account. NULL: no code is.
@@ -181,7 +181,8 @@ pub(crate) unsafe fn read_sized<T: Copy>(
         let byte = unsafe { bytes.add(at) };
         // SAFETY: as above.
         if unsafe { byte.read() } != 0 {
-            let text = format!("{name} sets options that this version of the library does not have");
+            let text =
+                format!("{name} sets options that this version of the library does not have");
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         }
     }
