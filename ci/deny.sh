@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 #
-# Checks what is in the dependency tree by deny.toml: licences, bans, sources.
+# Checks the dependency tree against deny.toml: licences, bans, sources.
 #
 #     ci/deny.sh
 #
-# With cargo-deny on the PATH it is that which checks, advisories too where their database can be
-# had. To build it takes longer than all of our tests, so without it this script does the
-# rest of it, with nothing but cargo: it reads the same file.
+# Runs cargo-deny if it is on the PATH; that also checks advisories if their database can be
+# downloaded. Building cargo-deny takes longer than all of our tests, so without it this script
+# reads deny.toml itself and checks the rest with cargo alone.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ if command -v cargo-deny >/dev/null; then
     if cargo deny fetch db >/dev/null 2>&1; then
         exec cargo deny check
     fi
-    echo "ci/deny.sh: the database of advisories cannot be had; everything else is checked" >&2
+    echo "ci/deny.sh: could not download the advisory database; checking bans, licences and sources only" >&2
     exec cargo deny check bans licenses sources
 fi
 

@@ -1,4 +1,4 @@
-//! The checks at the end of a run: every cent and every connection is there.
+//! The checks at the end of a run: the total is unchanged and no connection is missing.
 
 use cenote::pool::{Counters, Status};
 use serde::Serialize;
@@ -54,12 +54,12 @@ impl PoolState {
         }
     }
 
-    /// Whether nobody holds, opens or waits for a connection.
+    /// Whether no client holds, opens or waits for a connection.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.active == 0 && self.creating == 0 && self.waiting == 0
     }
 
-    /// Whether it is at rest and no connection is missing.
+    /// Whether the pool is idle and no connection is missing.
     pub(crate) fn is_whole(&self) -> bool {
         let accounted = self.created == self.destroyed + self.total as u64;
         self.is_at_rest() && self.total == self.idle && accounted

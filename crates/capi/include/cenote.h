@@ -1,13 +1,13 @@
 /*
- * cenote.h: pools of any resource, for C and for whatever speaks C.
+ * cenote.h: pools of any resource, for C and every language that can call C.
  *
- * Generated from the comments in crates/capi/src; `cargo test -p cenote-c` compares,
- * `CENOTE_WRITE_HEADER=1 cargo test -p cenote-c` writes it anew.
+ * Generated from the comments in crates/capi/src; `cargo test -p cenote-c` checks it,
+ * `CENOTE_WRITE_HEADER=1 cargo test -p cenote-c` regenerates it.
  *
- * Every function may be called on any thread, and from inside any callback, unless it says
- * otherwise. Functions return CENOTE_OK (0), a number above zero that is no error, or an
- * error below zero, whose text is cenote_last_error_text() on the same thread. Callbacks
- * return 0 if all is well; they must neither throw C++ exceptions nor longjmp out.
+ * Every function may be called on any thread and inside any callback, unless its comment
+ * says otherwise. Functions return CENOTE_OK (0), a positive number that is not an error, or
+ * a negative error code; cenote_last_error_text() returns its text on the same thread.
+ * Callbacks return 0 for success. They must not throw C++ exceptions and not longjmp out.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -19,19 +19,18 @@
 #include <stdint.h>
 
 /**
- * Waits for as long as it takes. No other time does: a negative one, as that of a deadline that has
- * passed, is over already.
+ * No time limit. A negative time, such as that of a deadline that has passed, counts as 0.
  */
 #define CENOTE_FOREVER INT64_MAX
 
 /**
- * The version of the table that this header describes. It changes only when a program
- * that was compiled before would not work; new functions are added at the end.
+ * The version of the table that this header describes. It changes only if programs compiled
+ * earlier would no longer work; new functions are added at the end.
  */
 #define CENOTE_API_VERSION 1
 
 /**
- * Business as usual.
+ * The breaker admits every acquire.
  */
 #define CENOTE_BREAKER_ACTIVE 0
 
@@ -41,32 +40,32 @@
 #define CENOTE_BREAKER_INACTIVE 1
 
 /**
- * Finding out. With a strategy only its probes are admitted; without one, everybody.
+ * With a strategy the breaker admits only probes; without one, every acquire.
  */
 #define CENOTE_BREAKER_RECOVERING 2
 
 /**
- * All is well.
+ * Success.
  */
 #define CENOTE_OK 0
 
 /**
- * No error, but nothing to be had at the moment (cenote_try_acquire).
+ * Not an error: no resource is available without waiting (cenote_try_acquire).
  */
 #define CENOTE_EMPTY 1
 
 /**
- * An argument is NULL or makes no sense; the text says which.
+ * An argument is NULL or invalid; the text says which.
  */
 #define CENOTE_ERR_ARGUMENT (-1)
 
 /**
- * The handle is none of a living pool: destroyed, or never made by this library.
+ * The handle names no pool: the pool is destroyed, or this library never created it.
  */
 #define CENOTE_ERR_HANDLE (-2)
 
 /**
- * The options cannot work; the text names the option and its value.
+ * An option is invalid; the text names the option and its value.
  */
 #define CENOTE_ERR_CONFIG (-3)
 
@@ -81,62 +80,62 @@
 #define CENOTE_ERR_UNAVAILABLE (-5)
 
 /**
- * The time of this call is over. The pool itself may be fine.
+ * The call timed out. The pool stays usable.
  */
 #define CENOTE_ERR_TIMEOUT (-6)
 
 /**
- * The create callback failed; cenote_last_error_detail has its own code.
+ * The create callback failed; cenote_last_error_detail returns its code.
  */
 #define CENOTE_ERR_CREATE (-7)
 
 /**
- * Closed, but a destroy callback failed; cenote_last_error_detail has its own code.
+ * The pool is closed, but a destroy callback failed; cenote_last_error_detail returns its code.
  */
 #define CENOTE_ERR_DESTROY (-8)
 
 /**
- * The lease was given back already, or was never acquired.
+ * The lease was already released, or was never acquired.
  */
 #define CENOTE_ERR_NOT_ACQUIRED (-9)
 
 /**
- * The lease is from another pool.
+ * The lease belongs to another pool.
  */
 #define CENOTE_ERR_FOREIGN (-10)
 
 /**
- * It would have to wait, and waiting on this thread would stop what is waited for.
+ * The call would block the thread that callbacks run on, so it could never complete.
  */
 #define CENOTE_ERR_WOULD_BLOCK (-11)
 
 /**
- * The waiter was cancelled, or the host's runtime did not take it.
+ * The waiter was cancelled, or the host's event loop accepts no more work.
  */
 #define CENOTE_ERR_CANCELLED (-12)
 
 /**
- * Too late to cancel: its callback has been called or is about to be.
+ * Too late to cancel: the waiter's callback has been called or is about to be.
  */
 #define CENOTE_ERR_NOT_WAITING (-13)
 
 /**
- * Closed, but not everything came back in time.
+ * The pool is closed, but not every lease was released in time.
  */
 #define CENOTE_ERR_IN_USE (-14)
 
 /**
- * As many acquires wait as max_waiting allows.
+ * The queue is full: max_waiting acquires are waiting.
  */
 #define CENOTE_ERR_QUEUE_FULL (-16)
 
 /**
- * A bug of this library; the text is for its maintainers. The pool goes on.
+ * A bug in this library; the text is for its maintainers. The pool stays usable.
  */
 #define CENOTE_ERR_INTERNAL (-15)
 
 /**
- * A resource was made; `nanos` says how long that took.
+ * A resource was created; `nanos` is the time it took.
  */
 #define CENOTE_EVENT_CREATED 1
 
@@ -146,17 +145,17 @@
 #define CENOTE_EVENT_CREATE_FAILED 2
 
 /**
- * A lease was handed out; `nanos` says how long it was waited for.
+ * A resource was acquired; `nanos` is the time the acquire took.
  */
 #define CENOTE_EVENT_ACQUIRED 3
 
 /**
- * A lease came back, and its resource stays.
+ * A lease was released, and the pool kept its resource.
  */
 #define CENOTE_EVENT_RELEASED 4
 
 /**
- * A resource left the pool, for `reason`; `error` is what its destroy callback said.
+ * A resource left the pool, for `reason`; `error` is the error of its destroy callback.
  */
 #define CENOTE_EVENT_DESTROYED 5
 
@@ -166,62 +165,62 @@
 #define CENOTE_EVENT_HOOK_FAILED 6
 
 /**
- * An acquire began to wait.
+ * An acquire entered the queue.
  */
 #define CENOTE_EVENT_WAITING 7
 
 /**
- * An acquire ran out of time, in `phase`.
+ * An acquire timed out, in `phase`.
  */
 #define CENOTE_EVENT_TIMED_OUT 8
 
 /**
- * A lease has been out for longer than leak_warning_ms; `nanos` says how long.
+ * A lease is older than leak_warning_ms; `nanos` is its age.
  */
 #define CENOTE_EVENT_LEAK_SUSPECTED 9
 
 /**
- * The circuit breaker moved, from `from` to `to`.
+ * The circuit breaker changed its state from `from` to `to`.
  */
 #define CENOTE_EVENT_BREAKER_CHANGED 10
 
 /**
- * The pool was closed: nobody gets a lease any more.
+ * The pool was closed: every further acquire fails.
  */
 #define CENOTE_EVENT_CLOSED 11
 
 /**
- * The pool was closed, and its last resource is gone.
+ * The pool is closed, and its last resource was destroyed.
  */
 #define CENOTE_EVENT_DRAINED 12
 
 /**
- * The before_acquire callback refused it.
+ * The before_acquire callback rejected the resource.
  */
 #define CENOTE_REASON_ACQUIRE_REJECTED 1
 
 /**
- * The before_release callback refused it.
+ * The before_release callback rejected the resource.
  */
 #define CENOTE_REASON_RELEASE_REJECTED 2
 
 /**
- * The healthcheck callback refused it.
+ * The healthcheck callback rejected the resource.
  */
 #define CENOTE_REASON_UNHEALTHY 3
 
 /**
- * It was idle for too long.
+ * The resource exceeded idle_timeout_ms.
  */
 #define CENOTE_REASON_IDLE_TIMEOUT 4
 
 /**
- * It lived for too long.
+ * The resource exceeded max_lifetime_ms.
  */
 #define CENOTE_REASON_LIFETIME 5
 
 /**
- * cenote_pool_replace_all has put a new one in its place.
+ * cenote_pool_replace_all replaced the resource.
  */
 #define CENOTE_REASON_REPLACED 6
 
@@ -231,12 +230,12 @@
 #define CENOTE_REASON_SHRUNK 7
 
 /**
- * Its holder called cenote_discard.
+ * The holder called cenote_discard.
  */
 #define CENOTE_REASON_DISCARDED 8
 
 /**
- * It was being checked for somebody who gave up, so its state is unknown.
+ * The acquire was cancelled during before_acquire, so the state of the resource is unknown.
  */
 #define CENOTE_REASON_ABANDONED 9
 
@@ -261,12 +260,12 @@
 #define CENOTE_HOOK_BEFORE_RELEASE 3
 
 /**
- * Waiting in the queue for somebody else's resource.
+ * Waiting in the queue.
  */
 #define CENOTE_PHASE_WAITING 1
 
 /**
- * Waiting for a creation that it started.
+ * Waiting for a creation that the acquire started.
  */
 #define CENOTE_PHASE_CREATING 2
 
@@ -276,57 +275,58 @@
 #define CENOTE_PHASE_CHECKING 3
 
 /**
- * Takes a timer away; see cenote_runtime.
+ * Cancels a timer; see cenote_runtime.
  */
 #define CENOTE_NEVER UINT64_MAX
 
 /**
- * The one this thread used last, if it is free; otherwise the one whose last lease
- * began longest ago. The fastest, and the default.
+ * The resource that this thread used last, if it is idle; otherwise the one whose last lease
+ * began first. The fastest order, and the default.
  */
 #define CENOTE_ORDER_AFFINE 0
 
 /**
- * The one that came back first: the load spreads evenly.
+ * The resource that was released first: spreads the load evenly.
  */
 #define CENOTE_ORDER_FIFO 1
 
 /**
- * The one that came back last: those not needed grow old, and the pool can shrink.
+ * The resource that was released last: the others reach their idle timeout, so the pool can
+ * shrink.
  */
 #define CENOTE_ORDER_LIFO 2
 
 /**
- * A pool. What it points to is nobody's business: it is a number that names the pool.
+ * A pool. The value is a number that names the pool, not an address: do not dereference it.
  */
 typedef struct cenote_pool cenote_pool;
 
 /**
- * A resource on loan. Give it back once, by cenote_release or cenote_discard, on any
- * thread. It may be copied; the first copy that is given back counts.
+ * A lease of a resource. Return it once, with cenote_release or cenote_discard, on any thread.
+ * It may be copied; only the first copy returned counts.
  */
 typedef struct cenote_lease {
     /**
-     * What the create callback made.
+     * The resource that the create callback created.
      */
     void *resource;
     /**
-     * Not for you.
+     * Private.
      */
     uint64_t ticket;
     /**
-     * Not for you.
+     * Private.
      */
     uint32_t slot;
     /**
-     * Not for you.
+     * Private.
      */
     uint32_t pool;
 } cenote_lease;
 
 /**
- * Something that happened. What a kind does not speak of is zero or NULL. Valid during
- * the callback only.
+ * An event. Fields that its kind does not use are zero or NULL. Valid only during the
+ * callback.
  */
 typedef struct cenote_event {
     /**
@@ -338,7 +338,7 @@ typedef struct cenote_event {
      */
     uint32_t kind;
     /**
-     * Why a resource left: one of CENOTE_REASON_*.
+     * Why a resource left the pool: one of CENOTE_REASON_*.
      */
     uint32_t reason;
     /**
@@ -346,7 +346,7 @@ typedef struct cenote_event {
      */
     uint32_t hook;
     /**
-     * What an acquire was doing: one of CENOTE_PHASE_*.
+     * The phase of an acquire: one of CENOTE_PHASE_*.
      */
     uint32_t phase;
     /**
@@ -358,37 +358,37 @@ typedef struct cenote_event {
      */
     uint32_t to;
     /**
-     * The number of the resource: the first one of a pool is 1.
+     * The number of the resource; the first one of a pool is 1.
      */
     uint64_t resource;
     /**
-     * How long something took, in nanoseconds.
+     * A duration in nanoseconds.
      */
     uint64_t nanos;
     /**
-     * What went wrong, in words.
+     * The text of the error.
      */
     const char *error;
 } cenote_event;
 
 /**
- * Is told of every event. Must not block; may call the pool.
+ * Called for every event. Must not block; may call functions of the pool.
  */
 typedef void (*cenote_event_fn)(void *data,
                                 struct cenote_pool *pool,
                                 const struct cenote_event *event);
 
 /**
- * Is called when `data` is not used any more.
+ * Called when the library no longer uses `data`.
  */
 typedef void (*cenote_dispose_fn)(void *data);
 
 /**
- * A pool as a source of events, in one table.
+ * The functions for the events of a pool.
  */
 typedef struct cenote_event_table {
     /**
-     * sizeof(cenote_event_table) of whoever made it.
+     * sizeof(cenote_event_table) in the library that provides the table.
      */
     size_t size;
     /**
@@ -418,26 +418,25 @@ typedef struct cenote_event_table {
 } cenote_event_table;
 
 /**
- * Makes a resource: stores it and returns 0, or returns a code of its own.
+ * Creates a resource: stores it and returns 0, or returns a code of its own.
  */
 typedef int (*cenote_create_fn)(void *data, void **resource);
 
 /**
- * Does something with a resource: returns 0 if all is well, else a code of its own.
+ * Checks or destroys a resource: returns 0 for success, else a code of its own.
  */
 typedef int (*cenote_resource_fn)(void *data, void *resource);
 
 /**
- * What a host has to call, with the argument that came with it. Once too often does
- * no harm, and neither does a call after the pool is gone.
+ * A function that the host calls with the argument it got. An extra call is harmless, and so is
+ * a call after the pool is destroyed.
  */
 typedef void (*cenote_run_fn)(void *arg);
 
 /**
- * The event loop of a host with one thread. A pool that is given one runs all its
- * callbacks on that thread, inside the calls that the host makes: those of `run`, and
- * those of this library's functions. The struct is copied; what `data` points to must
- * live until the pool's `dispose` was called.
+ * The event loop of a single-threaded host. A pool with a host runs all its callbacks on the
+ * host's thread, inside the host's calls of `run` and of this library's functions. The struct
+ * is copied; what `data` points to must live until the pool's `dispose` was called.
  */
 typedef struct cenote_runtime {
     /**
@@ -445,39 +444,38 @@ typedef struct cenote_runtime {
      */
     size_t size;
     /**
-     * Is given to the functions below.
+     * Passed to the functions below.
      */
     void *data;
     /**
-     * Returns the time in nanoseconds since some fixed moment; never goes back. NULL
-     * for the system's monotonic clock. Called on any thread, and while the pool is
-     * locked: must not call this library.
+     * Returns the time in nanoseconds since a fixed moment; must be monotonic. NULL: the
+     * system's monotonic clock. Called on any thread and while the pool is locked: must not
+     * call this library.
      */
     uint64_t (*now)(void *data);
     /**
-     * Sees to it that run(arg) is called on the host's thread when `now` has reached
-     * `at`. There is one timer for an `arg`: another call moves it, CENOTE_NEVER takes
-     * it away. Called on the host's thread only, and must not call run(arg) itself.
+     * Schedules run(arg) on the host's thread for the time `at` of `now`. Each `arg` has one
+     * timer: another call moves it, CENOTE_NEVER cancels it. Called on the host's thread only, and must not call run(arg) itself.
      */
     void (*timer)(void *data, uint64_t at, cenote_run_fn run, void *arg);
     /**
-     * Sees to it that run(arg) is called soon on the host's thread, from its loop.
-     * Called on any thread; must not call run(arg) itself. Returns 0, or anything else
-     * if the loop takes no more: then what was to be done is cancelled. A loop that ends
-     * has to run first what it has taken.
+     * Schedules run(arg) on the host's thread, from its event loop, as soon as possible.
+     * Called on any thread; must not call run(arg) itself. Returns 0, or anything else if the
+     * loop accepts no more work: then the work is cancelled. Before the loop ends, it must run
+     * the work that it has accepted.
      */
     int (*post)(void *data, cenote_run_fn run, void *arg);
     /**
-     * Returns whether the calling thread is the host's. NULL: it is the one that calls
-     * cenote_pool_new.
+     * Returns whether the calling thread is the host's. NULL: the host's thread is the one that
+     * calls cenote_pool_new.
      */
     int (*on_thread)(void *data);
 } cenote_runtime;
 
 /**
- * Decides when a breaker opens and when it may try again. None of its functions may
- * block; each may be NULL. The struct is copied. They are called on the thread that
- * releases, creates or acquires, or on the host's if there is one.
+ * Decides when a breaker opens and when it admits probes. Its functions must not block; each
+ * may be NULL. They run on the thread that releases, creates or acquires, or on the host's
+ * thread if there is one. The struct is copied.
  */
 typedef struct cenote_strategy {
     /**
@@ -485,45 +483,46 @@ typedef struct cenote_strategy {
      */
     size_t size;
     /**
-     * Is given to the functions below.
+     * Passed to the functions below.
      */
     void *data;
     /**
-     * A resource came back and was kept. `state` is one of CENOTE_BREAKER_*.
+     * A resource was released and kept. `state` is one of CENOTE_BREAKER_*.
      */
     void (*report_success)(void *data, struct cenote_pool *pool, uint32_t state);
     /**
-     * A creation failed, or before_release refused a resource; `why` says which.
-     * Returns 1 to open the breaker, 0 to leave it.
+     * A creation failed, or before_release rejected a resource; `why` says which.
+     * Returns 1 to open the breaker, 0 to leave its state.
      */
     int (*report_failure)(void *data, struct cenote_pool *pool, uint32_t state, const char *why);
     /**
-     * The cool-down of an open breaker is over. Returns 1 to let probes through, 0 for
-     * another cool-down. NULL: always 1.
+     * The cool-down of an open breaker is over. Returns 1 to admit probes, 0 for another
+     * cool-down. NULL: always 1.
      */
     int (*should_recover)(void *data, struct cenote_pool *pool);
     /**
-     * Is called when the strategy is not used any more.
+     * Called when the pool no longer uses the strategy.
      */
     cenote_dispose_fn dispose;
     /**
-     * How long an open breaker stays open before anybody asks. 0: five seconds.
+     * The cool-down of an open breaker. 0: five seconds.
      */
     uint64_t cool_down_ms;
     /**
-     * How many probes may be out at once, and how many of them must succeed. 0: one.
+     * How many probes may run at once, and how many must succeed to close the breaker. 0: one.
      */
     uint32_t probes;
 } cenote_strategy;
 
 /**
- * Says of a code that create returned whether it is of no use to try again: anything but 0 is yes.
+ * Returns whether a code of create is permanent, so that a retry is useless: anything but 0 is
+ * yes.
  */
 typedef int (*cenote_permanent_fn)(void *data, int code);
 
 /**
- * What a pool is made of. Call cenote_options_init first, which sets every default, then
- * change what you need. The struct and what it points to are copied, but `data`.
+ * The options of a pool. Call cenote_options_init first, which sets every default, then change
+ * what you need. The struct and what it points to are copied, except `data`.
  */
 typedef struct cenote_options {
     /**
@@ -535,131 +534,131 @@ typedef struct cenote_options {
      */
     const char *name;
     /**
-     * Is given to the callbacks below. Callbacks may run on several threads at once,
-     * each on another resource, unless there is a host.
+     * Passed to the callbacks below. Without a host, callbacks may run on several threads at
+     * once, each for another resource.
      */
     void *data;
     /**
-     * Makes a resource. The only one that must be there.
+     * Creates a resource. The only required callback.
      */
     cenote_create_fn create;
     /**
-     * Destroys a resource that leaves the pool. Its failure goes to the caller of
-     * cenote_pool_close, and everywhere else to the events. NULL: nothing to do.
+     * Destroys a resource that leaves the pool. cenote_pool_close returns its failure; otherwise
+     * an event reports it. NULL: nothing to do.
      */
     cenote_resource_fn destroy;
     /**
-     * Looks at an idle resource, every healthcheck_interval_ms; one that it refuses is
-     * destroyed, and the pool refilled up to `min`. NULL: all is well.
+     * Checks an idle resource every healthcheck_interval_ms. The pool destroys a rejected
+     * resource and refills up to `min`. NULL: no check.
      */
     cenote_resource_fn healthcheck;
     /**
-     * Looks at an idle resource, not a fresh one, that is about to be handed out; one that it
-     * refuses is destroyed, and the acquire goes on with the next. NULL: all is well.
+     * Checks an idle resource, not a new one, before an acquire gets it. The pool destroys a
+     * rejected resource, and the acquire continues with the next. NULL: no check.
      */
     cenote_resource_fn before_acquire;
     /**
-     * Looks at a resource that comes back; one that it refuses is destroyed, and the
-     * breaker told. Must not block for long. NULL: keep it.
+     * Checks a resource that is released. The pool destroys a rejected resource, and the breaker
+     * counts a failure. Must not block for long. NULL: no check.
      */
     cenote_resource_fn before_release;
     /**
-     * Is called once with `data` when nothing of the pool uses that any more: no
-     * reference, lease or waiter is left. Only if cenote_pool_new succeeded. NULL: no call.
+     * Called once with `data` when the pool no longer uses it: no reference, lease or waiter is
+     * left. Only if cenote_pool_new succeeded. NULL: no call.
      */
     cenote_dispose_fn dispose;
     /**
-     * The fewest resources the pool keeps up, made by cenote_pool_new and refilled in the
+     * The minimum number of resources: cenote_pool_new creates them, and the pool refills in the
      * background. Default: 0. At most `max`.
      */
     size_t min;
     /**
-     * The most resources there may be. Default: 10. At least 1.
+     * The maximum number of resources. Default: 10. At least 1.
      */
     size_t max;
     /**
-     * Which idle resource is handed out next: one of CENOTE_ORDER_*.
+     * Which idle resource an acquire gets: one of CENOTE_ORDER_*.
      */
     uint32_t order;
     /**
-     * How many creations may run at once. Default: 0, as many as there is room for.
+     * How many creations may run at once. Default: 0, limited only by `max`.
      */
     uint32_t concurrent_creations;
     /**
-     * How often idle resources are checked, in milliseconds. Default: 0, never.
+     * The interval of the healthcheck, in milliseconds. Default: 0, never.
      */
     uint64_t healthcheck_interval_ms;
     /**
-     * How long a resource may be idle before it is destroyed, as long as `min` are left,
-     * in milliseconds; up to a quarter longer. Default: 0, for ever.
+     * The time after which the pool destroys an idle resource, down to `min` resources, in
+     * milliseconds. The actual time is up to a quarter longer. Default: 0, no limit.
      */
     uint64_t idle_timeout_ms;
     /**
-     * How long a resource may live, in milliseconds, give or take the jitter; up to a
-     * quarter longer. One on loan is left alone until it comes back. Default: 0, for ever.
+     * The lifetime of a resource, in milliseconds, plus or minus the jitter. The actual time is up
+     * to a quarter longer, and a leased resource stays until its release. Default: 0, no limit.
      */
     uint64_t max_lifetime_ms;
     /**
-     * By what share lifetimes differ, up or down. Default: 0.1. At least 0.0, below 1.0.
+     * The jitter of lifetimes, as a fraction up or down. Default: 0.1. At least 0.0, below 1.0.
      */
     double lifetime_jitter;
     /**
-     * The pause after a failed creation, in milliseconds; it doubles up to
-     * backoff_longest_ms. During it acquires queue, and cenote_try_acquire finds nothing.
-     * Default: 100. 0: none.
+     * The back-off after a failed creation, in milliseconds; it doubles up to
+     * backoff_longest_ms. During the back-off acquires queue, and cenote_try_acquire returns
+     * CENOTE_EMPTY unless a resource is idle. Default: 100. 0: none.
      */
     uint64_t backoff_first_ms;
     /**
-     * The longest such pause. Default: 5000.
+     * The longest back-off, in milliseconds. Default: 5000.
      */
     uint64_t backoff_longest_ms;
     /**
-     * Tells by an event, once, of a lease that has been out for this long. Default: 0, off.
+     * The age in milliseconds at which an event reports a lease, once. Default: 0, off.
      */
     uint64_t leak_warning_ms;
     /**
-     * The event loop to live on. NULL: one background thread of this library, which all
-     * such pools of the process share.
+     * The host's event loop. NULL: one background thread of this library, which all pools
+     * without a host share.
      */
     const struct cenote_runtime *runtime;
     /**
-     * The strategy of the circuit breaker. NULL: none, it moves by hand only.
+     * The strategy of the circuit breaker. NULL: none, only your calls change its state.
      */
     const struct cenote_strategy *strategy;
     /**
-     * How many acquires may wait in the queue; one that comes then ends with
-     * CENOTE_ERR_QUEUE_FULL. With 0 nobody waits for others. Default: SIZE_MAX, no limit.
+     * How many acquires may wait in the queue; a further one fails with CENOTE_ERR_QUEUE_FULL.
+     * With 0 no acquire queues. Default: SIZE_MAX, no limit.
      */
     size_t max_waiting;
     /**
-     * How long an acquire waits for before_acquire to be called on the host's thread, in
-     * milliseconds, before it goes on with another resource. A callback that runs is not
-     * interrupted. Default: 0, as long as the acquire may take.
+     * How long an acquire waits for the host's thread to run before_acquire, in milliseconds,
+     * before it continues with another resource. A running callback is not interrupted.
+     * Default: 0, until the acquire times out.
      */
     uint64_t before_acquire_timeout_ms;
     /**
-     * Whether an acquire with a time limit tries again, after the back-off, when the creation that it
-     * caused fails. 0 or 1. Default: 0.
+     * Whether an acquire with a time limit retries a failed creation after the back-off. 0 or 1.
+     * Default: 0.
      */
     uint32_t retry_creations;
     /**
-     * Not used; 0.
+     * Reserved; set to 0.
      */
     uint32_t reserved;
     /**
-     * Says after which codes of create an acquire does not try again, such as that of a refused login,
-     * which repeated would lock the account. NULL: after none.
+     * Returns whether a code of create is permanent, so that an acquire does not retry: for example
+     * a refused login, whose retries would lock the account. NULL: no code is.
      */
     cenote_permanent_fn is_permanent;
 } cenote_options;
 
 /**
- * Is shown a resource.
+ * Called with a resource.
  */
 typedef void (*cenote_visit_fn)(void *data, void *resource);
 
 /**
- * What a pool holds at one moment, and what it has done so far. In every sample
+ * The sizes of a pool at one moment, and its counters. In every sample
  * total = idle + active + creating, and total is at most max.
  */
 typedef struct cenote_status {
@@ -668,47 +667,47 @@ typedef struct cenote_status {
      */
     size_t size;
     /**
-     * Places in use: idle, active and creating.
+     * Idle, active and creating resources.
      */
     uint64_t total;
     /**
-     * Resources in the pool, those reserved for a waiter that was woken included.
+     * Idle resources, including those reserved for a waiter that was woken.
      */
     uint64_t idle;
     /**
-     * Resources on loan, in a callback, or being destroyed.
+     * Resources that are leased, in a callback or being destroyed.
      */
     uint64_t active;
     /**
-     * Resources being made.
+     * Resources being created.
      */
     uint64_t creating;
     /**
-     * Of the idle ones: set aside for a waiter that was woken and has not run yet.
+     * Idle resources reserved for a waiter that was woken and has not run yet.
      */
     uint64_t reserved;
     /**
-     * Acquires that wait and were given nothing yet.
+     * Acquires that wait and have no resource yet.
      */
     uint64_t waiting;
     /**
-     * The most resources there may be.
+     * The maximum number of resources.
      */
     uint64_t max;
     /**
-     * The fewest resources the pool keeps up.
+     * The minimum number of resources.
      */
     uint64_t min;
     /**
-     * Leases handed out so far.
+     * Successful acquires so far.
      */
     uint64_t acquired;
     /**
-     * Acquires that had to queue so far.
+     * Acquires that queued so far.
      */
     uint64_t waited;
     /**
-     * Acquires that ran out of time so far.
+     * Acquires that timed out so far.
      */
     uint64_t timed_out;
     /**
@@ -716,7 +715,7 @@ typedef struct cenote_status {
      */
     uint64_t cancelled;
     /**
-     * Resources made so far.
+     * Resources created so far.
      */
     uint64_t created;
     /**
@@ -738,9 +737,9 @@ typedef struct cenote_status {
 } cenote_status;
 
 /**
- * Is called once for each cenote_acquire_async: with CENOTE_OK and a lease, which it has
- * to give back sooner or later, or with an error and a lease of NULL. The last
- * error of the thread has the error's text then.
+ * Called once for each cenote_acquire_async: with CENOTE_OK and a lease, which the program must
+ * release later, or with an error and a NULL lease. cenote_last_error_text then returns the
+ * error's text.
  */
 typedef void (*cenote_done_fn)(void *data,
                                struct cenote_pool *pool,
@@ -748,12 +747,12 @@ typedef void (*cenote_done_fn)(void *data,
                                const struct cenote_lease *lease);
 
 /**
- * Says whether a resource may stay: anything but 0 is yes.
+ * Returns whether the pool keeps a resource: anything but 0 is yes.
  */
 typedef int (*cenote_keep_fn)(void *data, void *resource);
 
 /**
- * What a pool knows of a resource.
+ * The age and use count of a resource.
  */
 typedef struct cenote_info {
     /**
@@ -761,30 +760,31 @@ typedef struct cenote_info {
      */
     size_t size;
     /**
-     * How long ago it was made, in milliseconds.
+     * The time since the resource was created, in milliseconds.
      */
     uint64_t age_ms;
     /**
-     * How often it was acquired. before_release finds the present time counted;
-     * before_acquire does not.
+     * The number of times the resource was acquired. before_release counts the current
+     * acquire; before_acquire does not.
      */
     uint64_t uses;
 } cenote_info;
 
 /**
- * Every function of the library, in one table.
+ * All functions of the library.
  */
 typedef struct cenote_api {
     /**
-     * sizeof(cenote_api) of whoever made it; more than yours if it is newer.
+     * sizeof(cenote_api) in the library that provides the table; larger than yours if the
+     * library is newer.
      */
     size_t size;
     /**
-     * CENOTE_API_VERSION of whoever made it.
+     * CENOTE_API_VERSION of the library that provides the table.
      */
     size_t version;
     /**
-     * A pool as a source of events.
+     * The functions for the events of a pool.
      */
     const struct cenote_event_table *events;
     /**
@@ -796,9 +796,8 @@ typedef struct cenote_api {
      */
     int (*pool_new)(const struct cenote_options *options, struct cenote_pool **pool);
     /**
-     * Makes a language's own object of a pool, which owns a reference. The library's own
-     * table adds a reference and gives the handle itself; a host's table makes what its
-     * language needs.
+     * Wraps a pool in an object of the host's language. The object owns a reference. The
+     * library's own table adds a reference and returns the handle itself.
      */
     int (*pool_object)(struct cenote_pool *pool, void **object);
     /**
@@ -959,64 +958,63 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Acquires a resource: an idle one, a new one if there is room, or the one that comes
- * back first, in the order of arrival. Blocks the calling thread only, for at most
- * `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
- * so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0 or less
- * does not queue at all. On the thread that callbacks run on it never waits: what is not
- * to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
- * cenote_discard.
+ * Acquires a resource: an idle one, a new one if the pool is below its maximum, or the next
+ * one released, in the order of arrival. Blocks the calling thread for at most `timeout_ms`
+ * milliseconds, creation included. CENOTE_FOREVER sets no limit; with 0 or less the call
+ * does not queue. The limit does not interrupt a running callback, so give each callback
+ * its own. On the thread that callbacks run on, the call never waits: it returns
+ * CENOTE_ERR_WOULD_BLOCK if no resource is available at once. Return the lease with
+ * cenote_release or cenote_discard.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
  * CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE,
- * CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if a host's loop takes no more work;
- * `lease` is all zero then.
+ * CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if the host's event loop accepts no
+ * more work. After an error `lease` is all zero.
  */
 int cenote_acquire(struct cenote_pool *pool, int64_t timeout_ms, struct cenote_lease *lease);
 
 /**
- * Acquires a resource without waiting for others: an idle one, or a new one if there is
- * room. Returns CENOTE_EMPTY if the pool is exhausted, closed, its breaker open, or
- * no creation is tried so soon after one that failed. (On another thread than a host's
- * own, it waits for the host to answer.)
+ * Acquires a resource without queueing: an idle one, or a new one if the pool is below its
+ * maximum. Returns CENOTE_EMPTY if the pool is exhausted or closed, its breaker is open, or
+ * the back-off after a failed creation is not over. (If the pool has a host, a call on
+ * another thread waits until the host's thread has executed it.)
  *
  * Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE,
- * CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was given up, or
- * CENOTE_ERR_CANCELLED if a host's loop takes no more work.
+ * CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was released, or
+ * CENOTE_ERR_CANCELLED if the host's event loop accepts no more work.
  */
 int cenote_try_acquire(struct cenote_pool *pool, struct cenote_lease *lease);
 
 /**
- * Gives a resource back, from any thread: the before_release callback decides whether it
- * stays, and whoever is first in the queue gets it. Also when the pool was closed, or
- * its last reference given up: then the resource is destroyed. `lease` is all zero
+ * Releases a resource, on any thread. The before_release callback decides whether the pool
+ * keeps it; if so, the oldest waiter gets it. A release also works after the pool was closed
+ * or its last reference released: then the resource is destroyed. `lease` is all zero
  * afterwards.
  *
- * Returns CENOTE_OK, also if the callback refused the resource; CENOTE_ERR_ARGUMENT,
- * CENOTE_ERR_HANDLE, CENOTE_ERR_FOREIGN, or CENOTE_ERR_NOT_ACQUIRED if it was given
- * back already or never acquired.
+ * Returns CENOTE_OK, even if the callback rejected the resource; CENOTE_ERR_ARGUMENT,
+ * CENOTE_ERR_HANDLE, CENOTE_ERR_FOREIGN, or CENOTE_ERR_NOT_ACQUIRED if the lease was already
+ * released or never acquired.
  */
 int cenote_release(struct cenote_pool *pool, struct cenote_lease *lease);
 
 /**
- * Gives a resource back that is known to be broken: it is destroyed, and its place is
- * free. Nothing is reported to the breaker. `lease` is all zero afterwards.
+ * Destroys an acquired resource, for example a broken one, instead of releasing it. The
+ * pool may create another. The breaker counts no failure. `lease` is all zero afterwards.
  *
- * Returns as cenote_release.
+ * Returns the same codes as cenote_release.
  */
 int cenote_discard(struct cenote_pool *pool, struct cenote_lease *lease);
 
 /**
- * Returns the table of functions, the host's own if one is registered; NULL if this
- * library does not have that version. The table is valid for ever.
+ * Returns the function table: the host's if one is registered, else the library's. NULL if
+ * the library does not support that version. The table stays valid until the process ends.
  */
 const struct cenote_api *cenote_get_api(uint32_t version);
 
 /**
- * Puts another table in the place of the library's own, for everybody who asks
- * cenote_get_api from now on; NULL takes it away again. Every function must be there,
- * and the table be valid for ever. (Ask cenote_get_api before, and pass on to that
- * what you do not do yourself.)
+ * Registers a host's table, which later calls of cenote_get_api return; NULL unregisters it.
+ * The table must have every function and stay valid until the process ends. (Call
+ * cenote_get_api first, and forward to that table the functions you do not replace.)
  *
  * Returns CENOTE_OK, or CENOTE_ERR_ARGUMENT if the table is too small, of another
  * version, or lacks a function.
@@ -1030,30 +1028,31 @@ int cenote_register_api(const struct cenote_api *api);
 int cenote_breaker_state(struct cenote_pool *pool);
 
 /**
- * Closes the breaker by hand: business as usual.
+ * Closes the breaker: it admits every acquire.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_breaker_activate(struct cenote_pool *pool);
 
 /**
- * Opens the breaker by hand: everybody who waits fails with CENOTE_ERR_UNAVAILABLE at
- * once, and no strategy closes it again.
+ * Opens the breaker: every waiting acquire fails with CENOTE_ERR_UNAVAILABLE at once, and
+ * the strategy does not close the breaker again.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_breaker_deactivate(struct cenote_pool *pool);
 
 /**
- * Lets probes through by hand, or everybody if there is no strategy.
+ * Sets the breaker to half-open: it admits probes; without a strategy it admits every
+ * acquire.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_breaker_recover(struct cenote_pool *pool);
 
 /**
- * Sets the breaker's strategy, or takes it away if `strategy` is NULL. The breaker's
- * state stays as it is, and nothing is reported.
+ * Sets the breaker's strategy, or removes it if `strategy` is NULL. The breaker's state
+ * does not change, and there is no event.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED;
  * if not CENOTE_OK, `dispose` is not called.
@@ -1061,8 +1060,8 @@ int cenote_breaker_recover(struct cenote_pool *pool);
 int cenote_breaker_set_strategy(struct cenote_pool *pool, const struct cenote_strategy *strategy);
 
 /**
- * Sets a strategy that opens the breaker after `limit` failures with no success between
- * them, for `cool_down_ms` milliseconds.
+ * Sets a strategy that opens the breaker after `limit` consecutive failures,
+ * for `cool_down_ms` milliseconds.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
@@ -1070,8 +1069,8 @@ int cenote_breaker_open_after(struct cenote_pool *pool, uint32_t limit, uint64_t
 
 /**
  * Sets a strategy that opens the breaker when at least `rate` (above 0.0, at most 1.0) of
- * the reports within `window_ms` milliseconds are failures, once there are
- * `at_least` of them, for `cool_down_ms` milliseconds.
+ * the reports within `window_ms` milliseconds are failures, but not before there are
+ * `at_least` reports, for `cool_down_ms` milliseconds.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
@@ -1082,48 +1081,46 @@ int cenote_breaker_open_at_rate(struct cenote_pool *pool,
                                 uint64_t cool_down_ms);
 
 /**
- * Returns the code of the last call on this thread that failed, CENOTE_OK if none
- * did. A call that goes well leaves it as it is. A thread that is ending, and runs the
- * destructors of its keys, has none any more: go by what the call returned there.
+ * Returns the code of the last call on this thread that failed; CENOTE_OK if none
+ * did. A successful call does not change it. In the destructors of thread-specific keys
+ * the last error is gone: use the return value of the call there.
  */
 int cenote_last_error_code(void);
 
 /**
- * Returns what the callback returned that the last error of this thread is about;
- * 0 if it is about none.
+ * Returns the code of the callback that caused the last error of this thread; 0 if no
+ * callback caused it.
  */
 int cenote_last_error_detail(void);
 
 /**
- * Returns the last error of this thread in words, never NULL. The text is valid until
+ * Returns the text of the last error of this thread, never NULL. The text is valid until
  * the next call of this library on this thread.
  */
 const char *cenote_last_error_text(void);
 
 /**
- * Forgets the last error of this thread.
+ * Clears the last error of this thread.
  */
 void cenote_clear_error(void);
 
 /**
- * Says, from inside a callback that is about to return a failure, what went wrong; call it
- * only then.
- * The text is copied, and shown in errors and events beside the callback's code.
+ * Sets the text of a callback's failure. Call it only inside a callback that is about to
+ * return a failure. The text is copied; errors and events show it with the callback's code.
  */
 void cenote_set_error_text(const char *text);
 
 /**
- * Returns a code in words: a constant text, never NULL.
+ * Returns the description of a code: a constant text, never NULL.
  */
 const char *cenote_code_text(int code);
 
 /**
- * Adds a callback for the events of a pool. It is called on the thread where something
- * happens, or on the host's if there is one. `dispose` may be NULL; it is called with
- * `data` when `callback` will not be called any more. While anybody listens, acquire
- * and release are slower.
+ * Adds a callback for the events of a pool. It runs on the thread that causes the event, or
+ * on the host's thread if there is one. `dispose` may be NULL; it is called with `data` after
+ * the last call of `callback`. While a callback is registered, acquire and release are slower.
  *
- * Returns CENOTE_OK and writes the number of the callback, if `id` is not NULL;
+ * Returns CENOTE_OK, and writes the number of the callback if `id` is not NULL; else
  * CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_event_add_callback(struct cenote_pool *pool,
@@ -1133,8 +1130,8 @@ int cenote_event_add_callback(struct cenote_pool *pool,
                               uint64_t *id);
 
 /**
- * Removes a callback for events: it is not called again. It may still be running on
- * another thread; its `dispose` tells when it is not.
+ * Removes an event callback: no new call starts. A call may still be running on another
+ * thread; the library calls `dispose` when none is.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT if there is no such callback,
  * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
@@ -1142,109 +1139,108 @@ int cenote_event_add_callback(struct cenote_pool *pool,
 int cenote_event_del_callback(struct cenote_pool *pool, uint64_t id);
 
 /**
- * Lets events through again after cenote_event_stop. A pool starts out like this.
+ * Resumes events after cenote_event_stop. A new pool reports events.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_event_start(struct cenote_pool *pool);
 
 /**
- * Holds all events back: the callbacks stay, and are not called. Costs nothing.
+ * Suspends events: the callbacks stay registered and are not called. Suspended callbacks do
+ * not slow the pool down.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_event_stop(struct cenote_pool *pool);
 
 /**
- * Removes all callbacks for events. The end of a pool does so, too.
+ * Removes all event callbacks, as the end of a pool also does.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_event_dispose(struct cenote_pool *pool);
 
 /**
- * Says how old the resource is that the present callback is about, and how often it was used:
- * inside of healthcheck, before_acquire, before_release and destroy, and of the function of
+ * Writes the age and use count of the resource of the running callback. Call it inside
+ * healthcheck, before_acquire, before_release, destroy or the function of
  * cenote_pool_retain, on the thread that runs them.
  *
- * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, also outside of such a callback.
+ * Returns CENOTE_OK, or CENOTE_ERR_ARGUMENT, also outside of these callbacks.
  */
 int cenote_resource_info(struct cenote_info *info);
 
 /**
- * Sets every option to its default. `size` is sizeof(cenote_options), as your compiler
- * sees it: so the struct may grow without your program being compiled again.
+ * Sets every option to its default. `size` is your sizeof(cenote_options): so the struct can
+ * grow in later versions without recompiling your program.
  *
  * Returns CENOTE_OK or CENOTE_ERR_ARGUMENT.
  */
 int cenote_options_init(struct cenote_options *options, size_t size);
 
 /**
- * Makes a pool and its first `min` resources, one after another, and writes its handle,
- * which is one reference. The first creation that fails ends it, and what was made is
- * destroyed.
+ * Creates a pool with its first `min` resources, one after another, and writes its handle,
+ * which counts as one reference. If a creation fails, the resources created so far are
+ * destroyed, and there is no pool.
  *
  * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, whose text names the
- * option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if a host's loop
- * takes no more work: then `pool` is NULL, and `dispose` is not called.
+ * option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if the host's
+ * event loop accepts no more work. After an error `pool` is NULL, and `dispose` is not called.
  */
 int cenote_pool_new(const struct cenote_options *options, struct cenote_pool **pool);
 
 /**
- * Adds a reference to a pool. Every reference is given up by cenote_pool_unref, once.
+ * Adds a reference to a pool. Release each reference with cenote_pool_unref, once.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
- * was given up.
+ * was released.
  */
 int cenote_pool_ref(struct cenote_pool *pool);
 
 /**
- * Gives up a reference to a pool. With the last one the pool is closed: what is idle is
- * destroyed, what is out when it is released, which works as long as anything is out.
- * Then `dispose` is called, and the handle is out of date. Calls that are under way, on
- * other threads or around this one, end like those on a pool that was closed.
+ * Releases a reference to a pool. Releasing the last one closes the pool: idle resources are
+ * destroyed at once, leased ones when they are released, which the handle still allows. After
+ * the last release `dispose` is called, and the handle becomes stale. Running calls, on other
+ * threads or around this one, end as on a closed pool.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
- * was given up already.
+ * was already released.
  */
 int cenote_pool_unref(struct cenote_pool *pool);
 
 /**
- * Closes a pool: everybody who waits fails with CENOTE_ERR_CLOSED, and what is idle is
- * destroyed, oldest first, before this returns. What is out stays valid, and is
- * destroyed when it is released. Closing again does nothing. The handle stays valid.
+ * Closes a pool: every waiting acquire fails with CENOTE_ERR_CLOSED, and idle resources are
+ * destroyed, oldest first, before this returns. Leased resources stay valid and are destroyed
+ * when they are released. Closing again does nothing. The handle stays valid.
  *
- * Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the first
- * one's code and text (everything is destroyed all the same); CENOTE_ERR_HANDLE,
- * CENOTE_ERR_CLOSED if the last reference was given up, or CENOTE_ERR_CANCELLED if a
- * host's loop takes no more work.
+ * Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the code and text of
+ * the first failure (the other resources are destroyed, too); CENOTE_ERR_HANDLE,
+ * CENOTE_ERR_CLOSED if the last reference was released, or CENOTE_ERR_CANCELLED if the host's
+ * event loop accepts no more work.
  */
 int cenote_pool_close(struct cenote_pool *pool);
 
 /**
- * Closes a pool like cenote_pool_close, and waits until everything that is out has come
- * back, for at most `timeout_ms` milliseconds; CENOTE_FOREVER is without limit, and 0 or less does not
- * wait.
+ * Closes a pool like cenote_pool_close and waits until every lease is released, for at most
+ * `timeout_ms` milliseconds. CENOTE_FOREVER sets no limit; 0 or less does not wait.
  *
- * Returns as cenote_pool_close; CENOTE_ERR_IN_USE if not everything came back, whose
- * text says how much; CENOTE_ERR_TIMEOUT if a host's loop did not answer in time;
- * CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
- * where the pool is closed, too (listen for CENOTE_EVENT_DRAINED there).
+ * Returns the codes of cenote_pool_close; CENOTE_ERR_IN_USE if leases remain, with their number
+ * in the text; CENOTE_ERR_TIMEOUT if the host's event loop did not run the call in time; on the
+ * thread that callbacks run on, CENOTE_ERR_WOULD_BLOCK if leases remain: the pool is closed, and
+ * CENOTE_EVENT_DRAINED reports the last release.
  */
-int cenote_pool_close_and_drain(struct cenote_pool *pool,
-                                int64_t timeout_ms);
+int cenote_pool_close_and_drain(struct cenote_pool *pool, int64_t timeout_ms);
 
 /**
- * Changes the maximum. Growing serves those who wait at once; shrinking destroys idle
- * resources first, and the rest as it comes back.
+ * Changes the maximum. A larger maximum serves waiting acquires at once; a smaller one destroys
+ * idle resources at once and leased ones when they are released.
  *
  * Returns CENOTE_OK, CENOTE_ERR_CONFIG, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_resize(struct cenote_pool *pool, size_t max);
 
 /**
- * Changes the minimum. The pool makes what is missing in the background; what is more than a
- * smaller minimum stays until its idle timeout.
+ * Changes the minimum. The pool creates missing resources in the background; surplus ones stay
+ * until their idle timeout.
  *
  * Returns CENOTE_OK, CENOTE_ERR_CONFIG if it is more than the maximum, CENOTE_ERR_HANDLE or
  * CENOTE_ERR_CLOSED.
@@ -1252,31 +1248,31 @@ int cenote_pool_resize(struct cenote_pool *pool, size_t max);
 int cenote_pool_set_min(struct cenote_pool *pool, size_t min);
 
 /**
- * Replaces every resource there is now, in the background: a new one is made first, and takes
- * over when an old one is idle or comes back. For rotated credentials and fail-overs.
+ * Replaces every existing resource, in the background. The pool creates each new resource before
+ * it destroys an old one, which must be idle or released. For rotated credentials and fail-overs.
  *
  * Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_replace_all(struct cenote_pool *pool);
 
 /**
- * Shows every resource that is not on loan to `visit`, for a garbage collector that has to
- * know what the pool alone holds on to. Meant for a host whose threads stand still: on
- * others, a resource may be taken or destroyed while it is being shown.
+ * Calls `visit` with every resource that is not leased, for a garbage collector that must know
+ * which resources only the pool references. Meant for a host whose threads are stopped:
+ * otherwise a resource may be acquired or destroyed during its visit.
  *
- * Returns how many it has shown; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
+ * Returns the number of visits; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
  * CENOTE_ERR_CLOSED.
  */
 int cenote_pool_visit(struct cenote_pool *pool, cenote_visit_fn visit, void *data);
 
 /**
- * Evicts the resources for which `keep` returns 0, and refills to the minimum. The idle ones are judged
- * before this returns, the others when they come back, on the thread that releases them, or on the
- * host's. cenote_resource_info says their age and uses. `dispose` is called with `data` when every
- * resource was judged; NULL: no call.
+ * Evicts the resources for which `keep` returns 0, and refills to the minimum. `keep` runs for
+ * idle resources before this returns, and for the others when they are released, on the releasing
+ * thread or on the host's. cenote_resource_info gives `keep` their age and use count. `dispose` is
+ * called with `data` after the last call of `keep`; NULL: no call.
  *
  * Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then `dispose` is
- * not called; CENOTE_ERR_CANCELLED if a host's loop takes no more work.
+ * not called; CENOTE_ERR_CANCELLED if the host's event loop accepts no more work.
  */
 int cenote_pool_retain(struct cenote_pool *pool,
                        cenote_keep_fn keep,
@@ -1284,31 +1280,31 @@ int cenote_pool_retain(struct cenote_pool *pool,
                        cenote_dispose_fn dispose);
 
 /**
- * Writes what the pool holds and has done. Set `status->size` before.
+ * Writes the sizes and counters of a pool. Set `status->size` before the call.
  *
  * Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_status(struct cenote_pool *pool, struct cenote_status *status);
 
 /**
- * Returns how many resources there are: idle, active and being made; or
+ * Returns the number of resources: idle, active and being created; or
  * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_total(struct cenote_pool *pool);
 
 /**
- * Returns how many resources are idle; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+ * Returns the number of idle resources; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_idle(struct cenote_pool *pool);
 
 /**
- * Returns how many resources are on loan, in a callback or being destroyed; or
+ * Returns the number of resources that are leased, in a callback or being destroyed; or
  * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_active(struct cenote_pool *pool);
 
 /**
- * Returns how many acquires wait; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+ * Returns the number of waiting acquires; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
  */
 int cenote_pool_waiting(struct cenote_pool *pool);
 
@@ -1318,15 +1314,16 @@ int cenote_pool_waiting(struct cenote_pool *pool);
 int cenote_pool_is_closed(struct cenote_pool *pool);
 
 /**
- * Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
- * calls `on_done` exactly once, later, where callbacks run; never inside this call. With
- * a time of 0 or less it takes no place: `on_done` gets what is free at that moment.
- * `waiter` may be NULL; otherwise it is written before `on_done` can run, and
- * cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
- * the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
+ * Acquires like cenote_acquire, but does not block: the acquire joins the queue at once, and
+ * `on_done` is called exactly once, later, on the thread that callbacks run on, never inside
+ * this call. With a time of 0 or less the acquire does not queue: `on_done` gets a resource
+ * that is available when it runs. `waiter` may be NULL; otherwise it is written before
+ * `on_done` can run; pass it to cenote_waiter_cancel. (Exception: if the host's event loop
+ * accepts no more work, the thread that detects this calls `on_done` at once, with
+ * CENOTE_ERR_CANCELLED.)
  *
  * Returns CENOTE_OK, and then `on_done` will be called; CENOTE_ERR_ARGUMENT,
- * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then it will not.
+ * CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then `on_done` will not be called.
  */
 int cenote_acquire_async(struct cenote_pool *pool,
                          int64_t timeout_ms,
@@ -1335,13 +1332,13 @@ int cenote_acquire_async(struct cenote_pool *pool,
                          uint64_t *waiter);
 
 /**
- * Cancels a waiter: its place in the queue, or what it was given already, goes to the
- * next, at once, or as soon as a callback that runs for it has returned. Its `on_done` is
- * called with CENOTE_ERR_CANCELLED.
+ * Cancels a waiter. Its turn, or the resource it already has, goes to the next waiter at once,
+ * or when the callback that runs for it returns. Its `on_done` is called with
+ * CENOTE_ERR_CANCELLED.
  *
- * Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
- * about to be, or there never was such a waiter; CENOTE_ERR_HANDLE, or
- * CENOTE_ERR_CLOSED if the last reference was given up.
+ * Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was already called or is about to be,
+ * or the waiter never existed; CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference was
+ * released.
  */
 int cenote_waiter_cancel(struct cenote_pool *pool, uint64_t waiter);
 
@@ -1350,26 +1347,26 @@ int cenote_waiter_cancel(struct cenote_pool *pool, uint64_t waiter);
 #endif  // __cplusplus
 
 /*
- * The table of functions, for those who are not linked to the library. CENOTE_API is where
- * the macros below find it: define it before this header is included, as a pointer
- * of yours that dlsym and cenote_get_api have filled; otherwise each call asks.
+ * Macros for programs that do not link to the library. They call through CENOTE_API, a
+ * pointer to the function table. To look the table up only once, define CENOTE_API before you
+ * include this header, as your own pointer set from dlsym and cenote_get_api.
  */
 #ifndef CENOTE_API
 #define CENOTE_API (cenote_get_api(CENOTE_API_VERSION))
 #endif
 
-/* What dlsym is asked for, and what it gives. */
+/* The name to look up with dlsym, and the type of its result. */
 #define CENOTE_GET_API_NAME "cenote_get_api"
 typedef const cenote_api *(*cenote_get_api_fn)(uint32_t version);
 
-/* Makes a pool: options, where its handle goes. */
+/* Creates a pool and writes its handle. */
 #define CENOTE_NEW_POOL(options, pool) (CENOTE_API->pool_new((options), (pool)))
-/* Makes the host language's own object of a pool. */
+/* Wraps a pool in an object of the host's language. */
 #define CENOTE_NEW_POOL_OBJ(pool, object) (CENOTE_API->pool_object((pool), (object)))
-/* Acquires: timeout in milliseconds, where the lease goes. */
+/* Acquires a resource within timeout_ms milliseconds and writes the lease. */
 #define CENOTE_POOL_ACQUIRE(pool, timeout_ms, lease) \
     (CENOTE_API->acquire((pool), (timeout_ms), (lease)))
-/* Gives a lease back. */
+/* Releases a lease. */
 #define CENOTE_POOL_RELEASE(pool, lease) (CENOTE_API->release((pool), (lease)))
 /* Closes a pool. */
 #define CENOTE_POOL_CLOSE(pool) (CENOTE_API->pool_close((pool)))

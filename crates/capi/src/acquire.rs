@@ -1,4 +1,4 @@
-//! Acquiring and giving back, on the calling thread.
+//! Acquire and release, on the calling thread.
 
 use std::ffi::c_int;
 use std::future::{Future, poll_fn};
@@ -19,31 +19,30 @@ use crate::handle::{self, cenote_pool};
 use crate::host::Host;
 use crate::loans::cenote_lease;
 
-/// Waits for as long as it takes. No other time does: a negative one, as that of a deadline that has
-/// passed, is over already.
+/// No time limit. A negative time, such as that of a deadline that has passed, counts as 0.
 pub const CENOTE_FOREVER: i64 = i64::MAX;
 
-/// What an acquire ends with.
+/// The result of an acquire.
 type Acquired<T> = Result<T, AcquireError<CallbackError>>;
 
-/// Returns how long a call may take; `None` is for ever. The one reader of times that C gives.
+/// Converts a time limit from C; `None` is no limit. All exported functions use it.
 pub(crate) fn limit(timeout_ms: i64) -> Option<Duration> {
     let ms = u64::try_from(timeout_ms).unwrap_or(0);
     (timeout_ms != CENOTE_FOREVER).then(|| Duration::from_millis(ms))
 }
 
-/// Acquires a resource: an idle one, a new one if there is room, or the one that comes
-/// back first, in the order of arrival. Blocks the calling thread only, for at most
-/// `timeout_ms` milliseconds, creation included (a callback that runs is not interrupted,
-/// so give it a time limit of its own); CENOTE_FOREVER is without limit, and 0 or less
-/// does not queue at all. On the thread that callbacks run on it never waits: what is not
-/// to be had at once is CENOTE_ERR_WOULD_BLOCK. Give the lease back by cenote_release or
-/// cenote_discard.
+/// Acquires a resource: an idle one, a new one if the pool is below its maximum, or the next
+/// one released, in the order of arrival. Blocks the calling thread for at most `timeout_ms`
+/// milliseconds, creation included. CENOTE_FOREVER sets no limit; with 0 or less the call
+/// does not queue. The limit does not interrupt a running callback, so give each callback
+/// its own. On the thread that callbacks run on, the call never waits: it returns
+/// CENOTE_ERR_WOULD_BLOCK if no resource is available at once. Return the lease with
+/// cenote_release or cenote_discard.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE, CENOTE_ERR_CLOSED,
 /// CENOTE_ERR_UNAVAILABLE, CENOTE_ERR_TIMEOUT, CENOTE_ERR_CREATE,
-/// CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if a host's loop takes no more work;
-/// `lease` is all zero then.
+/// CENOTE_ERR_WOULD_BLOCK, or CENOTE_ERR_CANCELLED if the host's event loop accepts no
+/// more work. After an error `lease` is all zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_acquire(
     pool: *mut cenote_pool,
@@ -76,14 +75,14 @@ pub unsafe extern "C" fn cenote_acquire(
     })
 }
 
-/// Acquires a resource without waiting for others: an idle one, or a new one if there is
-/// room. Returns CENOTE_EMPTY if the pool is exhausted, closed, its breaker open, or
-/// no creation is tried so soon after one that failed. (On another thread than a host's
-/// own, it waits for the host to answer.)
+/// Acquires a resource without queueing: an idle one, or a new one if the pool is below its
+/// maximum. Returns CENOTE_EMPTY if the pool is exhausted or closed, its breaker is open, or
+/// the back-off after a failed creation is not over. (If the pool has a host, a call on
+/// another thread waits until the host's thread has executed it.)
 ///
 /// Returns CENOTE_OK, CENOTE_EMPTY, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE,
-/// CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was given up, or
-/// CENOTE_ERR_CANCELLED if a host's loop takes no more work.
+/// CENOTE_ERR_CREATE, CENOTE_ERR_CLOSED if the last reference was released, or
+/// CENOTE_ERR_CANCELLED if the host's event loop accepts no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_try_acquire(
     pool: *mut cenote_pool,
@@ -112,40 +111,40 @@ pub unsafe extern "C" fn cenote_try_acquire(
     })
 }
 
-/// Gives a resource back, from any thread: the before_release callback decides whether it
-/// stays, and whoever is first in the queue gets it. Also when the pool was closed, or
-/// its last reference given up: then the resource is destroyed. `lease` is all zero
+/// Releases a resource, on any thread. The before_release callback decides whether the pool
+/// keeps it; if so, the oldest waiter gets it. A release also works after the pool was closed
+/// or its last reference released: then the resource is destroyed. `lease` is all zero
 /// afterwards.
 ///
-/// Returns CENOTE_OK, also if the callback refused the resource; CENOTE_ERR_ARGUMENT,
-/// CENOTE_ERR_HANDLE, CENOTE_ERR_FOREIGN, or CENOTE_ERR_NOT_ACQUIRED if it was given
-/// back already or never acquired.
+/// Returns CENOTE_OK, even if the callback rejected the resource; CENOTE_ERR_ARGUMENT,
+/// CENOTE_ERR_HANDLE, CENOTE_ERR_FOREIGN, or CENOTE_ERR_NOT_ACQUIRED if the lease was already
+/// released or never acquired.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_release(pool: *mut cenote_pool, lease: *mut cenote_lease) -> c_int {
     boundary(|| {
-        // SAFETY: C has a lease of the pool, or this finds out.
+        // SAFETY: C has a lease of the pool, or `take_back` finds that it has none.
         let back = unsafe { take_back(pool, lease) }?;
-        // The pool may be gone after this.
+        // The pool may be destroyed after this.
         drop(back);
         Ok(CENOTE_OK)
     })
 }
 
-/// Gives a resource back that is known to be broken: it is destroyed, and its place is
-/// free. Nothing is reported to the breaker. `lease` is all zero afterwards.
+/// Destroys an acquired resource, for example a broken one, instead of releasing it. The
+/// pool may create another. The breaker counts no failure. `lease` is all zero afterwards.
 ///
-/// Returns as cenote_release.
+/// Returns the same codes as cenote_release.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_discard(pool: *mut cenote_pool, lease: *mut cenote_lease) -> c_int {
     boundary(|| {
-        // SAFETY: C has a lease of the pool, or this finds out.
+        // SAFETY: C has a lease of the pool, or `take_back` finds that it has none.
         let back = unsafe { take_back(pool, lease) }?;
         OwnedLease::discard(back);
         Ok(CENOTE_OK)
     })
 }
 
-/// A lease that C gives back, which is all zero afterwards.
+/// Takes the lease that C releases, and zeroes C's copy.
 #[inline]
 unsafe fn take_back(
     pool: *mut cenote_pool,
@@ -160,11 +159,11 @@ unsafe fn take_back(
     Ok(back)
 }
 
-/// Where a lease goes, emptied.
+/// Zeroes the place to which a lease is written.
 ///
 /// # Safety
 ///
-/// NULL, or it may be written.
+/// `lease` is NULL or writable.
 #[inline]
 unsafe fn emptied<'a>(lease: *mut cenote_lease) -> Result<&'a mut cenote_lease, Fault> {
     if lease.is_null() {
@@ -210,10 +209,10 @@ async fn try_acquire(pool: &Pool<Callbacks>) -> Acquired<Option<OwnedLease<Callb
     Ok(acquired.map(Lease::into_owned))
 }
 
-/// What a future gives without waiting.
+/// Polls a future once; returns an error if it would wait.
 pub(crate) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    // A cancel here drops the future, which passes its place on.
+    // A cancel here drops the future, which passes its turn to the next waiter.
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => Poll::Ready(None),
@@ -223,16 +222,19 @@ pub(crate) async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 
 #[cold]
 pub(crate) fn nothing_at_once(pool: &Pool<Callbacks>) -> Fault {
-    let text = format!("nothing is to be had without waiting: {}", pool.status());
+    let text = format!(
+        "no resource is available without waiting: {}",
+        pool.status()
+    );
     Fault::new(CENOTE_ERR_TIMEOUT, text)
 }
 
-/// Runs a future on the host's thread, while this one waits. If this one's time is over
-/// first, what the future gives is dropped there, and so a lease is given back.
+/// Runs a future on the host's thread while the calling thread waits. If the caller times out
+/// first, the host's thread drops the future's result, which releases a lease.
 ///
 /// # Errors
 ///
-/// The time is over, or the host takes no more work.
+/// The call times out, or the host accepts no more work.
 pub(crate) fn elsewhere<T: Send + 'static>(
     host: &Arc<Host>,
     limit: Option<Duration>,
@@ -244,68 +246,68 @@ pub(crate) fn elsewhere<T: Send + 'static>(
     }));
     let end = match limit {
         None => answered.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        // The host's own clock decides, if its loop runs.
+        // While the host's event loop runs, its clock decides.
         Some(limit) => answered.recv_timeout(limit.saturating_add(GRACE)),
     };
     end.map_err(|error| match error {
         RecvTimeoutError::Timeout => Fault::new(
             CENOTE_ERR_TIMEOUT,
-            format!("timed out after {limit:?}: the host's loop did not answer"),
+            format!("timed out after {limit:?}: the host's event loop did not run the call"),
         ),
-        RecvTimeoutError::Disconnected => {
-            Fault::new(CENOTE_ERR_CANCELLED, "the host's runtime took no more work")
-        }
+        RecvTimeoutError::Disconnected => Fault::new(
+            CENOTE_ERR_CANCELLED,
+            "the host's event loop accepts no more work",
+        ),
     })
 }
 
-/// How much longer than the pool one waits for a host that may not answer.
+/// The time that a caller waits for the host's thread beyond the time-out of the pool.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Wakes a thread that waits. Not by unparking it, and not kept for the next time: a thread
-/// that is about to end, and runs the destructors of its keys, has neither a handle nor a
-/// place to keep it.
+/// Wakes a blocked thread. Does not use `unpark`, and is not cached: in the destructors of
+/// thread-specific keys a thread has neither a handle nor thread-local storage.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Wakeup {
+    woken: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
     }
 }
 
-impl Bell {
-    /// Waits until it rings, at most for so long.
+impl Wakeup {
+    /// Blocks until the wake-up, or until the time is over.
     fn wait(&self, limit: Option<Duration>) {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*rung {
-            rung = match limit {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*woken {
+            woken = match limit {
                 None => self
                     .changed
-                    .wait(rung)
+                    .wait(woken)
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(limit) => {
-                    let waited = self.changed.wait_timeout(rung, limit);
+                    let waited = self.changed.wait_timeout(woken, limit);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
-        *rung = false;
+        *woken = false;
     }
 }
 
-/// Runs a future on the present thread, which sleeps while there is nothing to do.
-/// `None`: it would have to, and must not.
+/// Runs a future on the calling thread and blocks while the future is pending.
+/// `None` if the future is pending and this thread must not block.
 #[inline]
 pub(crate) fn wait<F: Future>(
     body: &Body,
     limit: Option<Duration>,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    // Woken by nobody: what need not wait needs no waker, and what does is polled again.
+    // No waker: a future that completes at once needs none, and a pending one is polled again.
     let mut context = Context::from_waker(Waker::noop());
     match future.as_mut().poll(&mut context) {
         Poll::Ready(output) => Some(output),
@@ -321,8 +323,8 @@ fn wait_on<F: Future>(
 ) -> Option<F::Output> {
     let clock = ThreadRuntime::new();
     let must_not_block = body.host().is_some() || clock.must_not_block();
-    let bell = Arc::<Bell>::default();
-    let waker = Waker::from(Arc::clone(&bell));
+    let wakeup = Arc::<Wakeup>::default();
+    let waker = Waker::from(Arc::clone(&wakeup));
     let mut left = limit;
     let mut context = Context::from_waker(&waker);
     loop {
@@ -333,12 +335,12 @@ fn wait_on<F: Future>(
             return None;
         }
         match left {
-            None => bell.wait(None),
+            None => wakeup.wait(None),
             Some(pause) => {
                 let began = clock.now();
-                bell.wait(Some(pause));
+                wakeup.wait(Some(pause));
                 let passed = clock.now().saturating_duration_since(began);
-                // Once it is over, look again every now and then.
+                // After the time limit, poll again at intervals.
                 left = Some(pause.saturating_sub(passed).max(Duration::from_millis(1)));
             }
         }

@@ -1,5 +1,5 @@
-//! The table of functions, by which an extension finds the library when it is loaded,
-//! without being linked to it; and how a host puts its own in that place.
+//! The function table: an extension that is loaded at run time calls the library through it,
+//! without linking to it. A host can replace the table with its own.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem;
@@ -38,15 +38,15 @@ use crate::status::{
 };
 use crate::waiter::{cenote_acquire_async, cenote_done_fn, cenote_waiter_cancel};
 
-/// The version of the table that this header describes. It changes only when a program
-/// that was compiled before would not work; new functions are added at the end.
+/// The version of the table that this header describes. It changes only if programs compiled
+/// earlier would no longer work; new functions are added at the end.
 pub const CENOTE_API_VERSION: u32 = 1;
 
-/// A pool as a source of events, in one table.
+/// The functions for the events of a pool.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_event_table {
-    /// sizeof(cenote_event_table) of whoever made it.
+    /// sizeof(cenote_event_table) in the library that provides the table.
     pub size: usize,
     /// cenote_event_add_callback.
     pub add_callback: Option<
@@ -68,15 +68,16 @@ pub struct cenote_event_table {
     pub dispose: Option<unsafe extern "C" fn(pool: *mut cenote_pool) -> c_int>,
 }
 
-/// Every function of the library, in one table.
+/// All functions of the library.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_api {
-    /// sizeof(cenote_api) of whoever made it; more than yours if it is newer.
+    /// sizeof(cenote_api) in the library that provides the table; larger than yours if the
+    /// library is newer.
     pub size: usize,
-    /// CENOTE_API_VERSION of whoever made it.
+    /// CENOTE_API_VERSION of the library that provides the table.
     pub version: usize,
-    /// A pool as a source of events.
+    /// The functions for the events of a pool.
     pub events: *const cenote_event_table,
     /// cenote_options_init.
     pub options_init:
@@ -85,9 +86,8 @@ pub struct cenote_api {
     pub pool_new: Option<
         unsafe extern "C" fn(options: *const cenote_options, pool: *mut *mut cenote_pool) -> c_int,
     >,
-    /// Makes a language's own object of a pool, which owns a reference. The library's own
-    /// table adds a reference and gives the handle itself; a host's table makes what its
-    /// language needs.
+    /// Wraps a pool in an object of the host's language. The object owns a reference. The
+    /// library's own table adds a reference and returns the handle itself.
     pub pool_object:
         Option<unsafe extern "C" fn(pool: *mut cenote_pool, object: *mut *mut c_void) -> c_int>,
     /// cenote_pool_ref.
@@ -263,11 +263,11 @@ static OURS: cenote_api = cenote_api {
     resource_info: Some(cenote_resource_info),
 };
 
-/// What a host has put in the place of ours.
+/// The table that a host has registered; NULL if none is.
 static THEIRS: AtomicPtr<cenote_api> = AtomicPtr::new(null_mut());
 
-/// Returns the table of functions, the host's own if one is registered; NULL if this
-/// library does not have that version. The table is valid for ever.
+/// Returns the function table: the host's if one is registered, else the library's. NULL if
+/// the library does not support that version. The table stays valid until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_get_api(version: u32) -> *const cenote_api {
     if version != CENOTE_API_VERSION {
@@ -281,10 +281,9 @@ pub extern "C" fn cenote_get_api(version: u32) -> *const cenote_api {
     }
 }
 
-/// Puts another table in the place of the library's own, for everybody who asks
-/// cenote_get_api from now on; NULL takes it away again. Every function must be there,
-/// and the table be valid for ever. (Ask cenote_get_api before, and pass on to that
-/// what you do not do yourself.)
+/// Registers a host's table, which later calls of cenote_get_api return; NULL unregisters it.
+/// The table must have every function and stay valid until the process ends. (Call
+/// cenote_get_api first, and forward to that table the functions you do not replace.)
 ///
 /// Returns CENOTE_OK, or CENOTE_ERR_ARGUMENT if the table is too small, of another
 /// version, or lacks a function.
@@ -295,13 +294,13 @@ pub unsafe extern "C" fn cenote_register_api(api: *const cenote_api) -> c_int {
             // SAFETY: not NULL, and C's promise that it is a table.
             unsafe { check(api) }?;
         }
-        // Release: whoever gets the table sees what is in it.
+        // Release pairs with the acquire in `cenote_get_api`: the contents are visible.
         THEIRS.store(api.cast_mut(), Ordering::Release);
         Ok(CENOTE_OK)
     })
 }
 
-/// Whether a table is whole.
+/// Checks that a table is complete.
 ///
 /// # Safety
 ///
@@ -312,7 +311,9 @@ unsafe fn check(api: *const cenote_api) -> Result<(), Fault> {
     // SAFETY: it is big enough.
     let version = unsafe { (*api).version };
     if version != CENOTE_API_VERSION as usize {
-        let text = format!("the table is of version {version}, not {CENOTE_API_VERSION}");
+        let text = format!(
+            "the table has version {version}, but the library has version {CENOTE_API_VERSION}"
+        );
         return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
     }
     // SAFETY: it is big enough, and all after the first two words are pointers.
@@ -325,7 +326,7 @@ unsafe fn check(api: *const cenote_api) -> Result<(), Fault> {
     unsafe { check_pointers("table of events", events, 1) }
 }
 
-/// Whether a table has as many bytes as ours.
+/// Checks that a table has at least the size of ours.
 ///
 /// # Safety
 ///
@@ -337,11 +338,11 @@ unsafe fn check_size<T>(name: &str, table: *const T) -> Result<(), Fault> {
     if size >= ours {
         return Ok(());
     }
-    let text = format!("the {name} has {size} bytes, but needs {ours}");
+    let text = format!("the {name} has {size} bytes, but it needs at least {ours}");
     Err(Fault::new(CENOTE_ERR_ARGUMENT, text))
 }
 
-/// Whether all pointers of a table are there, after so many words that are none.
+/// Checks that no pointer of a table is NULL, after the given number of leading words.
 ///
 /// # Safety
 ///
@@ -359,7 +360,7 @@ unsafe fn check_pointers<T>(name: &str, table: *const T, first: usize) -> Result
     Ok(())
 }
 
-/// Our own language is C: the object of a pool is its handle, with a reference.
+/// The library's own wrapper: C needs no object, so this adds a reference and returns the handle.
 unsafe extern "C" fn pool_object(pool: *mut cenote_pool, object: *mut *mut c_void) -> c_int {
     boundary(|| {
         if object.is_null() {

@@ -1,4 +1,4 @@
-//! What a handle leads to: a pool, and what C gave for it.
+//! The body that a handle names: a pool, and C's callbacks and data.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,27 +18,27 @@ use crate::host::Host;
 use crate::loans::Loans;
 use crate::waiter::Waiters;
 
-/// The part of a pool that lives as long as anything of it does: handles, leases,
-/// tasks. When the last of them is gone, so is C's data.
+/// The shared state of a pool. It lives until the last handle, lease and task is gone; then
+/// C's data is disposed.
 pub(crate) struct Body {
     handle: Handle,
     table: Table,
     loans: Loans,
     host: Option<Arc<Host>>,
-    /// There while C has references or a call is under way. It keeps the body alive, so
-    /// it goes with the last one of them.
+    /// `Some` while C has references or a call is running. The pool keeps the body alive, so
+    /// it is dropped with the last of them.
     pool: UnsafeCell<Option<Pool<Callbacks>>>,
     waiters: Waiters,
     listeners: Arc<Listeners>,
     /// Whether the breaker has a strategy of C's.
     watched: AtomicBool,
-    /// Called at the very end, once the pool has been handed to C.
+    /// Called last, if C ever got the pool.
     dispose: cenote_dispose_fn,
     handed_out: AtomicBool,
 }
 
-// SAFETY: `pool` is written before the handle is given away, and when nobody can get at
-// it any more; in between it is only read.
+// SAFETY: `pool` is written before C gets the handle, and after the last call that could use
+// it; in between it is only read.
 unsafe impl Sync for Body {}
 // SAFETY: all of it may be sent; C's data by the header's contract.
 unsafe impl Send for Body {}
@@ -65,7 +65,7 @@ impl Body {
         }
     }
 
-    /// Puts the pool in, before the handle is given to C.
+    /// Stores the pool, before C gets the handle.
     ///
     /// # Safety
     ///
@@ -80,27 +80,27 @@ impl Body {
     ///
     /// # Panics
     ///
-    /// It was let go of: only for those who hold on to it by a handle.
+    /// If the pool was dropped: the caller must keep it alive through a handle.
     #[inline]
     pub(crate) fn pool(&self) -> &Pool<Callbacks> {
         // SAFETY: written only before C has the handle, and when nobody uses it.
         let pool = unsafe { &*self.pool.get() };
-        pool.as_ref().expect("somebody holds on to it")
+        pool.as_ref().expect("the caller keeps the pool alive")
     }
 
-    /// The last reference was given up: closes the pool.
+    /// Closes the pool, after C has released its last reference.
     pub(crate) fn close(&self) {
-        // One poll closes it, and destroys what is idle where callbacks may run; what is
-        // left then goes to where they do. Errors are told by the events.
+        // One poll closes the pool, and destroys the idle resources if callbacks may run on this
+        // thread; the runtime does the rest. Events report the errors.
         let mut context = Context::from_waker(Waker::noop());
         let _ = pin!(self.pool().close()).poll(&mut context);
     }
 
-    /// Lets go of the pool, so that it lives only as long as what is out.
+    /// Drops the pool; it lives on only until its last lease is released.
     ///
     /// # Safety
     ///
-    /// Nobody uses the pool any more, nor can begin to.
+    /// No call uses the pool, and none can start to.
     pub(crate) unsafe fn let_go(&self) {
         // SAFETY: the caller's promise.
         let pool = unsafe { (*self.pool.get()).take() };
@@ -127,7 +127,7 @@ impl Body {
         self.host.as_ref()
     }
 
-    /// The time, by the clock of the pool.
+    /// Returns the time of the pool's clock.
     pub(crate) fn now(&self) -> Instant {
         match &self.host {
             Some(host) => host.now(),
@@ -135,7 +135,7 @@ impl Body {
         }
     }
 
-    /// The host, if callbacks run on its thread and this is another one.
+    /// Returns the host if there is one and this is not its thread.
     #[inline]
     pub(crate) fn elsewhere(&self) -> Option<&Arc<Host>> {
         self.host.as_ref().filter(|host| !host.is_here())
@@ -149,10 +149,10 @@ impl Body {
         &self.listeners
     }
 
-    /// Whether the breaker has a strategy of C's, which has to run on the host's thread.
+    /// Whether the breaker has a strategy of C's, which must run on the host's thread.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        // Relaxed: a report in the same instant may go either way.
+        // Relaxed: a concurrent report may use the old or the new strategy.
         self.watched.load(Ordering::Relaxed)
     }
 
@@ -176,15 +176,15 @@ impl Drop for Body {
             host: self.host.take(),
         };
         match ended.host.clone().filter(|host| !host.is_here()) {
-            // After the events that it has not told yet.
+            // Runs after the pending events.
             Some(host) => host.spawn(Box::pin(async move { drop(ended) })),
             None => drop(ended),
         }
     }
 }
 
-/// The very last of a pool; a guard, so that a host which takes no more work does not
-/// keep it from happening.
+/// Ends a pool when it is dropped. A guard, so that the pool ends even if the host accepts no
+/// more work.
 struct Ended {
     listeners: Arc<Listeners>,
     disposal: Option<Disposal>,

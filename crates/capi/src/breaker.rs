@@ -1,4 +1,4 @@
-//! The circuit breaker: its state, transitions by hand, and strategies.
+//! The circuit breaker: its state, manual transitions and strategies.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::handle::{self, Handle, cenote_pool};
 use crate::host::Host;
 use crate::options::read_sized;
 
-/// Business as usual.
+/// The breaker admits every acquire.
 pub const CENOTE_BREAKER_ACTIVE: u32 = 0;
 /// Every acquire fails with CENOTE_ERR_UNAVAILABLE.
 pub const CENOTE_BREAKER_INACTIVE: u32 = 1;
-/// Finding out. With a strategy only its probes are admitted; without one, everybody.
+/// With a strategy the breaker admits only probes; without one, every acquire.
 pub const CENOTE_BREAKER_RECOVERING: u32 = 2;
 
-/// Decides when a breaker opens and when it may try again. None of its functions may
-/// block; each may be NULL. The struct is copied. They are called on the thread that
-/// releases, creates or acquires, or on the host's if there is one.
+/// Decides when a breaker opens and when it admits probes. Its functions must not block; each
+/// may be NULL. They run on the thread that releases, creates or acquires, or on the host's
+/// thread if there is one. The struct is copied.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_strategy {
     /// sizeof(cenote_strategy).
     pub size: usize,
-    /// Is given to the functions below.
+    /// Passed to the functions below.
     pub data: *mut c_void,
-    /// A resource came back and was kept. `state` is one of CENOTE_BREAKER_*.
+    /// A resource was released and kept. `state` is one of CENOTE_BREAKER_*.
     pub report_success:
         Option<unsafe extern "C" fn(data: *mut c_void, pool: *mut cenote_pool, state: u32)>,
-    /// A creation failed, or before_release refused a resource; `why` says which.
-    /// Returns 1 to open the breaker, 0 to leave it.
+    /// A creation failed, or before_release rejected a resource; `why` says which.
+    /// Returns 1 to open the breaker, 0 to leave its state.
     pub report_failure: Option<
         unsafe extern "C" fn(
             data: *mut c_void,
@@ -42,15 +42,15 @@ pub struct cenote_strategy {
             why: *const c_char,
         ) -> c_int,
     >,
-    /// The cool-down of an open breaker is over. Returns 1 to let probes through, 0 for
-    /// another cool-down. NULL: always 1.
+    /// The cool-down of an open breaker is over. Returns 1 to admit probes, 0 for another
+    /// cool-down. NULL: always 1.
     pub should_recover:
         Option<unsafe extern "C" fn(data: *mut c_void, pool: *mut cenote_pool) -> c_int>,
-    /// Is called when the strategy is not used any more.
+    /// Called when the pool no longer uses the strategy.
     pub dispose: cenote_dispose_fn,
-    /// How long an open breaker stays open before anybody asks. 0: five seconds.
+    /// The cool-down of an open breaker. 0: five seconds.
     pub cool_down_ms: u64,
-    /// How many probes may be out at once, and how many of them must succeed. 0: one.
+    /// How many probes may run at once, and how many must succeed to close the breaker. 0: one.
     pub probes: u32,
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn cenote_breaker_state(pool: *mut cenote_pool) -> c_int {
     })
 }
 
-/// Closes the breaker by hand: business as usual.
+/// Closes the breaker: it admits every acquire.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn cenote_breaker_activate(pool: *mut cenote_pool) -> c_in
     transition(pool, Pool::close_breaker)
 }
 
-/// Opens the breaker by hand: everybody who waits fails with CENOTE_ERR_UNAVAILABLE at
-/// once, and no strategy closes it again.
+/// Opens the breaker: every waiting acquire fails with CENOTE_ERR_UNAVAILABLE at once, and
+/// the strategy does not close the breaker again.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -85,7 +85,8 @@ pub unsafe extern "C" fn cenote_breaker_deactivate(pool: *mut cenote_pool) -> c_
     transition(pool, Pool::open_breaker)
 }
 
-/// Lets probes through by hand, or everybody if there is no strategy.
+/// Sets the breaker to half-open: it admits probes; without a strategy it admits every
+/// acquire.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -101,8 +102,8 @@ fn transition(pool: *mut cenote_pool, to: fn(&Pool<Callbacks>)) -> c_int {
     })
 }
 
-/// Sets the breaker's strategy, or takes it away if `strategy` is NULL. The breaker's
-/// state stays as it is, and nothing is reported.
+/// Sets the breaker's strategy, or removes it if `strategy` is NULL. The breaker's state
+/// does not change, and there is no event.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED;
 /// if not CENOTE_OK, `dispose` is not called.
@@ -131,8 +132,8 @@ pub unsafe extern "C" fn cenote_breaker_set_strategy(
     })
 }
 
-/// Sets a strategy that opens the breaker after `limit` failures with no success between
-/// them, for `cool_down_ms` milliseconds.
+/// Sets a strategy that opens the breaker after `limit` consecutive failures,
+/// for `cool_down_ms` milliseconds.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -152,8 +153,8 @@ pub unsafe extern "C" fn cenote_breaker_open_after(
 }
 
 /// Sets a strategy that opens the breaker when at least `rate` (above 0.0, at most 1.0) of
-/// the reports within `window_ms` milliseconds are failures, once there are
-/// `at_least` of them, for `cool_down_ms` milliseconds.
+/// the reports within `window_ms` milliseconds are failures, but not before there are
+/// `at_least` reports, for `cool_down_ms` milliseconds.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -189,7 +190,7 @@ fn positive(name: &str, value: u32) -> Result<u32, Fault> {
     }
 }
 
-/// A state as C has it.
+/// Converts a state to CENOTE_BREAKER_*.
 pub(crate) fn number(state: BreakerState) -> u32 {
     match state {
         BreakerState::Closed => CENOTE_BREAKER_ACTIVE,

@@ -1,5 +1,5 @@
-//! The callbacks of a pool, as the manager that `cenote-pool` asks for: function
-//! pointers of C, and the rule on which threads they run.
+//! The callbacks of a pool, as a manager for `cenote-pool`: C's function pointers, and the
+//! rule on which threads they run.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -20,22 +20,23 @@ use crate::host::Host;
 use crate::info;
 use crate::loans::Loan;
 
-/// Makes a resource: stores it and returns 0, or returns a code of its own.
+/// Creates a resource: stores it and returns 0, or returns a code of its own.
 pub type cenote_create_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut *mut c_void) -> c_int>;
 
-/// Does something with a resource: returns 0 if all is well, else a code of its own.
+/// Checks or destroys a resource: returns 0 for success, else a code of its own.
 pub type cenote_resource_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut c_void) -> c_int>;
 
-/// Says of a code that create returned whether it is of no use to try again: anything but 0 is yes.
+/// Returns whether a code of create is permanent, so that a retry is useless: anything but 0 is
+/// yes.
 pub type cenote_permanent_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, code: c_int) -> c_int>;
 
-/// Is called when `data` is not used any more.
+/// Called when the library no longer uses `data`.
 pub type cenote_dispose_fn = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
-/// A pointer of C's that we only hand back to its callbacks.
+/// A pointer of C's that the library only passes to C's callbacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserData(pub(crate) *mut c_void);
 
@@ -45,15 +46,15 @@ unsafe impl Send for UserData {}
 // SAFETY: as above.
 unsafe impl Sync for UserData {}
 
-/// A `dispose` that is due, once; a guard, so that a host that takes no more work does not
-/// keep it from happening.
+/// Calls `dispose` once, when it is dropped. A guard, so that the call happens even if the host
+/// accepts no more work.
 pub(crate) struct Disposal {
     pub(crate) dispose: cenote_dispose_fn,
     pub(crate) data: UserData,
 }
 
 impl Disposal {
-    /// Calls it where callbacks run.
+    /// Calls `dispose` on the thread that callbacks run on.
     pub(crate) fn at(self, host: Option<Arc<Host>>) {
         match host.filter(|host| !host.is_here()) {
             Some(host) if self.dispose.is_some() => {
@@ -90,7 +91,7 @@ impl Table {
         let Some(create) = self.create else {
             return Err(CallbackError::of("create", -1));
         };
-        // What an earlier callback said and then did not fail is not about this one.
+        // Clears the text of an earlier callback that set one and then succeeded.
         take_callback_text();
         let mut resource = null_mut();
         // SAFETY: C's function with C's data, as the header says it is called.
@@ -123,7 +124,7 @@ impl Table {
     }
 }
 
-/// A callback that did not return 0. Small, because every acquire has room for one.
+/// The failure of a callback. Small, because every acquire reserves space for one.
 #[derive(Debug)]
 pub(crate) struct CallbackError(Box<Failure>);
 
@@ -144,7 +145,7 @@ impl CallbackError {
         }))
     }
 
-    /// What the callback returned.
+    /// The code that the callback returned.
     pub(crate) fn code(&self) -> c_int {
         self.0.code
     }
@@ -164,18 +165,18 @@ impl fmt::Display for CallbackError {
 impl Error for CallbackError {}
 
 thread_local! {
-    /// Callbacks must not run inside the call that this thread makes.
+    /// Callbacks must not run inside the current call on this thread.
     static DEFERRED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs something that must not call back on this thread, without a host: a callback
-/// that would, runs on the background thread later.
+/// Runs `run` without callbacks on this thread, if there is no host: the background thread runs
+/// them later.
 pub(crate) fn deferred<T>(run: impl FnOnce() -> T) -> T {
     with_deferred(true, run)
 }
 
-/// Runs something that may call back on this thread, even inside of [`deferred`]: a
-/// strategy, which is asked there, may acquire from another pool.
+/// Runs `run` with callbacks allowed on this thread, even inside [`deferred`]: a strategy may
+/// acquire from another pool.
 pub(crate) fn not_deferred<T>(run: impl FnOnce() -> T) -> T {
     with_deferred(false, run)
 }
@@ -193,13 +194,13 @@ fn with_deferred<T>(deferred: bool, run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// What the pool manages: knows the pool's body, and asks C.
+/// The manager of the pool: it calls C's callbacks.
 pub(crate) struct Callbacks {
     pub(crate) body: Arc<Body>,
 }
 
 impl Body {
-    /// Whether callbacks may run on this thread, now.
+    /// Whether callbacks may run on this thread now.
     pub(crate) fn may_call_here(&self) -> bool {
         match self.host() {
             Some(host) => host.is_here(),
@@ -207,8 +208,8 @@ impl Body {
         }
     }
 
-    /// Waits until it is polled where callbacks may run. Whoever polls a callback in
-    /// the wrong place hands it to the runtime next, which polls it in the right one.
+    /// Waits until it is polled where callbacks may run. After a poll in the wrong place the
+    /// future goes to the runtime, which polls it in the right place.
     async fn right_place(&self) {
         poll_fn(|cx| {
             if self.may_call_here() {
@@ -226,7 +227,7 @@ impl Manager for Callbacks {
     type Error = CallbackError;
 
     async fn create(&self) -> Result<Resource, CallbackError> {
-        // A cancel here loses nothing: nothing is made yet.
+        // A cancel here loses nothing: no resource exists yet.
         self.body.right_place().await;
         let made = self.body.table().create()?;
         Ok(Resource::new(&self.body, made))
@@ -242,7 +243,7 @@ impl Manager for Callbacks {
     }
 
     async fn destroy(&self, resource: Resource) -> Result<(), CallbackError> {
-        // A cancel here drops the resource, which destroys it where that happens.
+        // A cancel here drops the resource, which destroys it on the dropping thread.
         self.body.right_place().await;
         resource.destroy()
     }
@@ -271,8 +272,7 @@ impl Manager for Callbacks {
         }
     }
 
-    /// Where there is a host. Without one, a closure stands in for this, because that
-    /// can say why.
+    /// Used only with a host. Without one the pool calls a closure, which can report why.
     #[inline]
     fn before_release(&self, resource: &mut Resource, _: Info<'_>) -> Verdict {
         let table = self.body.table();
@@ -296,8 +296,8 @@ impl Manager for Callbacks {
     }
 }
 
-/// The acquire callback. By hand, because a future of two words is all that an acquire
-/// has to carry around if there is nothing to call.
+/// The future of the before_acquire callback. Hand-written, so that an acquire without the
+/// callback stores only two words.
 struct BeforeAcquire<'a, 'r> {
     body: &'a Body,
     resource: &'r Resource,
@@ -321,14 +321,14 @@ impl Future for BeforeAcquire<'_, '_> {
     }
 }
 
-/// A resource of C's in the pool, and the slot by which C's leases name it.
+/// A resource of C's in the pool, and the slot that C's leases refer to.
 pub(crate) struct Resource {
     body: Arc<Body>,
     loan: NonNull<Loan>,
     slot: u32,
     destroyed: bool,
     made: Instant,
-    /// The ticket of its loan when it was made.
+    /// The ticket of its loan when the resource was created.
     first_ticket: u64,
 }
 
@@ -341,7 +341,7 @@ impl Resource {
     fn new(body: &Arc<Body>, made: *mut c_void) -> Self {
         let loans = body.loans();
         let slot = loans.add(made).expect("a pool has fewer places than slots");
-        let loan = loans.get(slot).expect("it was just added");
+        let loan = loans.get(slot).expect("the slot was just added");
         Resource {
             loan: NonNull::from(loan),
             made: body.now(),
@@ -352,7 +352,7 @@ impl Resource {
         }
     }
 
-    /// The number of its slot.
+    /// Returns the number of its slot.
     #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.slot
@@ -369,17 +369,17 @@ impl Resource {
         self.loan().resource()
     }
 
-    /// Asks whether it may stay.
+    /// Calls before_release, which decides whether the pool keeps the resource.
     pub(crate) fn before_release(&self) -> Result<bool, CallbackError> {
         self.body.table().before_release(self)
     }
 
-    /// Returns how long ago it was made, by the clock of its pool.
+    /// Returns the age of the resource, by the clock of its pool.
     pub(crate) fn age(&self) -> Duration {
         self.body.now().saturating_duration_since(self.made)
     }
 
-    /// Returns how often it was lent. Each lease and each return is a ticket of its loan.
+    /// Returns how often the resource was acquired. Each acquire and each release adds 1 to the ticket.
     pub(crate) fn uses(&self) -> u64 {
         let tickets = self.loan().ticket().wrapping_sub(self.first_ticket);
         tickets.div_ceil(2)
@@ -405,8 +405,8 @@ impl Resource {
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        // Only if the pool could not destroy it in order, because its runtime took no
-        // more work. Then any thread is better than none; nobody is left to be told.
+        // Reached only if the pool could not destroy the resource because its runtime accepts no
+        // more work. Then this thread destroys it, and no listener is left for an error.
         let _ = self.destroy_here();
     }
 }

@@ -1,4 +1,4 @@
-//! Codes, and the last error of each thread.
+//! Result codes, and the last error of each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -8,48 +8,48 @@ use rust_pool::{AcquireError, Timeout};
 
 use crate::callbacks::CallbackError;
 
-/// All is well.
+/// Success.
 pub const CENOTE_OK: c_int = 0;
-/// No error, but nothing to be had at the moment (cenote_try_acquire).
+/// Not an error: no resource is available without waiting (cenote_try_acquire).
 pub const CENOTE_EMPTY: c_int = 1;
-/// An argument is NULL or makes no sense; the text says which.
+/// An argument is NULL or invalid; the text says which.
 pub const CENOTE_ERR_ARGUMENT: c_int = -1;
-/// The handle is none of a living pool: destroyed, or never made by this library.
+/// The handle names no pool: the pool is destroyed, or this library never created it.
 pub const CENOTE_ERR_HANDLE: c_int = -2;
-/// The options cannot work; the text names the option and its value.
+/// An option is invalid; the text names the option and its value.
 pub const CENOTE_ERR_CONFIG: c_int = -3;
 /// The pool is closed.
 pub const CENOTE_ERR_CLOSED: c_int = -4;
 /// The circuit breaker is open.
 pub const CENOTE_ERR_UNAVAILABLE: c_int = -5;
-/// The time of this call is over. The pool itself may be fine.
+/// The call timed out. The pool stays usable.
 pub const CENOTE_ERR_TIMEOUT: c_int = -6;
-/// The create callback failed; cenote_last_error_detail has its own code.
+/// The create callback failed; cenote_last_error_detail returns its code.
 pub const CENOTE_ERR_CREATE: c_int = -7;
-/// Closed, but a destroy callback failed; cenote_last_error_detail has its own code.
+/// The pool is closed, but a destroy callback failed; cenote_last_error_detail returns its code.
 pub const CENOTE_ERR_DESTROY: c_int = -8;
-/// The lease was given back already, or was never acquired.
+/// The lease was already released, or was never acquired.
 pub const CENOTE_ERR_NOT_ACQUIRED: c_int = -9;
-/// The lease is from another pool.
+/// The lease belongs to another pool.
 pub const CENOTE_ERR_FOREIGN: c_int = -10;
-/// It would have to wait, and waiting on this thread would stop what is waited for.
+/// The call would block the thread that callbacks run on, so it could never complete.
 pub const CENOTE_ERR_WOULD_BLOCK: c_int = -11;
-/// The waiter was cancelled, or the host's runtime did not take it.
+/// The waiter was cancelled, or the host's event loop accepts no more work.
 pub const CENOTE_ERR_CANCELLED: c_int = -12;
-/// Too late to cancel: its callback has been called or is about to be.
+/// Too late to cancel: the waiter's callback has been called or is about to be.
 pub const CENOTE_ERR_NOT_WAITING: c_int = -13;
-/// Closed, but not everything came back in time.
+/// The pool is closed, but not every lease was released in time.
 pub const CENOTE_ERR_IN_USE: c_int = -14;
-/// As many acquires wait as max_waiting allows.
+/// The queue is full: max_waiting acquires are waiting.
 pub const CENOTE_ERR_QUEUE_FULL: c_int = -16;
-/// A bug of this library; the text is for its maintainers. The pool goes on.
+/// A bug in this library; the text is for its maintainers. The pool stays usable.
 pub const CENOTE_ERR_INTERNAL: c_int = -15;
 
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: c_int,
-    /// What a callback returned, if one is to blame.
+    /// The code of the callback that failed, if one did.
     pub(crate) detail: c_int,
     pub(crate) text: String,
 }
@@ -69,7 +69,7 @@ impl Fault {
         Fault::new(CENOTE_ERR_ARGUMENT, format!("{argument} is NULL"))
     }
 
-    /// Why an acquire gave nothing, in C's words.
+    /// Converts an acquire error to the codes of the C API.
     #[cold]
     pub(crate) fn of_acquire(error: &AcquireError<CallbackError>) -> Self {
         let code = match error {
@@ -77,7 +77,7 @@ impl Fault {
             AcquireError::Unavailable(_) => CENOTE_ERR_UNAVAILABLE,
             AcquireError::QueueFull { .. } => CENOTE_ERR_QUEUE_FULL,
             AcquireError::Timeout(timeout) => {
-                return Fault::new(CENOTE_ERR_TIMEOUT, story_of(timeout));
+                return Fault::new(CENOTE_ERR_TIMEOUT, timeout_text(timeout));
             }
             AcquireError::Create(error) => {
                 return Fault {
@@ -92,33 +92,33 @@ impl Fault {
         Fault::new(code, error.to_string())
     }
 
-    /// Waiting here would stop the thread that everything runs on.
+    /// The call would block the thread that callbacks run on.
     #[cold]
     pub(crate) fn would_block() -> Self {
         Fault::new(
             CENOTE_ERR_WOULD_BLOCK,
-            "it would have to wait, on the thread that callbacks run on: use cenote_acquire_async here",
+            "the call would block the thread that callbacks run on; use cenote_acquire_async here",
         )
     }
 }
 
-/// The story of an acquire that ran out of time, without the lines of Rust that it
-/// passed through.
-fn story_of(timeout: &Timeout) -> String {
+/// Returns the text of a time-out, without the Rust source lines of the holders: they mean
+/// nothing to a C program.
+fn timeout_text(timeout: &Timeout) -> String {
     let mut plain = timeout.clone();
     let holders = std::mem::take(&mut plain.oldest_holders);
-    let mut story = plain.to_string();
+    let mut text = plain.to_string();
     for holder in holders {
         let holder = holder.to_string();
         let held = holder
             .rsplit_once(" by ")
             .map_or(&*holder, |(held, _)| held);
-        story.push_str(&format!("; {held}"));
+        text.push_str(&format!("; {held}"));
     }
-    story
+    text
 }
 
-/// The last error of a thread, and what a callback on it said about its failure.
+/// The last error of a thread, and the text that a callback set for its failure.
 struct Last {
     code: c_int,
     detail: c_int,
@@ -132,19 +132,19 @@ thread_local! {
     };
 }
 
-/// Changes what this thread remembers. A thread that is ending has no memory any
-/// more: then there is nothing to change.
+/// Changes the last error of this thread. Does nothing on a thread whose thread-local
+/// storage is already destroyed.
 fn with_last<T>(change: impl FnOnce(&mut Last) -> T) -> Option<T> {
     LAST.try_with(|last| change(&mut last.borrow_mut())).ok()
 }
 
-/// A text for C: cut at its first zero byte.
+/// Converts a text for C; cuts it at its first zero byte.
 pub(crate) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
 }
 
-/// A text from C; `None` if there is none. What is no UTF-8 is replaced.
+/// Converts a text from C; `None` for NULL. Replaces invalid UTF-8.
 ///
 /// # Safety
 ///
@@ -158,7 +158,7 @@ pub(crate) unsafe fn rust_text(text: *const c_char) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// Makes this the last error of the present thread.
+/// Stores the last error of this thread.
 #[cold]
 pub(crate) fn remember(fault: &Fault) {
     let text = c_text(&fault.text);
@@ -169,14 +169,14 @@ pub(crate) fn remember(fault: &Fault) {
     });
 }
 
-/// What a callback that has just failed on this thread said about it.
+/// Takes the text that the callback which just failed on this thread has set.
 pub(crate) fn take_callback_text() -> Option<String> {
     let text = with_last(|last| last.callback.take()).flatten()?;
     Some(text.to_string_lossy().into_owned())
 }
 
-/// Runs the body of an exported function: an error becomes its code and the last
-/// error of this thread, and so does a panic, which ends here.
+/// Runs the body of an exported function. An error or a panic becomes its return code and
+/// the last error of this thread.
 #[inline]
 pub(crate) fn boundary(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     let fault = match catch_unwind(AssertUnwindSafe(call)) {
@@ -188,32 +188,29 @@ pub(crate) fn boundary(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
                 .copied()
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
-            Fault::new(
-                CENOTE_ERR_INTERNAL,
-                format!("a panic in the library: {said}"),
-            )
+            Fault::new(CENOTE_ERR_INTERNAL, format!("the library panicked: {said}"))
         }
     };
     remember(&fault);
     fault.code
 }
 
-/// Returns the code of the last call on this thread that failed, CENOTE_OK if none
-/// did. A call that goes well leaves it as it is. A thread that is ending, and runs the
-/// destructors of its keys, has none any more: go by what the call returned there.
+/// Returns the code of the last call on this thread that failed; CENOTE_OK if none
+/// did. A successful call does not change it. In the destructors of thread-specific keys
+/// the last error is gone: use the return value of the call there.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_last_error_code() -> c_int {
     with_last(|last| last.code).unwrap_or(CENOTE_OK)
 }
 
-/// Returns what the callback returned that the last error of this thread is about;
-/// 0 if it is about none.
+/// Returns the code of the callback that caused the last error of this thread; 0 if no
+/// callback caused it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_last_error_detail() -> c_int {
     with_last(|last| last.detail).unwrap_or(0)
 }
 
-/// Returns the last error of this thread in words, never NULL. The text is valid until
+/// Returns the text of the last error of this thread, never NULL. The text is valid until
 /// the next call of this library on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_last_error_text() -> *const c_char {
@@ -221,7 +218,7 @@ pub extern "C" fn cenote_last_error_text() -> *const c_char {
     text.flatten().unwrap_or(c"".as_ptr())
 }
 
-/// Forgets the last error of this thread.
+/// Clears the last error of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_clear_error() {
     with_last(|last| {
@@ -231,9 +228,8 @@ pub extern "C" fn cenote_clear_error() {
     });
 }
 
-/// Says, from inside a callback that is about to return a failure, what went wrong; call it
-/// only then.
-/// The text is copied, and shown in errors and events beside the callback's code.
+/// Sets the text of a callback's failure. Call it only inside a callback that is about to
+/// return a failure. The text is copied; errors and events show it with the callback's code.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_set_error_text(text: *const c_char) {
     if text.is_null() {
@@ -244,29 +240,29 @@ pub unsafe extern "C" fn cenote_set_error_text(text: *const c_char) {
     with_last(|last| last.callback = Some(text));
 }
 
-/// Returns a code in words: a constant text, never NULL.
+/// Returns the description of a code: a constant text, never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_code_text(code: c_int) -> *const c_char {
     let text = match code {
         CENOTE_OK => c"all is well",
-        CENOTE_EMPTY => c"nothing to be had at the moment",
-        CENOTE_ERR_ARGUMENT => c"an argument is NULL or makes no sense",
-        CENOTE_ERR_HANDLE => c"no handle of a living pool",
-        CENOTE_ERR_CONFIG => c"the options cannot work",
+        CENOTE_EMPTY => c"no resource is available without waiting",
+        CENOTE_ERR_ARGUMENT => c"an argument is NULL or invalid",
+        CENOTE_ERR_HANDLE => c"the handle names no pool",
+        CENOTE_ERR_CONFIG => c"an option is invalid",
         CENOTE_ERR_CLOSED => c"the pool is closed",
         CENOTE_ERR_UNAVAILABLE => c"the circuit breaker is open",
-        CENOTE_ERR_TIMEOUT => c"the time of this call is over",
+        CENOTE_ERR_TIMEOUT => c"the call timed out",
         CENOTE_ERR_CREATE => c"the create callback failed",
         CENOTE_ERR_DESTROY => c"a destroy callback failed",
-        CENOTE_ERR_NOT_ACQUIRED => c"the lease was given back already, or never acquired",
-        CENOTE_ERR_FOREIGN => c"the lease is from another pool",
-        CENOTE_ERR_WOULD_BLOCK => c"waiting on this thread would stop what is waited for",
+        CENOTE_ERR_NOT_ACQUIRED => c"the lease was already released, or never acquired",
+        CENOTE_ERR_FOREIGN => c"the lease belongs to another pool",
+        CENOTE_ERR_WOULD_BLOCK => c"the call would block the thread that callbacks run on",
         CENOTE_ERR_CANCELLED => c"the waiter was cancelled",
         CENOTE_ERR_NOT_WAITING => c"too late to cancel",
-        CENOTE_ERR_IN_USE => c"not everything came back in time",
-        CENOTE_ERR_QUEUE_FULL => c"as many acquires wait as may",
-        CENOTE_ERR_INTERNAL => c"a bug of the library",
-        _ => c"no code of this library",
+        CENOTE_ERR_IN_USE => c"not every lease was released in time",
+        CENOTE_ERR_QUEUE_FULL => c"the queue is full",
+        CENOTE_ERR_INTERNAL => c"a bug in the library",
+        _ => c"not a code of this library",
     };
     text.as_ptr()
 }

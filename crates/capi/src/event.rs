@@ -1,4 +1,4 @@
-//! Events: what happens in a pool, for those who want to know.
+//! Events: callbacks that report what happens in a pool.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem;
@@ -14,48 +14,48 @@ use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary, c_text};
 use crate::handle::{self, Handle, cenote_pool};
 use crate::host::Host;
 
-/// A resource was made; `nanos` says how long that took.
+/// A resource was created; `nanos` is the time it took.
 pub const CENOTE_EVENT_CREATED: u32 = 1;
 /// A creation failed, with `error`.
 pub const CENOTE_EVENT_CREATE_FAILED: u32 = 2;
-/// A lease was handed out; `nanos` says how long it was waited for.
+/// A resource was acquired; `nanos` is the time the acquire took.
 pub const CENOTE_EVENT_ACQUIRED: u32 = 3;
-/// A lease came back, and its resource stays.
+/// A lease was released, and the pool kept its resource.
 pub const CENOTE_EVENT_RELEASED: u32 = 4;
-/// A resource left the pool, for `reason`; `error` is what its destroy callback said.
+/// A resource left the pool, for `reason`; `error` is the error of its destroy callback.
 pub const CENOTE_EVENT_DESTROYED: u32 = 5;
 /// The callback `hook` failed on a resource, with `error`; the resource is destroyed.
 pub const CENOTE_EVENT_HOOK_FAILED: u32 = 6;
-/// An acquire began to wait.
+/// An acquire entered the queue.
 pub const CENOTE_EVENT_WAITING: u32 = 7;
-/// An acquire ran out of time, in `phase`.
+/// An acquire timed out, in `phase`.
 pub const CENOTE_EVENT_TIMED_OUT: u32 = 8;
-/// A lease has been out for longer than leak_warning_ms; `nanos` says how long.
+/// A lease is older than leak_warning_ms; `nanos` is its age.
 pub const CENOTE_EVENT_LEAK_SUSPECTED: u32 = 9;
-/// The circuit breaker moved, from `from` to `to`.
+/// The circuit breaker changed its state from `from` to `to`.
 pub const CENOTE_EVENT_BREAKER_CHANGED: u32 = 10;
-/// The pool was closed: nobody gets a lease any more.
+/// The pool was closed: every further acquire fails.
 pub const CENOTE_EVENT_CLOSED: u32 = 11;
-/// The pool was closed, and its last resource is gone.
+/// The pool is closed, and its last resource was destroyed.
 pub const CENOTE_EVENT_DRAINED: u32 = 12;
 
-/// The before_acquire callback refused it.
+/// The before_acquire callback rejected the resource.
 pub const CENOTE_REASON_ACQUIRE_REJECTED: u32 = 1;
-/// The before_release callback refused it.
+/// The before_release callback rejected the resource.
 pub const CENOTE_REASON_RELEASE_REJECTED: u32 = 2;
-/// The healthcheck callback refused it.
+/// The healthcheck callback rejected the resource.
 pub const CENOTE_REASON_UNHEALTHY: u32 = 3;
-/// It was idle for too long.
+/// The resource exceeded idle_timeout_ms.
 pub const CENOTE_REASON_IDLE_TIMEOUT: u32 = 4;
-/// It lived for too long.
+/// The resource exceeded max_lifetime_ms.
 pub const CENOTE_REASON_LIFETIME: u32 = 5;
-/// cenote_pool_replace_all has put a new one in its place.
+/// cenote_pool_replace_all replaced the resource.
 pub const CENOTE_REASON_REPLACED: u32 = 6;
 /// cenote_pool_resize made the pool smaller.
 pub const CENOTE_REASON_SHRUNK: u32 = 7;
-/// Its holder called cenote_discard.
+/// The holder called cenote_discard.
 pub const CENOTE_REASON_DISCARDED: u32 = 8;
-/// It was being checked for somebody who gave up, so its state is unknown.
+/// The acquire was cancelled during before_acquire, so the state of the resource is unknown.
 pub const CENOTE_REASON_ABANDONED: u32 = 9;
 /// The pool was closed.
 pub const CENOTE_REASON_CLOSED: u32 = 10;
@@ -67,15 +67,15 @@ pub const CENOTE_HOOK_BEFORE_ACQUIRE: u32 = 2;
 /// The before_release callback.
 pub const CENOTE_HOOK_BEFORE_RELEASE: u32 = 3;
 
-/// Waiting in the queue for somebody else's resource.
+/// Waiting in the queue.
 pub const CENOTE_PHASE_WAITING: u32 = 1;
-/// Waiting for a creation that it started.
+/// Waiting for a creation that the acquire started.
 pub const CENOTE_PHASE_CREATING: u32 = 2;
 /// Waiting for the before_acquire callback.
 pub const CENOTE_PHASE_CHECKING: u32 = 3;
 
-/// Something that happened. What a kind does not speak of is zero or NULL. Valid during
-/// the callback only.
+/// An event. Fields that its kind does not use are zero or NULL. Valid only during the
+/// callback.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_event {
@@ -83,35 +83,34 @@ pub struct cenote_event {
     pub size: usize,
     /// One of CENOTE_EVENT_*.
     pub kind: u32,
-    /// Why a resource left: one of CENOTE_REASON_*.
+    /// Why a resource left the pool: one of CENOTE_REASON_*.
     pub reason: u32,
     /// Which callback failed: one of CENOTE_HOOK_*.
     pub hook: u32,
-    /// What an acquire was doing: one of CENOTE_PHASE_*.
+    /// The phase of an acquire: one of CENOTE_PHASE_*.
     pub phase: u32,
     /// The breaker's former state: one of CENOTE_BREAKER_*.
     pub from: u32,
     /// The breaker's new state: one of CENOTE_BREAKER_*.
     pub to: u32,
-    /// The number of the resource: the first one of a pool is 1.
+    /// The number of the resource; the first one of a pool is 1.
     pub resource: u64,
-    /// How long something took, in nanoseconds.
+    /// A duration in nanoseconds.
     pub nanos: u64,
-    /// What went wrong, in words.
+    /// The text of the error.
     pub error: *const c_char,
 }
 
-/// Is told of every event. Must not block; may call the pool.
+/// Called for every event. Must not block; may call functions of the pool.
 pub type cenote_event_fn = Option<
     unsafe extern "C" fn(data: *mut c_void, pool: *mut cenote_pool, event: *const cenote_event),
 >;
 
-/// Adds a callback for the events of a pool. It is called on the thread where something
-/// happens, or on the host's if there is one. `dispose` may be NULL; it is called with
-/// `data` when `callback` will not be called any more. While anybody listens, acquire
-/// and release are slower.
+/// Adds a callback for the events of a pool. It runs on the thread that causes the event, or
+/// on the host's thread if there is one. `dispose` may be NULL; it is called with `data` after
+/// the last call of `callback`. While a callback is registered, acquire and release are slower.
 ///
-/// Returns CENOTE_OK and writes the number of the callback, if `id` is not NULL;
+/// Returns CENOTE_OK, and writes the number of the callback if `id` is not NULL; else
 /// CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_event_add_callback(
@@ -142,8 +141,8 @@ pub unsafe extern "C" fn cenote_event_add_callback(
     })
 }
 
-/// Removes a callback for events: it is not called again. It may still be running on
-/// another thread; its `dispose` tells when it is not.
+/// Removes an event callback: no new call starts. A call may still be running on another
+/// thread; the library calls `dispose` when none is.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT if there is no such callback,
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
@@ -160,7 +159,7 @@ pub unsafe extern "C" fn cenote_event_del_callback(pool: *mut cenote_pool, id: u
     })
 }
 
-/// Lets events through again after cenote_event_stop. A pool starts out like this.
+/// Resumes events after cenote_event_stop. A new pool reports events.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -168,7 +167,8 @@ pub unsafe extern "C" fn cenote_event_start(pool: *mut cenote_pool) -> c_int {
     switch(pool, true)
 }
 
-/// Holds all events back: the callbacks stay, and are not called. Costs nothing.
+/// Suspends events: the callbacks stay registered and are not called. Suspended callbacks do
+/// not slow the pool down.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn cenote_event_stop(pool: *mut cenote_pool) -> c_int {
     switch(pool, false)
 }
 
-/// Removes all callbacks for events. The end of a pool does so, too.
+/// Removes all event callbacks, as the end of a pool also does.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -229,7 +229,7 @@ struct State {
     list: Vec<Arc<Listener>>,
     last: u64,
     stopped: bool,
-    /// The one that the pool knows of, while there is anybody to tell.
+    /// The subscription to the pool's events, while there are callbacks to call.
     subscription: Option<Subscription>,
 }
 
@@ -260,19 +260,19 @@ impl Listeners {
             let at = state.list.iter().position(|listener| listener.id == id);
             at.map(|at| state.list.remove(at))
         };
-        // After the lock: C's code.
+        // Dropped after the lock: this runs C's code.
         let found = removed.is_some();
         drop(removed);
         found
     }
 
-    /// Removes everybody.
+    /// Removes all callbacks.
     pub(crate) fn dispose(&self) {
         let removed = mem::take(&mut self.lock().list);
         drop(removed);
     }
 
-    /// Tells everybody, in the order of registration, outside every lock.
+    /// Calls all callbacks in the order of registration, without holding a lock.
     fn tell(self: &Arc<Self>, event: &Event) {
         let Some(told) = Told::new(event) else { return };
         match self.host.as_ref().filter(|host| !host.is_here()) {
@@ -286,8 +286,8 @@ impl Listeners {
 
     fn tell_here(&self, told: &Told) {
         let event = told.for_c();
-        // Those who come during this are not told, and those who go are not called any
-        // more: each is looked for when its turn has come.
+        // Looks each callback up when its turn comes: a callback removed meanwhile is not called,
+        // and one added meanwhile does not get this event.
         let newest = self.lock().last;
         let mut told = 0;
         while let Some(listener) = self.after(told).filter(|next| next.id <= newest) {
@@ -299,7 +299,7 @@ impl Listeners {
         }
     }
 
-    /// The next one to be told, in the order of registration.
+    /// Returns the next callback, in the order of registration.
     fn after(&self, id: u64) -> Option<Arc<Listener>> {
         let state = self.lock();
         let mut list = state.list.iter().filter(|_| !state.stopped);
@@ -308,7 +308,7 @@ impl Listeners {
 }
 
 impl Body {
-    /// Subscribes to the pool while there is anybody to tell, and only then.
+    /// Subscribes to the pool's events if there are callbacks to call, else unsubscribes.
     fn listen(&self) {
         let listeners = self.listeners();
         let mut state = listeners.lock();
@@ -327,7 +327,7 @@ impl Body {
     }
 }
 
-/// An event that owns what it tells.
+/// An event that owns its error text.
 struct Told {
     event: cenote_event,
     error: Option<CString>,
@@ -339,7 +339,7 @@ unsafe impl Send for Told {}
 unsafe impl Sync for Told {}
 
 impl Told {
-    /// The event in C's words; `None` for those that C has no use for.
+    /// Converts an event for C; `None` for the kinds that the C API does not have.
     fn new(event: &Event) -> Option<Self> {
         let mut error = None;
         let mut told = cenote_event {
@@ -414,13 +414,13 @@ impl Told {
             }
             Event::Closed => CENOTE_EVENT_CLOSED,
             Event::Drained => CENOTE_EVENT_DRAINED,
-            // Panics of Rust code, and streams: neither occurs here.
+            // Panics of Rust managers, and streams: the C API has neither.
             _ => return None,
         };
         Some(Told { event: told, error })
     }
 
-    /// The event for C, valid as long as this is.
+    /// Returns the event for C, valid as long as `self`.
     fn for_c(&self) -> cenote_event {
         let error = self
             .error
@@ -434,7 +434,7 @@ impl Told {
 }
 
 fn nanos(time: Duration) -> u64 {
-    // Good for 584 years.
+    // Overflows after 584 years.
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -450,7 +450,7 @@ fn reason(reason: DestroyReason) -> u32 {
         DestroyReason::Discarded => CENOTE_REASON_DISCARDED,
         DestroyReason::Abandoned => CENOTE_REASON_ABANDONED,
         DestroyReason::Closed => CENOTE_REASON_CLOSED,
-        // Nothing is detached here, and no runtime of ours takes resources with it.
+        // The C API neither detaches resources nor has a runtime that drops them.
         _ => 0,
     }
 }

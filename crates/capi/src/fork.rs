@@ -1,5 +1,5 @@
-//! `fork`: the child finds none of the library's own locks taken by a thread that it does not have.
-//! (The pools' locks are the business of `cenote-pool`.)
+//! Makes `fork` safe: in the child no lock of this library is held by a thread that does not
+//! exist there. (`cenote-pool` does the same for the pools' locks.)
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::handle::{self, FreeGuard};
 use crate::host::{self, HostsGuard};
 
-/// What the thread that forks holds meanwhile.
+/// The locks that the forking thread holds during the fork.
 struct UnderWay(UnsafeCell<Option<(FreeGuard, HostsGuard)>>);
 
 // SAFETY: only the thread that forks uses it, in the handlers below. A second one that forks
@@ -16,7 +16,7 @@ unsafe impl Sync for UnderWay {}
 
 static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(None));
 
-/// Makes sure that a fork comes by here.
+/// Registers the fork handlers, once.
 pub(crate) fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // Relaxed: one caller registers; the others need not wait for it.

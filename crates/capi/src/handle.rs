@@ -1,16 +1,16 @@
-//! Handles: numbers that name a pool and know when they are out of date.
+//! Handles: numbers that name a pool, with a generation that detects stale ones.
 //!
 //! ```text
 //! cenote_pool* = generation << 20 | index << 4
 //! ```
 //!
-//! It is never dereferenced: the index finds a shell in a table that only grows, and
-//! the generation must be the shell's. So a pool that is gone, NULL and any address
-//! are told from a living pool, without a lock.
+//! The library never dereferences a handle: the index selects a shell in a table that only
+//! grows, and the generation must match the shell's. So the library detects a destroyed pool,
+//! NULL and a stray address without a lock.
 //!
-//! Each call holds on to the pool it uses, so that a callback inside of it, or another
-//! thread, may give up the last reference meanwhile: that closes the pool at once, and
-//! the last call that is under way lets go of it.
+//! Each call keeps its pool alive. A callback inside the call, or another thread, may
+//! therefore release the last reference: that closes the pool at once, and the last running
+//! call drops it.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::body::Body;
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CLOSED, CENOTE_ERR_HANDLE, Fault};
 
-/// A pool. What it points to is nobody's business: it is a number that names the pool.
+/// A pool. The value is a number that names the pool, not an address: do not dereference it.
 pub struct cenote_pool {
     _nothing: [u8; 0],
 }
@@ -34,33 +34,33 @@ impl std::fmt::Debug for cenote_pool {
 const INDEX_BITS: u32 = 16;
 const GENERATION_AT: u32 = INDEX_BITS + 4;
 const CHUNK: usize = 16;
-/// So many pools may live at once.
+/// The most pools that may exist at once.
 const MOST: usize = 1 << INDEX_BITS;
 
-/// What a handle names, in the end.
+/// The entry of the table that a handle names.
 struct Shell {
-    /// Odd while a pool lives here.
+    /// Odd while the shell holds a pool.
     generation: AtomicUsize,
-    /// How many references C has. Without any the pool is closed; as soon as no call is
-    /// under way either, it is let go of ([`GONE`]), and lives on until what is out has
-    /// come back. The rest is the generation: what was read of another pool is seen.
+    /// The number of C's references. Without any the pool is closed; when no call is running
+    /// either, the shell drops it ([`GONE`]), and it lives on until its last lease is released.
+    /// The other bits are the generation, which detects a value read from an earlier pool.
     refs: AtomicU64,
-    /// Calls under way.
+    /// Running calls.
     calls: [Line; LINES],
     body: AtomicPtr<Body>,
 }
 
-/// There is no pool here, or nobody uses it any more.
+/// The shell has no pool, or has dropped it.
 const GONE: u64 = 1 << 32;
 const LINES: usize = 8;
 
-/// Counts the calls of some threads, on a cache line of its own, because threads that have
-/// different resources should not disturb each other.
+/// Counts the calls of some threads. On a cache line of its own, to avoid false sharing
+/// between threads.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
 thread_local! {
-    /// Which line counts the calls of this thread; none yet.
+    /// The counter of this thread; none yet.
     static LINE: Cell<usize> = const { Cell::new(LINES) };
 }
 
@@ -69,14 +69,14 @@ fn line() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let mut line = LINE.get();
     if line == LINES {
-        // Relaxed: any of them will do.
+        // Relaxed: any counter will do.
         line = NEXT.fetch_add(1, Ordering::Relaxed) % LINES;
         LINE.set(line);
     }
     line
 }
 
-/// How many references there are.
+/// Returns the number of references.
 fn count(refs: u64) -> u64 {
     refs & (GONE - 1)
 }
@@ -91,24 +91,24 @@ impl Shell {
         }
     }
 
-    /// Changes the number of references, as long as there are any.
+    /// Changes the number of references, unless it is 0.
     fn change(&self, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
         // SeqCst: see `open`.
         self.refs
             .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |refs| {
                 let changed = change(refs);
-                // The highest number is never reached, so that the rest is not touched.
+                // Stops below the highest number, so that the generation is never changed.
                 (count(refs) > 0 && count(changed) < GONE - 1).then_some(changed)
             })
             .map_err(|_| ended())
     }
 }
 
-/// The table: chunks are made when needed, and stay for ever.
+/// The table of shells. Chunks are allocated on demand and never freed.
 static CHUNKS: [AtomicPtr<[Shell; CHUNK]>; MOST / CHUNK] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST / CHUNK];
 
-/// Shells that are free.
+/// The free shells.
 static FREE: Mutex<Free> = Mutex::new(Free {
     shells: Vec::new(),
     used: 0,
@@ -116,7 +116,7 @@ static FREE: Mutex<Free> = Mutex::new(Free {
 
 pub(crate) struct Free {
     shells: Vec<usize>,
-    /// Those with a lower index exist.
+    /// Shells with a lower index exist.
     used: usize,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn lock_free() -> FreeGuard {
 pub(crate) struct Handle(usize);
 
 impl Handle {
-    /// The handle as C has it.
+    /// Returns the handle in C's form.
     pub(crate) fn to_c(self) -> *mut cenote_pool {
         std::ptr::without_provenance_mut(self.0)
     }
@@ -144,27 +144,27 @@ impl Handle {
         Handle(generation << GENERATION_AT | index << 4)
     }
 
-    /// The shell of this handle, if that exists; it may be another pool's.
+    /// Returns the shell of this handle, if it exists; it may hold another pool.
     #[inline]
     fn shell(self) -> Option<&'static Shell> {
         let index = self.0 >> 4 & (MOST - 1);
-        // Acquire pairs with the release in `reserve`: the chunk is there whole.
+        // Acquire pairs with the release in `reserve`: the chunk is complete.
         let chunk = CHUNKS[index / CHUNK].load(Ordering::Acquire);
-        // SAFETY: a chunk that was put there is never freed.
+        // SAFETY: a chunk in the table is never freed.
         let chunk = unsafe { chunk.as_ref() }?;
         Some(&chunk[index % CHUNK])
     }
 
     #[inline]
     fn is_of(self, shell: &Shell) -> bool {
-        // Acquire pairs with the release in `live`: its body is there, too.
+        // Acquire pairs with the release in `live`: its body is written.
         let generation = shell.generation.load(Ordering::Acquire);
-        // All bits but the index count, so that no address looks like a handle.
+        // Compares all bits but the index, so that no address passes for a handle.
         generation & 1 == 1 && self.0 & !((MOST - 1) << 4) == generation << GENERATION_AT
     }
 }
 
-/// A shell that a pool is about to move into. Dropped without that, it is free again.
+/// A shell reserved for a new pool. Dropping it unused frees the shell.
 pub(crate) struct Reserved {
     index: usize,
     kept: bool,
@@ -174,7 +174,7 @@ pub(crate) struct Reserved {
 ///
 /// # Errors
 ///
-/// There are too many pools.
+/// The table is full.
 pub(crate) fn reserve() -> Result<Reserved, Fault> {
     #[cfg(unix)]
     crate::fork::watch();
@@ -182,7 +182,9 @@ pub(crate) fn reserve() -> Result<Reserved, Fault> {
     let index = match free.shells.pop() {
         Some(index) => index,
         None if free.used == MOST => {
-            let text = format!("there are {MOST} pools already: is one forgotten again and again?");
+            let text = format!(
+                "all {MOST} pools exist; check that the program releases the pools it creates"
+            );
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         }
         None => {
@@ -199,26 +201,26 @@ pub(crate) fn reserve() -> Result<Reserved, Fault> {
 }
 
 impl Reserved {
-    /// The handle that the pool will have.
+    /// Returns the handle that the pool will have.
     pub(crate) fn handle(&self) -> Handle {
         let shell = Handle::new(self.index, 0).shell();
         let last = shell.map_or(0, |shell| shell.generation.load(Ordering::Relaxed));
-        // The next odd one; on 32 bits it wraps, as the number does.
+        // The next odd generation; on 32 bits it wraps, as the handle does.
         Handle::new(self.index, last.wrapping_add(1))
     }
 
-    /// The pool moves in, with one reference. The body must not be dropped before it
-    /// has called [`retire`].
+    /// Stores the pool in the shell, with one reference. The body must call [`retire`] before it
+    /// is dropped.
     pub(crate) fn live(mut self, body: *const Body) -> Handle {
         self.kept = true;
         let handle = self.handle();
         if let Some(shell) = handle.shell() {
             shell.body.store(body.cast_mut(), Ordering::Relaxed);
-            // One reference. Nobody else changes it where nobody is. (What does not fit
-            // comes again after two billion pools in the same place.)
+            // One reference. No other thread writes an empty shell. (The truncated generation
+            // repeats after two billion pools in the same shell.)
             let generation = u64::try_from(handle.0 >> GENERATION_AT).unwrap_or(0);
             shell.refs.store(generation << 33 | 1, Ordering::SeqCst);
-            // Release: whoever sees the generation sees the rest.
+            // Release pairs with the acquire in `is_of`: a reader of the generation sees the rest.
             shell.generation.fetch_add(1, Ordering::Release);
         }
         handle
@@ -234,7 +236,7 @@ impl Drop for Reserved {
     }
 }
 
-/// The pool is gone: its handle is out of date from here on.
+/// Frees the shell of a destroyed pool: its handle is stale from here on.
 pub(crate) fn retire(handle: Handle) {
     let Some(shell) = handle.shell().filter(|shell| handle.is_of(shell)) else {
         return;
@@ -245,7 +247,7 @@ pub(crate) fn retire(handle: Handle) {
     free.shells.push(handle.0 >> 4 & (MOST - 1));
 }
 
-/// A pool in use by a call.
+/// A pool that a running call uses.
 pub(crate) struct Using(Call);
 
 impl Deref for Using {
@@ -253,13 +255,13 @@ impl Deref for Using {
 
     #[inline]
     fn deref(&self) -> &Body {
-        // SAFETY: there were references when the call was counted, so the body stays
-        // until that is over. Relaxed: ordered by the generation.
+        // SAFETY: there were references when the call was counted, so the body stays until the
+        // call ends. Relaxed: ordered by the generation.
         unsafe { &*self.0.0.body.load(Ordering::Relaxed) }
     }
 }
 
-/// A call that is counted, on whatever is in the shell.
+/// A counted call on a shell, whichever pool it holds.
 struct Call(&'static Shell, usize);
 
 impl Drop for Call {
@@ -275,55 +277,55 @@ impl Drop for Call {
     }
 }
 
-/// C has no references: if no call is under way either, lets go of the pool.
+/// Drops the pool if C has no references and no call is running.
 #[cold]
 fn let_go(shell: &Shell, refs: u64) {
-    // The last one of them comes here, too.
+    // The last running call also comes here.
     let busy = |line: &Line| line.0.load(Ordering::SeqCst) != 0;
     if shell.calls.iter().any(busy) {
         return;
     }
-    // Several may find that out, and even late, when another pool has moved in: one of
-    // them does it, for the pool that it is about.
+    // Several threads may get here, even after the shell holds another pool. The exchange lets
+    // exactly one of them drop the pool that it read.
     let gone = shell
         .refs
         .compare_exchange(refs, refs | GONE, Ordering::SeqCst, Ordering::Relaxed);
     if gone.is_err() {
         return;
     }
-    // SAFETY: the body stays until it is let go of, which is only here.
+    // SAFETY: the body stays until the pool is dropped, which happens only here.
     let body = unsafe { &*shell.body.load(Ordering::Relaxed) };
-    // Keeps the body until the end of this.
+    // Keeps the body until the end of this function.
     let body = Arc::clone(&body.pool().manager().body);
-    // SAFETY: there is neither a reference nor a call, and who comes now is turned away
-    // by `open`; by the exchange this happens once.
+    // SAFETY: there is neither a reference nor a call, and `open` rejects new calls; the
+    // exchange makes this happen once.
     unsafe { body.let_go() };
 }
 
-/// The pool of a handle that has references, for as long as a call takes.
+/// Returns the pool of a handle for the duration of a call.
 ///
 /// # Errors
 ///
-/// The handle is none of a living pool, or has no references any more.
+/// The handle names no pool, or C has released its last reference.
 #[inline]
 pub(crate) fn open(pool: *const cenote_pool) -> Result<Using, Fault> {
     let shell = find_shell(pool)?;
     let line = line();
-    // SeqCst, here and with the references: either we see that the last one is gone, or
-    // whoever gave it up sees that we are counted.
+    // SeqCst, here and at the references: either this call sees that the last reference is
+    // gone, or the thread that released it sees this call counted.
     shell.calls[line].0.fetch_add(1, Ordering::SeqCst);
     let call = Call(shell, line);
     if count(shell.refs.load(Ordering::SeqCst)) == 0 {
         return Err(ended());
     }
-    // Another pool may have moved in before it was counted.
+    // The shell may have got another pool before the call was counted.
     match Handle::from_c(pool).is_of(shell) {
         true => Ok(Using(call)),
         false => Err(unknown(pool)),
     }
 }
 
-/// The pool of a handle, even one without references whose leases are still out.
+/// Returns the body of a handle, even after the last reference is gone while leases remain.
 ///
 /// # Safety
 ///
@@ -331,13 +333,13 @@ pub(crate) fn open(pool: *const cenote_pool) -> Result<Using, Fault> {
 ///
 /// # Errors
 ///
-/// The handle is none of a living pool.
+/// The handle names no pool.
 #[inline]
 pub(crate) unsafe fn find<'a>(pool: *const cenote_pool) -> Result<&'a Body, Fault> {
     // Relaxed: ordered by the generation, which was read before.
     let body = find_shell(pool)?.body.load(Ordering::Relaxed);
-    // SAFETY: the generation is the handle's, so the body is there, and the caller
-    // keeps it there.
+    // SAFETY: the generation is the handle's, so the body exists, and the caller
+    // keeps it alive.
     unsafe { body.as_ref() }.ok_or_else(|| unknown(pool))
 }
 
@@ -355,7 +357,7 @@ fn unknown(pool: *const cenote_pool) -> Fault {
     }
     Fault::new(
         CENOTE_ERR_HANDLE,
-        "this is no living pool: it was destroyed, or was never made by cenote_pool_new",
+        "the handle names no pool: the pool was destroyed, or cenote_pool_new never created it",
     )
 }
 
@@ -363,7 +365,7 @@ fn unknown(pool: *const cenote_pool) -> Fault {
 fn ended() -> Fault {
     Fault::new(
         CENOTE_ERR_CLOSED,
-        "the last reference of the pool was given up: only release and discard work now",
+        "the last reference of the pool was released; only cenote_release and cenote_discard still work",
     )
 }
 
@@ -377,7 +379,7 @@ pub(crate) fn add_ref(pool: *const cenote_pool) -> Result<(), Fault> {
     call.0.change(|refs| refs + 1).map(drop)
 }
 
-/// Gives a reference up; the pool, if that was the last one.
+/// Releases a reference; returns the pool if that was the last one.
 ///
 /// # Errors
 ///
@@ -396,7 +398,7 @@ mod tests {
     fn a_shell_that_no_pool_moved_into_is_used_again() {
         let first = reserve().unwrap();
         let (index, handle) = (first.index, first.handle());
-        // SAFETY: nothing is there, which is what this is about.
+        // SAFETY: the handle names no pool, so the caller uses no body.
         assert!(unsafe { find(handle.to_c()) }.is_err());
         drop(first);
         let second = reserve().unwrap();

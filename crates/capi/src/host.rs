@@ -1,6 +1,5 @@
-//! A host's own event loop as the runtime of a pool: everything runs when the host
-//! calls, on its thread. It has to give three things: the time, a timer, and a way
-//! to be called soon.
+//! A host's event loop as the runtime of a pool: everything runs inside calls of the host, on
+//! its thread. The host provides a clock, a timer and a way to schedule a call.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
@@ -14,47 +13,45 @@ use std::time::{Duration, Instant};
 
 use rust_pool::{Runtime, Task, ThreadRuntime};
 
-/// Takes a timer away; see cenote_runtime.
+/// Cancels a timer; see cenote_runtime.
 pub const CENOTE_NEVER: u64 = u64::MAX;
 
-/// What a host has to call, with the argument that came with it. Once too often does
-/// no harm, and neither does a call after the pool is gone.
+/// A function that the host calls with the argument it got. An extra call is harmless, and so is
+/// a call after the pool is destroyed.
 pub type cenote_run_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
 
-/// The event loop of a host with one thread. A pool that is given one runs all its
-/// callbacks on that thread, inside the calls that the host makes: those of `run`, and
-/// those of this library's functions. The struct is copied; what `data` points to must
-/// live until the pool's `dispose` was called.
+/// The event loop of a single-threaded host. A pool with a host runs all its callbacks on the
+/// host's thread, inside the host's calls of `run` and of this library's functions. The struct
+/// is copied; what `data` points to must live until the pool's `dispose` was called.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_runtime {
     /// sizeof(cenote_runtime).
     pub size: usize,
-    /// Is given to the functions below.
+    /// Passed to the functions below.
     pub data: *mut c_void,
-    /// Returns the time in nanoseconds since some fixed moment; never goes back. NULL
-    /// for the system's monotonic clock. Called on any thread, and while the pool is
-    /// locked: must not call this library.
+    /// Returns the time in nanoseconds since a fixed moment; must be monotonic. NULL: the
+    /// system's monotonic clock. Called on any thread and while the pool is locked: must not
+    /// call this library.
     pub now: Option<unsafe extern "C" fn(data: *mut c_void) -> u64>,
-    /// Sees to it that run(arg) is called on the host's thread when `now` has reached
-    /// `at`. There is one timer for an `arg`: another call moves it, CENOTE_NEVER takes
-    /// it away. Called on the host's thread only, and must not call run(arg) itself.
+    /// Schedules run(arg) on the host's thread for the time `at` of `now`. Each `arg` has one
+    /// timer: another call moves it, CENOTE_NEVER cancels it. Called on the host's thread only, and must not call run(arg) itself.
     pub timer: Option<
         unsafe extern "C" fn(data: *mut c_void, at: u64, run: cenote_run_fn, arg: *mut c_void),
     >,
-    /// Sees to it that run(arg) is called soon on the host's thread, from its loop.
-    /// Called on any thread; must not call run(arg) itself. Returns 0, or anything else
-    /// if the loop takes no more: then what was to be done is cancelled. A loop that ends
-    /// has to run first what it has taken.
+    /// Schedules run(arg) on the host's thread, from its event loop, as soon as possible.
+    /// Called on any thread; must not call run(arg) itself. Returns 0, or anything else if the
+    /// loop accepts no more work: then the work is cancelled. Before the loop ends, it must run
+    /// the work that it has accepted.
     pub post: Option<
         unsafe extern "C" fn(data: *mut c_void, run: cenote_run_fn, arg: *mut c_void) -> c_int,
     >,
-    /// Returns whether the calling thread is the host's. NULL: it is the one that calls
-    /// cenote_pool_new.
+    /// Returns whether the calling thread is the host's. NULL: the host's thread is the one that
+    /// calls cenote_pool_new.
     pub on_thread: Option<unsafe extern "C" fn(data: *mut c_void) -> c_int>,
 }
 
-/// Hosts whose pool lives, by the number that their `arg` is.
+/// The hosts of existing pools, by the number that is their `arg`.
 static HOSTS: LazyLock<Mutex<HashMap<usize, Arc<Host>>>> = LazyLock::new(Mutex::default);
 
 pub(crate) type HostsGuard = MutexGuard<'static, HashMap<usize, Arc<Host>>>;
@@ -75,14 +72,14 @@ fn here() -> usize {
 
 /// One pool's view of its host.
 pub(crate) struct Host {
-    /// Not an address, so that a call which comes late is harmless.
+    /// A number and not an address, so that a late call is harmless.
     arg: usize,
     table: cenote_runtime,
     thread: usize,
-    /// The same moment by our clock and by the host's.
+    /// The same moment on our clock and on the host's.
     epoch: (Instant, u64),
     todo: Mutex<Todo>,
-    /// The pool is gone: the host is not called any more.
+    /// The pool is destroyed: the library no longer calls the host.
     ended: AtomicBool,
 }
 
@@ -97,14 +94,14 @@ struct Todo {
     ready: VecDeque<Arc<Job>>,
     timers: BTreeMap<(Instant, u64), Waker>,
     serial: u64,
-    /// The host was asked to call, and has not yet.
+    /// A `post` is pending: the host has not called yet.
     posted: bool,
-    /// What the host's timer is set to.
+    /// The time to which the host's timer is set.
     armed: Option<Instant>,
 }
 
 impl Host {
-    /// Takes a host on. The table must have `timer` and `post`.
+    /// Registers a host. The table must have `timer` and `post`.
     pub(crate) fn new(table: cenote_runtime) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Relaxed: only has to be unique. On 32 bits it wraps after four billion.
@@ -135,7 +132,7 @@ impl Host {
         }
     }
 
-    /// The pool is gone, and C's data with it: nothing of the table is called any more.
+    /// Unregisters the host of a destroyed pool: the library calls none of its functions after this.
     pub(crate) fn end(&self) {
         if self.is_here() {
             self.arm(None);
@@ -163,8 +160,8 @@ impl Host {
         std::ptr::without_provenance_mut(self.arg)
     }
 
-    /// Asks the host to call soon, unless it was asked already. If it refuses, what
-    /// waits to run is given up.
+    /// Posts a call to the host, unless one is pending. If the host refuses, the queued jobs are
+    /// cancelled.
     fn ask_to_run(&self) {
         let ended = {
             let mut todo = self.lock();
@@ -183,8 +180,8 @@ impl Host {
         }
     }
 
-    /// Gives up what waits to run, and what becomes ready by that: while `posted` is set,
-    /// whoever is woken only joins the queue, so this does not call itself.
+    /// Cancels the queued jobs and those that this wakes. While `posted` is set, a woken job only
+    /// joins the queue, so this does not recurse.
     fn give_up_all(&self) {
         loop {
             let refused = {
@@ -199,15 +196,15 @@ impl Host {
         }
     }
 
-    /// Does what there is to do, once around: what becomes ready meanwhile has to wait
-    /// for the next call, so that the host's loop gets its turn.
+    /// Runs the ready jobs once. Jobs that become ready meanwhile wait for the next call, so that
+    /// the host's loop can do other work.
     fn run(self: &Arc<Self>, called_by: CalledBy) {
         let now = self.now();
         let (due, jobs) = {
             let mut todo = self.lock();
             match called_by {
                 CalledBy::Post => todo.posted = false,
-                // Also if it came too early: then it has to be set again.
+                // Even if the timer fired early: then it must be set again.
                 CalledBy::Timer => todo.armed = None,
             }
             let mut due = Vec::new();
@@ -227,7 +224,7 @@ impl Host {
         self.arm_first();
     }
 
-    /// Sets the host's timer to the first of ours.
+    /// Sets the host's timer to the earliest of ours.
     fn arm_first(&self) {
         let first = self.lock().timers.keys().next().map(|&(at, _)| at);
         self.arm(first);
@@ -248,7 +245,7 @@ impl Host {
         }
     }
 
-    /// Sees to it that the host's timer is right, from whatever thread.
+    /// Updates the host's timer, from any thread.
     fn rearm(&self) {
         match self.is_here() {
             true => self.arm_first(),
@@ -259,7 +256,7 @@ impl Host {
     fn in_their_time(&self, at: Instant) -> u64 {
         let (ours, theirs) = self.epoch;
         let since = at.saturating_duration_since(ours).as_nanos();
-        // One below `CENOTE_NEVER` is in 584 years.
+        // `CENOTE_NEVER` minus 1 is 584 years away.
         let since = u64::try_from(since).unwrap_or(u64::MAX - 1);
         theirs.saturating_add(since).min(CENOTE_NEVER - 1)
     }
@@ -282,12 +279,12 @@ enum CalledBy {
     Timer,
 }
 
-/// What a host calls that was asked to by `post`.
+/// The function that the host calls after a `post`.
 unsafe extern "C" fn run_posted(arg: *mut c_void) {
     run(arg, CalledBy::Post);
 }
 
-/// What a host calls that was asked to by `timer`.
+/// The function that the host calls when its timer fires.
 unsafe extern "C" fn run_due(arg: *mut c_void) {
     run(arg, CalledBy::Timer);
 }
@@ -300,7 +297,7 @@ fn run(arg: *mut c_void, called_by: CalledBy) {
     }
 }
 
-/// The runtime that a pool gets.
+/// The runtime of a pool with a host.
 pub(crate) struct HostRuntime(pub(crate) Arc<Host>);
 
 impl Runtime for HostRuntime {
@@ -309,7 +306,7 @@ impl Runtime for HostRuntime {
     }
 
     fn coarse_now(&self) -> u64 {
-        // Ages of leases only: the system's clock is cheaper than a call of the host.
+        // Used only for the ages of leases: the system's clock is cheaper than a call of the host.
         ThreadRuntime::new().coarse_now()
     }
 
@@ -331,7 +328,7 @@ impl Runtime for HostRuntime {
 }
 
 impl Host {
-    /// Runs a task on the host's thread, or drops it if the host takes no more.
+    /// Runs a task on the host's thread, or drops it if the host accepts no more work.
     pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
         let job = Arc::new(Job {
             host: Arc::clone(self),
@@ -353,12 +350,12 @@ struct Job {
 }
 
 struct JobState {
-    /// Out while it runs, so that no lock is held over it.
+    /// `None` while the task runs, so that no lock is held during the poll.
     task: Option<Task>,
     running: bool,
-    /// It was woken while it ran in a loop inside a loop.
+    /// The task was woken while it ran inside a nested event loop.
     again: bool,
-    /// It was woken while it ran, and the host did not take that.
+    /// The task was woken while it ran, and the host refused the `post`.
     given_up: bool,
 }
 
@@ -371,7 +368,7 @@ impl Job {
         let mut task = {
             let mut state = self.lock();
             if state.running {
-                // A callback of this very job runs the host's loop.
+                // A callback of this job is running the host's event loop.
                 state.again = true;
                 return;
             }
@@ -404,7 +401,7 @@ impl Job {
         }
     }
 
-    /// Drops the task: it will not be run.
+    /// Drops the task without running it.
     fn give_up(&self) {
         let task = {
             let mut state = self.lock();
@@ -426,7 +423,7 @@ impl Wake for Job {
 struct Sleep {
     host: Arc<Host>,
     until: Instant,
-    /// The timer on the host's list, and the waker it has.
+    /// The timer in the host's list, and its waker.
     set: Option<(u64, Waker)>,
 }
 

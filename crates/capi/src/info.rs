@@ -1,4 +1,4 @@
-//! What a pool knows of a resource, for the callbacks that are called about it.
+//! The age and use count of a resource, for its callbacks.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -9,25 +9,25 @@ use crate::callbacks::Resource;
 use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_OK, Fault, boundary};
 use crate::options::write_sized;
 
-/// What a pool knows of a resource.
+/// The age and use count of a resource.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_info {
     /// sizeof(cenote_info); set it before the call.
     pub size: usize,
-    /// How long ago it was made, in milliseconds.
+    /// The time since the resource was created, in milliseconds.
     pub age_ms: u64,
-    /// How often it was acquired. before_release finds the present time counted;
-    /// before_acquire does not.
+    /// The number of times the resource was acquired. before_release counts the current
+    /// acquire; before_acquire does not.
     pub uses: u64,
 }
 
 thread_local! {
-    /// What the callback that runs on this thread is about.
+    /// The resource of the callback that runs on this thread.
     static ABOUT: Cell<*const Resource> = const { Cell::new(null()) };
 }
 
-/// Runs a callback that is about a resource.
+/// Runs a callback for a resource.
 #[inline]
 pub(crate) fn about<T>(resource: &Resource, callback: impl FnOnce() -> T) -> T {
     struct Back(*const Resource);
@@ -42,17 +42,17 @@ pub(crate) fn about<T>(resource: &Resource, callback: impl FnOnce() -> T) -> T {
     callback()
 }
 
-/// Says how old the resource is that the present callback is about, and how often it was used:
-/// inside of healthcheck, before_acquire, before_release and destroy, and of the function of
+/// Writes the age and use count of the resource of the running callback. Call it inside
+/// healthcheck, before_acquire, before_release, destroy or the function of
 /// cenote_pool_retain, on the thread that runs them.
 ///
-/// Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, also outside of such a callback.
+/// Returns CENOTE_OK, or CENOTE_ERR_ARGUMENT, also outside of these callbacks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_resource_info(info: *mut cenote_info) -> c_int {
     boundary(|| {
         // SAFETY: null, or the resource of the callback that runs inside of `about`.
         let Some(resource) = (unsafe { ABOUT.get().as_ref() }) else {
-            let text = "no callback that is about a resource runs on this thread";
+            let text = "no resource callback is running on this thread; call cenote_resource_info inside one";
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         };
         if info.is_null() {

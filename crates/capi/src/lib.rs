@@ -7,17 +7,14 @@
 //!         no address       └ refs       └ Pool<Callbacks> ── cenote-pool
 //! ```
 //!
-//! A handle is a number with a generation, so that one that is out of date is seen.
-//! A lease is a slot and a ticket, likewise. Each boundary function catches panics
-//! and keeps the error for its thread; no lock is held while a callback runs.
+//! A handle is a number with a generation, and a lease is a slot with a ticket: so the library
+//! detects stale ones. Each exported function catches panics and stores the last error of its
+//! thread. No lock is held while a callback runs.
 
-#![allow(
-    non_camel_case_types,
-    reason = "these are the names that C programs see"
-)]
+#![allow(non_camel_case_types, reason = "C programs see these names")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "the header says what each function asks of C; all of them are unsafe by nature"
+    reason = "the header documents what each function requires of C"
 )]
 
 mod acquire;

@@ -1,5 +1,5 @@
-//! What is on loan to C: a slot and a ticket for each lease, so that one that is
-//! given back twice, or belongs elsewhere, is seen without a lock.
+//! The leases that C holds: each has a slot and a ticket, so the library detects a double
+//! release and a lease of another pool without a lock.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -12,23 +12,23 @@ use rust_pool::OwnedLease;
 use crate::callbacks::Callbacks;
 use crate::error::{CENOTE_ERR_FOREIGN, CENOTE_ERR_NOT_ACQUIRED, Fault};
 
-/// A resource on loan. Give it back once, by cenote_release or cenote_discard, on any
-/// thread. It may be copied; the first copy that is given back counts.
+/// A lease of a resource. Return it once, with cenote_release or cenote_discard, on any thread.
+/// It may be copied; only the first copy returned counts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_lease {
-    /// What the create callback made.
+    /// The resource that the create callback created.
     pub resource: *mut c_void,
-    /// Not for you.
+    /// Private.
     pub ticket: u64,
-    /// Not for you.
+    /// Private.
     pub slot: u32,
-    /// Not for you.
+    /// Private.
     pub pool: u32,
 }
 
 impl cenote_lease {
-    /// What an acquire that failed leaves behind.
+    /// The value that a failed acquire writes.
     pub(crate) const NOTHING: cenote_lease = cenote_lease {
         resource: null_mut(),
         ticket: 0,
@@ -37,17 +37,17 @@ impl cenote_lease {
     };
 }
 
-/// One resource, seen from C. On cache lines of its own, because threads that have
-/// different ones should not disturb each other.
+/// One resource that C can lease. On cache lines of its own, to avoid false sharing between
+/// threads.
 #[repr(align(128))]
 pub(crate) struct Loan {
-    /// Odd while it is on loan; grows with every lease and every return.
+    /// Odd while C holds the resource; each acquire and each release adds 1.
     ticket: AtomicU64,
     resource: AtomicPtr<c_void>,
-    /// Whether there is a resource, which is not about to be destroyed.
+    /// Whether the slot has a resource that is not being destroyed.
     there: AtomicBool,
-    /// The pool's own lease. Belongs to whoever made the ticket odd, until somebody
-    /// makes it even, who takes it out.
+    /// The pool's own lease. The thread that makes the ticket odd writes it; the thread that
+    /// makes the ticket even takes it out.
     lease: UnsafeCell<Option<OwnedLease<Callbacks>>>,
 }
 
@@ -58,25 +58,25 @@ unsafe impl Sync for Loan {}
 unsafe impl Send for Loan {}
 
 impl Loan {
-    /// What the create callback made.
+    /// Returns the resource that the create callback created.
     #[inline]
     pub(crate) fn resource(&self) -> *mut c_void {
-        // Relaxed: whoever asks got the loan by something that orders it.
+        // Relaxed: the caller got the loan through a synchronised access.
         self.resource.load(Ordering::Relaxed)
     }
 
-    /// The present ticket.
+    /// Returns the current ticket.
     pub(crate) fn ticket(&self) -> u64 {
         // Relaxed: as above.
         self.ticket.load(Ordering::Relaxed)
     }
 }
 
-/// The first chunk has so many loans, each further one twice as many.
+/// The number of loans in the first chunk; each further chunk has twice as many.
 const FIRST: usize = 16;
 const CHUNKS: usize = 24;
 
-/// All resources of a pool. Loans never move, and live as long as this.
+/// All resources of a pool. Loans never move, and live as long as `Loans`.
 pub(crate) struct Loans {
     /// The number of the pool in its leases, never zero.
     pool: u32,
@@ -87,11 +87,11 @@ pub(crate) struct Loans {
 #[derive(Default)]
 struct Free {
     slots: Vec<u32>,
-    /// Those with a lower number exist.
+    /// Loans with a lower number exist.
     used: u32,
 }
 
-/// Where a slot is: which chunk, and where in it.
+/// Returns the chunk of a slot and the index in that chunk.
 #[inline]
 fn place(slot: u32) -> (usize, usize) {
     let at = slot as usize + FIRST;
@@ -111,7 +111,7 @@ impl Loans {
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&Loan> {
         let (chunk, at) = place(slot);
-        // Acquire pairs with the release in `add`: the chunk is there whole.
+        // Acquire pairs with the release in `add`: the chunk is complete.
         let chunk = self.chunks.get(chunk)?.load(Ordering::Acquire);
         if chunk.is_null() {
             return None;
@@ -119,11 +119,11 @@ impl Loans {
         // SAFETY: `place` gives a position inside the chunk, which has
         // `FIRST << chunk` loans.
         let loan = unsafe { chunk.add(at) };
-        // SAFETY: it is freed with `self` only.
+        // SAFETY: the chunk is freed with `self` only.
         Some(unsafe { &*loan })
     }
 
-    /// A slot for a new resource; `None` if there are too many.
+    /// Reserves a slot for a new resource; `None` if all are taken.
     pub(crate) fn add(&self, resource: *mut c_void) -> Option<u32> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = match free.slots.pop() {
@@ -150,19 +150,19 @@ impl Loans {
         drop(free);
         let loan = self.get(slot)?;
         loan.resource.store(resource, Ordering::Relaxed);
-        // Release: whoever sees that it is there sees what it is.
+        // Release pairs with the acquire in `not_on_loan`: a reader that sees the flag sees the resource.
         loan.there.store(true, Ordering::Release);
         Some(slot)
     }
 
-    /// The resource is about to be destroyed: nobody is shown it any more.
+    /// Hides a resource that is about to be destroyed from visitors.
     pub(crate) fn hide(&self, slot: u32) {
         if let Some(loan) = self.get(slot) {
             loan.there.store(false, Ordering::Relaxed);
         }
     }
 
-    /// The resource is gone: its slot is free.
+    /// Frees the slot of a destroyed resource.
     pub(crate) fn remove(&self, slot: u32) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.slots.push(slot);
@@ -174,7 +174,7 @@ impl Loans {
         let slot = lease.number();
         let loan = lease.loan();
         let resource = loan.resource();
-        // Relaxed: nobody else writes it while this lease is ours.
+        // Relaxed: no other thread writes it while this lease is ours.
         let ticket = loan.ticket.load(Ordering::Relaxed) + 1;
         let loan = std::ptr::from_ref(loan);
         // SAFETY: the loan lives as long as the pool, which the lease keeps alive
@@ -182,7 +182,7 @@ impl Loans {
         let loan = unsafe { &*loan };
         // SAFETY: the ticket is even, and the lease is ours: so is the cell.
         unsafe { *loan.lease.get() = Some(lease) };
-        // Release pairs with the acquire in `take_back`: the lease is in the cell.
+        // Release pairs with the acquire in `take_back`: the cell holds the lease.
         loan.ticket.store(ticket, Ordering::Release);
         cenote_lease {
             resource,
@@ -196,7 +196,7 @@ impl Loans {
     ///
     /// # Errors
     ///
-    /// It is from another pool, was given back already, or never acquired.
+    /// The lease belongs to another pool, was already released, or was never acquired.
     #[inline]
     pub(crate) fn take_back(&self, lease: &cenote_lease) -> Result<OwnedLease<Callbacks>, Fault> {
         if lease.pool != self.pool {
@@ -221,7 +221,7 @@ impl Loans {
         lease.ok_or_else(not_acquired)
     }
 
-    /// Every resource that is not on loan.
+    /// Returns every resource that is not leased.
     pub(crate) fn not_on_loan(&self) -> Vec<*mut c_void> {
         let used = self
             .free
@@ -256,13 +256,13 @@ fn not_ours(lease: &cenote_lease) -> Fault {
     if lease.pool == 0 {
         return not_acquired();
     }
-    Fault::new(CENOTE_ERR_FOREIGN, "the lease is from another pool")
+    Fault::new(CENOTE_ERR_FOREIGN, "the lease belongs to another pool")
 }
 
 #[cold]
 fn not_acquired() -> Fault {
     Fault::new(
         CENOTE_ERR_NOT_ACQUIRED,
-        "the lease was given back already, or never acquired",
+        "the lease was already released, or never acquired",
     )
 }

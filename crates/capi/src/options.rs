@@ -1,4 +1,4 @@
-//! Options: a struct that may grow, and how such structs are read and written.
+//! The options of a pool, and how structs that may grow are read and written.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem;
@@ -16,16 +16,17 @@ use crate::error::{CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, CENOTE_OK, Fault, bou
 use crate::handle::Handle;
 use crate::host::{Host, HostRuntime, cenote_runtime};
 
-/// The one this thread used last, if it is free; otherwise the one whose last lease
-/// began longest ago. The fastest, and the default.
+/// The resource that this thread used last, if it is idle; otherwise the one whose last lease
+/// began first. The fastest order, and the default.
 pub const CENOTE_ORDER_AFFINE: u32 = 0;
-/// The one that came back first: the load spreads evenly.
+/// The resource that was released first: spreads the load evenly.
 pub const CENOTE_ORDER_FIFO: u32 = 1;
-/// The one that came back last: those not needed grow old, and the pool can shrink.
+/// The resource that was released last: the others reach their idle timeout, so the pool can
+/// shrink.
 pub const CENOTE_ORDER_LIFO: u32 = 2;
 
-/// What a pool is made of. Call cenote_options_init first, which sets every default, then
-/// change what you need. The struct and what it points to are copied, but `data`.
+/// The options of a pool. Call cenote_options_init first, which sets every default, then change
+/// what you need. The struct and what it points to are copied, except `data`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_options {
@@ -33,72 +34,72 @@ pub struct cenote_options {
     pub size: usize,
     /// A name for messages. NULL: none.
     pub name: *const c_char,
-    /// Is given to the callbacks below. Callbacks may run on several threads at once,
-    /// each on another resource, unless there is a host.
+    /// Passed to the callbacks below. Without a host, callbacks may run on several threads at
+    /// once, each for another resource.
     pub data: *mut c_void,
-    /// Makes a resource. The only one that must be there.
+    /// Creates a resource. The only required callback.
     pub create: cenote_create_fn,
-    /// Destroys a resource that leaves the pool. Its failure goes to the caller of
-    /// cenote_pool_close, and everywhere else to the events. NULL: nothing to do.
+    /// Destroys a resource that leaves the pool. cenote_pool_close returns its failure; otherwise
+    /// an event reports it. NULL: nothing to do.
     pub destroy: cenote_resource_fn,
-    /// Looks at an idle resource, every healthcheck_interval_ms; one that it refuses is
-    /// destroyed, and the pool refilled up to `min`. NULL: all is well.
+    /// Checks an idle resource every healthcheck_interval_ms. The pool destroys a rejected
+    /// resource and refills up to `min`. NULL: no check.
     pub healthcheck: cenote_resource_fn,
-    /// Looks at an idle resource, not a fresh one, that is about to be handed out; one that it
-    /// refuses is destroyed, and the acquire goes on with the next. NULL: all is well.
+    /// Checks an idle resource, not a new one, before an acquire gets it. The pool destroys a
+    /// rejected resource, and the acquire continues with the next. NULL: no check.
     pub before_acquire: cenote_resource_fn,
-    /// Looks at a resource that comes back; one that it refuses is destroyed, and the
-    /// breaker told. Must not block for long. NULL: keep it.
+    /// Checks a resource that is released. The pool destroys a rejected resource, and the breaker
+    /// counts a failure. Must not block for long. NULL: no check.
     pub before_release: cenote_resource_fn,
-    /// Is called once with `data` when nothing of the pool uses that any more: no
-    /// reference, lease or waiter is left. Only if cenote_pool_new succeeded. NULL: no call.
+    /// Called once with `data` when the pool no longer uses it: no reference, lease or waiter is
+    /// left. Only if cenote_pool_new succeeded. NULL: no call.
     pub dispose: cenote_dispose_fn,
-    /// The fewest resources the pool keeps up, made by cenote_pool_new and refilled in the
+    /// The minimum number of resources: cenote_pool_new creates them, and the pool refills in the
     /// background. Default: 0. At most `max`.
     pub min: usize,
-    /// The most resources there may be. Default: 10. At least 1.
+    /// The maximum number of resources. Default: 10. At least 1.
     pub max: usize,
-    /// Which idle resource is handed out next: one of CENOTE_ORDER_*.
+    /// Which idle resource an acquire gets: one of CENOTE_ORDER_*.
     pub order: u32,
-    /// How many creations may run at once. Default: 0, as many as there is room for.
+    /// How many creations may run at once. Default: 0, limited only by `max`.
     pub concurrent_creations: u32,
-    /// How often idle resources are checked, in milliseconds. Default: 0, never.
+    /// The interval of the healthcheck, in milliseconds. Default: 0, never.
     pub healthcheck_interval_ms: u64,
-    /// How long a resource may be idle before it is destroyed, as long as `min` are left,
-    /// in milliseconds; up to a quarter longer. Default: 0, for ever.
+    /// The time after which the pool destroys an idle resource, down to `min` resources, in
+    /// milliseconds. The actual time is up to a quarter longer. Default: 0, no limit.
     pub idle_timeout_ms: u64,
-    /// How long a resource may live, in milliseconds, give or take the jitter; up to a
-    /// quarter longer. One on loan is left alone until it comes back. Default: 0, for ever.
+    /// The lifetime of a resource, in milliseconds, plus or minus the jitter. The actual time is up
+    /// to a quarter longer, and a leased resource stays until its release. Default: 0, no limit.
     pub max_lifetime_ms: u64,
-    /// By what share lifetimes differ, up or down. Default: 0.1. At least 0.0, below 1.0.
+    /// The jitter of lifetimes, as a fraction up or down. Default: 0.1. At least 0.0, below 1.0.
     pub lifetime_jitter: f64,
-    /// The pause after a failed creation, in milliseconds; it doubles up to
-    /// backoff_longest_ms. During it acquires queue, and cenote_try_acquire finds nothing.
-    /// Default: 100. 0: none.
+    /// The back-off after a failed creation, in milliseconds; it doubles up to
+    /// backoff_longest_ms. During the back-off acquires queue, and cenote_try_acquire returns
+    /// CENOTE_EMPTY unless a resource is idle. Default: 100. 0: none.
     pub backoff_first_ms: u64,
-    /// The longest such pause. Default: 5000.
+    /// The longest back-off, in milliseconds. Default: 5000.
     pub backoff_longest_ms: u64,
-    /// Tells by an event, once, of a lease that has been out for this long. Default: 0, off.
+    /// The age in milliseconds at which an event reports a lease, once. Default: 0, off.
     pub leak_warning_ms: u64,
-    /// The event loop to live on. NULL: one background thread of this library, which all
-    /// such pools of the process share.
+    /// The host's event loop. NULL: one background thread of this library, which all pools
+    /// without a host share.
     pub runtime: *const cenote_runtime,
-    /// The strategy of the circuit breaker. NULL: none, it moves by hand only.
+    /// The strategy of the circuit breaker. NULL: none, only your calls change its state.
     pub strategy: *const cenote_strategy,
-    /// How many acquires may wait in the queue; one that comes then ends with
-    /// CENOTE_ERR_QUEUE_FULL. With 0 nobody waits for others. Default: SIZE_MAX, no limit.
+    /// How many acquires may wait in the queue; a further one fails with CENOTE_ERR_QUEUE_FULL.
+    /// With 0 no acquire queues. Default: SIZE_MAX, no limit.
     pub max_waiting: usize,
-    /// How long an acquire waits for before_acquire to be called on the host's thread, in
-    /// milliseconds, before it goes on with another resource. A callback that runs is not
-    /// interrupted. Default: 0, as long as the acquire may take.
+    /// How long an acquire waits for the host's thread to run before_acquire, in milliseconds,
+    /// before it continues with another resource. A running callback is not interrupted.
+    /// Default: 0, until the acquire times out.
     pub before_acquire_timeout_ms: u64,
-    /// Whether an acquire with a time limit tries again, after the back-off, when the creation that it
-    /// caused fails. 0 or 1. Default: 0.
+    /// Whether an acquire with a time limit retries a failed creation after the back-off. 0 or 1.
+    /// Default: 0.
     pub retry_creations: u32,
-    /// Not used; 0.
+    /// Reserved; set to 0.
     pub reserved: u32,
-    /// Says after which codes of create an acquire does not try again, such as that of a refused login,
-    /// which repeated would lock the account. NULL: after none.
+    /// Returns whether a code of create is permanent, so that an acquire does not retry: for example
+    /// a refused login, whose retries would lock the account. NULL: no code is.
     pub is_permanent: cenote_permanent_fn,
 }
 
@@ -132,13 +133,13 @@ const DEFAULTS: cenote_options = cenote_options {
     is_permanent: None,
 };
 
-/// What a caller that knows no options has.
+/// The default of every option.
 pub(crate) fn defaults() -> cenote_options {
     DEFAULTS
 }
 
-/// Sets every option to its default. `size` is sizeof(cenote_options), as your compiler
-/// sees it: so the struct may grow without your program being compiled again.
+/// Sets every option to its default. `size` is your sizeof(cenote_options): so the struct can
+/// grow in later versions without recompiling your program.
 ///
 /// Returns CENOTE_OK or CENOTE_ERR_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -152,8 +153,8 @@ pub unsafe extern "C" fn cenote_options_init(options: *mut cenote_options, size:
     })
 }
 
-/// Reads a struct whose first field is its size as the caller knows it. What the caller
-/// does not know of keeps its default; what we do not know of must be zero.
+/// Reads a struct whose first field is the caller's size of it. Fields beyond the caller's size
+/// keep their defaults; bytes beyond our size must be zero.
 ///
 /// # Safety
 ///
@@ -180,18 +181,19 @@ pub(crate) unsafe fn read_sized<T: Copy>(
         let byte = unsafe { bytes.add(at) };
         // SAFETY: as above.
         if unsafe { byte.read() } != 0 {
-            let text = format!("{name} has options that this version of the library does not know");
+            let text =
+                format!("{name} sets options that this version of the library does not have");
             return Err(Fault::new(CENOTE_ERR_ARGUMENT, text));
         }
     }
     Ok(read)
 }
 
-/// Writes as much of a struct as the caller knows of, and zeros after it.
+/// Writes as many bytes of a struct as the caller's size allows; zeroes the caller's other bytes.
 ///
 /// # Safety
 ///
-/// `to` is NULL, or so many bytes may be written there.
+/// `to` is NULL, or `size` bytes there are writable.
 pub(crate) unsafe fn write_sized<T: Copy>(
     to: *mut T,
     name: &str,
@@ -211,21 +213,21 @@ pub(crate) unsafe fn write_sized<T: Copy>(
     Ok(())
 }
 
-/// This is the first version, so nobody knows of less. (The next one has to remember
-/// the sizes of this one.) Much more is no size at all.
+/// Checks the caller's size. This is the first version, so no caller has a smaller struct. (The
+/// next version must accept the sizes of this one.) A far larger size is an error.
 fn check_size<T>(name: &str, size: usize) -> Result<(), Fault> {
     let ours = mem::size_of::<T>();
     if (ours..=ours + 4096).contains(&size) {
         return Ok(());
     }
     let text = format!(
-        "the size of {name} is {size}, but it has at least {ours} bytes: set it to its sizeof"
+        "the size of {name} is {size}, but the struct has at least {ours} bytes: set it to its sizeof"
     );
     Err(Fault::new(CENOTE_ERR_ARGUMENT, text))
 }
 
 impl cenote_options {
-    /// The host, if there is one.
+    /// Returns the host, if there is one.
     ///
     /// # Safety
     ///
@@ -253,7 +255,7 @@ impl cenote_options {
         Ok(Some(Host::new(table)))
     }
 
-    /// The strategy, if there is one.
+    /// Returns the strategy, if there is one.
     ///
     /// # Safety
     ///
@@ -266,7 +268,7 @@ impl cenote_options {
         unsafe { read_sized(self.strategy, "strategy", NO_STRATEGY) }.map(Some)
     }
 
-    /// Gives a builder all settings.
+    /// Applies all options to a builder.
     ///
     /// # Safety
     ///
@@ -335,7 +337,7 @@ impl cenote_options {
                 let builder = builder.runtime(rust_pool::ThreadRuntime::new());
                 match self.before_release {
                     None => builder,
-                    // In place of the manager's, because it can say why.
+                    // Replaces the manager's method, because a closure can report why.
                     Some(_) => {
                         builder.before_release(|resource: &mut Resource| resource.before_release())
                     }
@@ -345,7 +347,7 @@ impl cenote_options {
     }
 }
 
-/// The strategy of a pool that is being made.
+/// The strategy of a new pool.
 pub(crate) fn strategy_of(
     table: cenote_strategy,
     handle: Handle,

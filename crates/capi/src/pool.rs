@@ -1,4 +1,4 @@
-//! Making, sharing, changing and ending pools.
+//! Creates, shares, resizes and closes pools.
 
 use std::ffi::{c_int, c_void};
 use std::pin::pin;
@@ -17,16 +17,16 @@ use crate::error::{
 use crate::handle::{self, cenote_pool};
 use crate::options::{cenote_options, defaults, read_sized, strategy_of};
 
-/// Is shown a resource.
+/// Called with a resource.
 pub type cenote_visit_fn = Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut c_void)>;
 
-/// Makes a pool and its first `min` resources, one after another, and writes its handle,
-/// which is one reference. The first creation that fails ends it, and what was made is
-/// destroyed.
+/// Creates a pool with its first `min` resources, one after another, and writes its handle,
+/// which counts as one reference. If a creation fails, the resources created so far are
+/// destroyed, and there is no pool.
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_CONFIG, whose text names the
-/// option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if a host's loop
-/// takes no more work: then `pool` is NULL, and `dispose` is not called.
+/// option and its value, CENOTE_ERR_CREATE, or CENOTE_ERR_CANCELLED if the host's
+/// event loop accepts no more work. After an error `pool` is NULL, and `dispose` is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_new(
     options: *const cenote_options,
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn cenote_pool_new(
         unsafe { pool.write(std::ptr::null_mut()) };
         // SAFETY: NULL, or C's promise on its size.
         let options = unsafe { read_sized(options, "options", defaults()) }?;
-        // SAFETY: what the options point to is valid, says C.
+        // SAFETY: C's promise that what the options point to is valid.
         let made = unsafe { make(&options) }?;
         // SAFETY: as above.
         unsafe { pool.write(made) };
@@ -67,7 +67,7 @@ unsafe fn make(options: &cenote_options) -> Result<*mut cenote_pool, Fault> {
         before_release: options.before_release,
         is_permanent: options.is_permanent,
     };
-    // Relaxed: only has to be unique. 0 is no pool; it comes again after four billion.
+    // Relaxed: only has to be unique. 0 is not a pool; numbers repeat after four billion.
     let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
     let body = Arc::new(Body::new(
         reserved.handle(),
@@ -89,7 +89,7 @@ unsafe fn make(options: &cenote_options) -> Result<*mut cenote_pool, Fault> {
         },
     };
     let opened = opened.map_err(|error| why_not_opened(&error))?;
-    // From here on it is C's, so `dispose` functions are due.
+    // From here on C owns the pool, so its `dispose` functions must be called.
     if let Some(table) = strategy {
         body.set_watched(true);
         opened.set_strategy(Some(Arc::new(strategy_of(
@@ -111,10 +111,10 @@ fn why_not_opened(error: &OpenError<CallbackError>) -> Fault {
     }
 }
 
-/// Adds a reference to a pool. Every reference is given up by cenote_pool_unref, once.
+/// Adds a reference to a pool. Release each reference with cenote_pool_unref, once.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
-/// was given up.
+/// was released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_ref(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
@@ -123,13 +123,13 @@ pub unsafe extern "C" fn cenote_pool_ref(pool: *mut cenote_pool) -> c_int {
     })
 }
 
-/// Gives up a reference to a pool. With the last one the pool is closed: what is idle is
-/// destroyed, what is out when it is released, which works as long as anything is out.
-/// Then `dispose` is called, and the handle is out of date. Calls that are under way, on
-/// other threads or around this one, end like those on a pool that was closed.
+/// Releases a reference to a pool. Releasing the last one closes the pool: idle resources are
+/// destroyed at once, leased ones when they are released, which the handle still allows. After
+/// the last release `dispose` is called, and the handle becomes stale. Running calls, on other
+/// threads or around this one, end as on a closed pool.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference
-/// was given up already.
+/// was already released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_unref(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
@@ -140,14 +140,14 @@ pub unsafe extern "C" fn cenote_pool_unref(pool: *mut cenote_pool) -> c_int {
     })
 }
 
-/// Closes a pool: everybody who waits fails with CENOTE_ERR_CLOSED, and what is idle is
-/// destroyed, oldest first, before this returns. What is out stays valid, and is
-/// destroyed when it is released. Closing again does nothing. The handle stays valid.
+/// Closes a pool: every waiting acquire fails with CENOTE_ERR_CLOSED, and idle resources are
+/// destroyed, oldest first, before this returns. Leased resources stay valid and are destroyed
+/// when they are released. Closing again does nothing. The handle stays valid.
 ///
-/// Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the first
-/// one's code and text (everything is destroyed all the same); CENOTE_ERR_HANDLE,
-/// CENOTE_ERR_CLOSED if the last reference was given up, or CENOTE_ERR_CANCELLED if a
-/// host's loop takes no more work.
+/// Returns CENOTE_OK; CENOTE_ERR_DESTROY if a destroy callback failed, with the code and text of
+/// the first failure (the other resources are destroyed, too); CENOTE_ERR_HANDLE,
+/// CENOTE_ERR_CLOSED if the last reference was released, or CENOTE_ERR_CANCELLED if the host's
+/// event loop accepts no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
     boundary(|| {
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
                 let pool = pool.clone();
                 elsewhere(host, None, async move { pool.close().await })?
             }
-            // Callbacks do not wait, and so neither does this.
+            // Callbacks never wait, so one poll completes.
             None => wait(&body, None, pin!(pool.close())).unwrap_or(Ok(())),
         };
         closed.map_err(|error| why_not_closed(&error))?;
@@ -166,14 +166,13 @@ pub unsafe extern "C" fn cenote_pool_close(pool: *mut cenote_pool) -> c_int {
     })
 }
 
-/// Closes a pool like cenote_pool_close, and waits until everything that is out has come
-/// back, for at most `timeout_ms` milliseconds; CENOTE_FOREVER is without limit, and 0 or less does not
-/// wait.
+/// Closes a pool like cenote_pool_close and waits until every lease is released, for at most
+/// `timeout_ms` milliseconds. CENOTE_FOREVER sets no limit; 0 or less does not wait.
 ///
-/// Returns as cenote_pool_close; CENOTE_ERR_IN_USE if not everything came back, whose
-/// text says how much; CENOTE_ERR_TIMEOUT if a host's loop did not answer in time;
-/// CENOTE_ERR_WOULD_BLOCK on the thread that callbacks run on,
-/// where the pool is closed, too (listen for CENOTE_EVENT_DRAINED there).
+/// Returns the codes of cenote_pool_close; CENOTE_ERR_IN_USE if leases remain, with their number
+/// in the text; CENOTE_ERR_TIMEOUT if the host's event loop did not run the call in time; on the
+/// thread that callbacks run on, CENOTE_ERR_WOULD_BLOCK if leases remain: the pool is closed, and
+/// CENOTE_EVENT_DRAINED reports the last release.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_close_and_drain(
     pool: *mut cenote_pool,
@@ -182,7 +181,7 @@ pub unsafe extern "C" fn cenote_pool_close_and_drain(
     boundary(|| {
         let body = handle::open(pool)?;
         let pool = body.pool();
-        // Ten thousand years are for ever.
+        // Ten thousand years stand for no limit.
         let for_ever = std::time::Duration::from_secs(60 * 60 * 24 * 3_650_000);
         let time = limit(timeout_ms).unwrap_or(for_ever);
         let closed = match body.elsewhere() {
@@ -197,7 +196,7 @@ pub unsafe extern "C" fn cenote_pool_close_and_drain(
             Some(closed) => closed.map_err(|error| why_not_closed(&error))?,
             None => {
                 let text = format!(
-                    "the pool is closed, but {} are out, and waiting here would stop their return",
+                    "the pool is closed, but {} resources are in use, and waiting here would block their release",
                     pool.status().total
                 );
                 return Err(Fault::new(CENOTE_ERR_WOULD_BLOCK, text));
@@ -219,8 +218,8 @@ fn why_not_closed(error: &CloseError<CallbackError>) -> Fault {
     fault
 }
 
-/// Changes the maximum. Growing serves those who wait at once; shrinking destroys idle
-/// resources first, and the rest as it comes back.
+/// Changes the maximum. A larger maximum serves waiting acquires at once; a smaller one destroys
+/// idle resources at once and leased ones when they are released.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_CONFIG, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -233,8 +232,8 @@ pub unsafe extern "C" fn cenote_pool_resize(pool: *mut cenote_pool, max: usize) 
     })
 }
 
-/// Changes the minimum. The pool makes what is missing in the background; what is more than a
-/// smaller minimum stays until its idle timeout.
+/// Changes the minimum. The pool creates missing resources in the background; surplus ones stay
+/// until their idle timeout.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_CONFIG if it is more than the maximum, CENOTE_ERR_HANDLE or
 /// CENOTE_ERR_CLOSED.
@@ -248,8 +247,8 @@ pub unsafe extern "C" fn cenote_pool_set_min(pool: *mut cenote_pool, min: usize)
     })
 }
 
-/// Replaces every resource there is now, in the background: a new one is made first, and takes
-/// over when an old one is idle or comes back. For rotated credentials and fail-overs.
+/// Replaces every existing resource, in the background. The pool creates each new resource before
+/// it destroys an old one, which must be idle or released. For rotated credentials and fail-overs.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -261,11 +260,11 @@ pub unsafe extern "C" fn cenote_pool_replace_all(pool: *mut cenote_pool) -> c_in
     })
 }
 
-/// Shows every resource that is not on loan to `visit`, for a garbage collector that has to
-/// know what the pool alone holds on to. Meant for a host whose threads stand still: on
-/// others, a resource may be taken or destroyed while it is being shown.
+/// Calls `visit` with every resource that is not leased, for a garbage collector that must know
+/// which resources only the pool references. Meant for a host whose threads are stopped:
+/// otherwise a resource may be acquired or destroyed during its visit.
 ///
-/// Returns how many it has shown; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
+/// Returns the number of visits; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or
 /// CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_visit(

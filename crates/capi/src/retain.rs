@@ -1,4 +1,4 @@
-//! Evicting resources by a predicate of C's.
+//! Evicts resources by a predicate of C's.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::handle::{self, cenote_pool};
 use crate::host::Host;
 use crate::info;
 
-/// Says whether a resource may stay: anything but 0 is yes.
+/// Returns whether the pool keeps a resource: anything but 0 is yes.
 pub type cenote_keep_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, resource: *mut c_void) -> c_int>;
 
-/// Evicts the resources for which `keep` returns 0, and refills to the minimum. The idle ones are judged
-/// before this returns, the others when they come back, on the thread that releases them, or on the
-/// host's. cenote_resource_info says their age and uses. `dispose` is called with `data` when every
-/// resource was judged; NULL: no call.
+/// Evicts the resources for which `keep` returns 0, and refills to the minimum. `keep` runs for
+/// idle resources before this returns, and for the others when they are released, on the releasing
+/// thread or on the host's. cenote_resource_info gives `keep` their age and use count. `dispose` is
+/// called with `data` after the last call of `keep`; NULL: no call.
 ///
 /// Returns CENOTE_OK; CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then `dispose` is
-/// not called; CENOTE_ERR_CANCELLED if a host's loop takes no more work.
+/// not called; CENOTE_ERR_CANCELLED if the host's event loop accepts no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_retain(
     pool: *mut cenote_pool,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn cenote_pool_retain(
         let keep = keep.ok_or_else(|| Fault::null("keep"))?;
         let body = handle::open(pool)?;
         if body.host().is_some() {
-            // What comes back on another thread then goes by the host's.
+            // A release on another thread then goes through the host's thread.
             body.set_watched(true);
         }
         let predicate = Predicate {

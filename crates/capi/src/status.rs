@@ -1,4 +1,4 @@
-//! Numbers: what a pool holds, and what it has done.
+//! The sizes and counters of a pool.
 
 use std::ffi::c_int;
 
@@ -7,38 +7,38 @@ use crate::error::{CENOTE_OK, Fault, boundary};
 use crate::handle::{self, cenote_pool};
 use crate::options::write_sized;
 
-/// What a pool holds at one moment, and what it has done so far. In every sample
+/// The sizes of a pool at one moment, and its counters. In every sample
 /// total = idle + active + creating, and total is at most max.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct cenote_status {
     /// sizeof(cenote_status); set it before the call.
     pub size: usize,
-    /// Places in use: idle, active and creating.
+    /// Idle, active and creating resources.
     pub total: u64,
-    /// Resources in the pool, those reserved for a waiter that was woken included.
+    /// Idle resources, including those reserved for a waiter that was woken.
     pub idle: u64,
-    /// Resources on loan, in a callback, or being destroyed.
+    /// Resources that are leased, in a callback or being destroyed.
     pub active: u64,
-    /// Resources being made.
+    /// Resources being created.
     pub creating: u64,
-    /// Of the idle ones: set aside for a waiter that was woken and has not run yet.
+    /// Idle resources reserved for a waiter that was woken and has not run yet.
     pub reserved: u64,
-    /// Acquires that wait and were given nothing yet.
+    /// Acquires that wait and have no resource yet.
     pub waiting: u64,
-    /// The most resources there may be.
+    /// The maximum number of resources.
     pub max: u64,
-    /// The fewest resources the pool keeps up.
+    /// The minimum number of resources.
     pub min: u64,
-    /// Leases handed out so far.
+    /// Successful acquires so far.
     pub acquired: u64,
-    /// Acquires that had to queue so far.
+    /// Acquires that queued so far.
     pub waited: u64,
-    /// Acquires that ran out of time so far.
+    /// Acquires that timed out so far.
     pub timed_out: u64,
     /// Acquires that were cancelled while they queued so far.
     pub cancelled: u64,
-    /// Resources made so far.
+    /// Resources created so far.
     pub created: u64,
     /// Creations that failed so far.
     pub create_failed: u64,
@@ -50,7 +50,7 @@ pub struct cenote_status {
     pub closed: u32,
 }
 
-/// Writes what the pool holds and has done. Set `status->size` before.
+/// Writes the sizes and counters of a pool. Set `status->size` before the call.
 ///
 /// Returns CENOTE_OK, CENOTE_ERR_ARGUMENT, CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
@@ -93,27 +93,27 @@ pub unsafe extern "C" fn cenote_pool_status(
     })
 }
 
-/// Returns how many resources there are: idle, active and being made; or
+/// Returns the number of resources: idle, active and being created; or
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_total(pool: *mut cenote_pool) -> c_int {
     count(pool, |status| status.total)
 }
 
-/// Returns how many resources are idle; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+/// Returns the number of idle resources; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_idle(pool: *mut cenote_pool) -> c_int {
     count(pool, |status| status.idle)
 }
 
-/// Returns how many resources are on loan, in a callback or being destroyed; or
+/// Returns the number of resources that are leased, in a callback or being destroyed; or
 /// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_active(pool: *mut cenote_pool) -> c_int {
     count(pool, |status| status.active)
 }
 
-/// Returns how many acquires wait; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
+/// Returns the number of waiting acquires; or CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_pool_waiting(pool: *mut cenote_pool) -> c_int {
     count(pool, |status| status.waiting)

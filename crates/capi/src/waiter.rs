@@ -1,4 +1,4 @@
-//! Waiting without a thread: an acquire that calls back, once, where callbacks run.
+//! Asynchronous acquires: they block no thread and call back once, where callbacks run.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -22,9 +22,9 @@ use crate::error::{
 use crate::handle::{self, cenote_pool};
 use crate::loans::cenote_lease;
 
-/// Is called once for each cenote_acquire_async: with CENOTE_OK and a lease, which it has
-/// to give back sooner or later, or with an error and a lease of NULL. The last
-/// error of the thread has the error's text then.
+/// Called once for each cenote_acquire_async: with CENOTE_OK and a lease, which the program must
+/// release later, or with an error and a NULL lease. cenote_last_error_text then returns the
+/// error's text.
 pub type cenote_done_fn = Option<
     unsafe extern "C" fn(
         data: *mut c_void,
@@ -34,15 +34,16 @@ pub type cenote_done_fn = Option<
     ),
 >;
 
-/// Acquires like cenote_acquire without blocking: takes a place in the queue at once, and
-/// calls `on_done` exactly once, later, where callbacks run; never inside this call. With
-/// a time of 0 or less it takes no place: `on_done` gets what is free at that moment.
-/// `waiter` may be NULL; otherwise it is written before `on_done` can run, and
-/// cenote_waiter_cancel takes it. (Only a host whose loop takes no more work is told so on
-/// the spot: by CENOTE_ERR_CANCELLED, on the thread that finds out.)
+/// Acquires like cenote_acquire, but does not block: the acquire joins the queue at once, and
+/// `on_done` is called exactly once, later, on the thread that callbacks run on, never inside
+/// this call. With a time of 0 or less the acquire does not queue: `on_done` gets a resource
+/// that is available when it runs. `waiter` may be NULL; otherwise it is written before
+/// `on_done` can run; pass it to cenote_waiter_cancel. (Exception: if the host's event loop
+/// accepts no more work, the thread that detects this calls `on_done` at once, with
+/// CENOTE_ERR_CANCELLED.)
 ///
 /// Returns CENOTE_OK, and then `on_done` will be called; CENOTE_ERR_ARGUMENT,
-/// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then it will not.
+/// CENOTE_ERR_HANDLE or CENOTE_ERR_CLOSED, and then `on_done` will not be called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_acquire_async(
     pool: *mut cenote_pool,
@@ -81,13 +82,13 @@ pub unsafe extern "C" fn cenote_acquire_async(
     })
 }
 
-/// Cancels a waiter: its place in the queue, or what it was given already, goes to the
-/// next, at once, or as soon as a callback that runs for it has returned. Its `on_done` is
-/// called with CENOTE_ERR_CANCELLED.
+/// Cancels a waiter. Its turn, or the resource it already has, goes to the next waiter at once,
+/// or when the callback that runs for it returns. Its `on_done` is called with
+/// CENOTE_ERR_CANCELLED.
 ///
-/// Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was called already or is
-/// about to be, or there never was such a waiter; CENOTE_ERR_HANDLE, or
-/// CENOTE_ERR_CLOSED if the last reference was given up.
+/// Returns CENOTE_OK; CENOTE_ERR_NOT_WAITING if `on_done` was already called or is about to be,
+/// or the waiter never existed; CENOTE_ERR_HANDLE, or CENOTE_ERR_CLOSED if the last reference was
+/// released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_waiter_cancel(pool: *mut cenote_pool, waiter: u64) -> c_int {
     boundary(|| {
@@ -97,15 +98,15 @@ pub unsafe extern "C" fn cenote_waiter_cancel(pool: *mut cenote_pool, waiter: u6
             true => Ok(CENOTE_OK),
             false => Err(Fault::new(
                 CENOTE_ERR_NOT_WAITING,
-                "its callback was called already, or there never was such a waiter",
+                "the callback of the waiter was already called, or the waiter never existed",
             )),
         }
     })
 }
 
-/// What a waiter ends with.
+/// The result of a waiter.
 type End = Result<OwnedLease<Callbacks>, Fault>;
-/// Whom it tells.
+/// The callback of a waiter.
 type Done = Box<dyn FnOnce(&Body, End) + Send>;
 type Waiting = Pin<Box<dyn Future<Output = End> + Send>>;
 
@@ -126,7 +127,7 @@ impl Waiters {
     }
 }
 
-/// One who waits. What happens to it is decided under its lock, and done after.
+/// One waiter. Its state changes under its lock; the effects follow after the unlock.
 struct Waiter {
     state: Mutex<State>,
 }
@@ -139,11 +140,11 @@ struct State {
 
 enum Stage {
     Waiting(Waiting),
-    /// Its future is being polled, which may run callbacks.
+    /// The future is being polled, which may run callbacks.
     Polling,
-    /// As above, and somebody cancelled it meanwhile.
+    /// As above, and the waiter was cancelled meanwhile.
     PollingCancelled,
-    /// It has what it waited for, and its callback is still to be called.
+    /// The acquire is complete, and the callback has not been called.
     Served(End),
     Cancelled,
     Done,
@@ -154,7 +155,7 @@ impl Waiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels it, if its end is not decided yet.
+    /// Cancels the waiter, if its result is not decided yet.
     fn cancel(&self) -> bool {
         let (old, waker) = {
             let mut state = self.lock();
@@ -166,7 +167,7 @@ impl Waiter {
             let old = mem::replace(&mut state.stage, next);
             (old, state.waker.take())
         };
-        // Passes the place on; may run callbacks, so no lock is held.
+        // Passes the turn on. This may run callbacks, so no lock is held.
         drop(old);
         if let Some(waker) = waker {
             waker.wake();
@@ -174,7 +175,7 @@ impl Waiter {
         true
     }
 
-    /// Polls once, unlocked. The end, if there is one now.
+    /// Polls the future once without the lock, and returns its result if it is ready.
     fn poll(&self, cx: &mut Context<'_>) -> Option<End> {
         let mut waiting = {
             let mut state = self.lock();
@@ -192,7 +193,7 @@ impl Waiter {
             (Stage::PollingCancelled, polled) => {
                 state.stage = Stage::Cancelled;
                 drop(state);
-                // The place goes to the next.
+                // The turn goes to the next waiter.
                 drop(polled);
                 drop(waiting);
                 None
@@ -211,8 +212,8 @@ impl Waiter {
     }
 }
 
-/// The task that waits, and calls back where it runs. Dropped before its end, by a host
-/// that takes no more work, it calls back all the same.
+/// The task that waits and then calls back. If a host that accepts no more work drops it early,
+/// it calls back on drop.
 struct Errand {
     /// Keeps the pool's body alive; the pool itself may be closed.
     pool: Pool<Callbacks>,
@@ -232,7 +233,7 @@ impl Errand {
         done(body, end);
     }
 
-    /// The end of an acquire, unless somebody cancels it at the last moment.
+    /// Returns the result of the acquire, unless the waiter was cancelled meanwhile.
     fn served(&mut self, end: End) {
         let cancelled = {
             let mut state = self.waiter.lock();
@@ -295,14 +296,17 @@ impl Drop for Errand {
         }
         let left = mem::replace(&mut self.waiter.lock().stage, Stage::Done);
         drop(left);
-        let fault = Fault::new(CENOTE_ERR_CANCELLED, "the host's runtime took no more work");
+        let fault = Fault::new(
+            CENOTE_ERR_CANCELLED,
+            "the host's event loop accepts no more work",
+        );
         let call = || self.finish(Err(fault));
         let _ = catch_unwind(AssertUnwindSafe(call));
     }
 }
 
-/// Begins to wait: the place in the queue is taken here, but for another thread than the
-/// host's, which has to leave even that to the host.
+/// Starts a waiter. It joins the queue here, except on a thread other than the host's: then the
+/// host's thread does that.
 fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
     let pool = body.pool().clone();
     let waiting: Waiting = {
@@ -325,14 +329,14 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
             waker: None,
         }),
     });
-    // Relaxed: only has to be unique. From 1, so that 0 is nobody.
+    // Relaxed: only has to be unique. Starts at 1, so that 0 names no waiter.
     let id = body.waiters().next.fetch_add(1, Ordering::Relaxed) + 1;
     body.waiters().lock().insert(id, Arc::clone(&waiter));
-    // Without any time there is no place to take: all of it happens where callbacks run,
-    // or one that is idle would be dropped because its callback cannot be called here.
+    // With a time limit of 0 the acquire does not queue, so all of it runs where callbacks run.
+    // Here before_acquire could not run, and an idle resource would be lost.
     let queues = limit != Some(Duration::ZERO);
     if queues && body.host().is_none_or(|host| host.is_here()) {
-        // Woken by nobody: the runtime polls it once more in any case.
+        // No waker: the runtime polls the future again in any case.
         let mut context = Context::from_waker(Waker::noop());
         let mut poll = || waiter.poll(&mut context);
         let end = match body.host() {
@@ -340,7 +344,7 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
             Some(_) => poll(),
         };
         if let Some(end) = end {
-            // Nobody knows its number yet, so nobody has cancelled it.
+            // No caller has the waiter's number yet, so it cannot be cancelled.
             waiter.lock().stage = Stage::Served(end);
         }
     }
@@ -353,7 +357,7 @@ fn enqueue(body: &Body, limit: Option<Duration>, done: Done) -> (u64, Errand) {
     (id, errand)
 }
 
-/// Leaves the rest to where callbacks run.
+/// Hands the waiter to the runtime, which polls it where callbacks run.
 fn hand_over(body: &Body, errand: Errand) {
     match body.host() {
         Some(host) => host.spawn(Box::pin(errand)),

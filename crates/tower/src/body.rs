@@ -1,4 +1,4 @@
-//! The body of a response, which is the last part of its coroutine.
+//! The response body: it runs in the coroutine of its request and ends it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use pin_project_lite::pin_project;
 pin_project! {
     /// A response body that runs in the coroutine of its request.
     ///
-    /// The coroutine ends with its last frame, with an error, or when it is dropped.
+    /// The coroutine ends when the body returns its last frame, fails or is dropped.
     pub struct CoroutineBody<B> {
-        // `None` when it has ended.
+        // `None` after the coroutine has ended.
         coroutine: Option<Coroutine>,
-        // `None` when it has ended, unless by a panic of its own.
+        // `None` after the body has ended, except when it ended by a panic.
         #[pin]
         body: Option<B>,
     }
@@ -27,7 +27,7 @@ pin_project! {
     }
 }
 
-/// An empty body of no request, which has ended: for layers that answer in place of the service.
+/// Returns an empty body that belongs to no request, for layers that respond in place of the service.
 impl<B> Default for CoroutineBody<B> {
     fn default() -> Self {
         CoroutineBody {
@@ -38,7 +38,7 @@ impl<B> Default for CoroutineBody<B> {
 }
 
 impl<B> CoroutineBody<B> {
-    /// Drops the body where it ran, then ends the coroutine. Does so once.
+    /// Drops the body in its coroutine, then ends the coroutine. Further calls do nothing.
     fn end(self: Pin<&mut Self>) {
         let mut this = self.project();
         if let Some(coroutine) = this.coroutine.take() {
@@ -69,7 +69,7 @@ impl<B: Body> Body for CoroutineBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.as_mut().project();
-        // Taken while it is polled: a panic drops it here, which ends the coroutine at once.
+        // Takes the coroutine during the poll: a panic then drops it, which ends it at once.
         let (Some(coroutine), Some(mut body)) = (this.coroutine.take(), this.body.as_pin_mut())
         else {
             return Poll::Ready(None);
@@ -78,7 +78,7 @@ impl<B: Body> Body for CoroutineBody<B> {
             let polled = body.as_mut().poll_frame(cx);
             let is_last = match &polled {
                 Poll::Pending => false,
-                // Trailers are the last that a body gives.
+                // Trailers are the last frame of a body.
                 Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || body.is_end_stream(),
                 Poll::Ready(Some(Err(_)) | None) => true,
             };

@@ -1,4 +1,4 @@
-//! Each request a coroutine.
+//! The layer that runs each request in a coroutine.
 
 use std::task::{Context, Poll};
 
@@ -12,21 +12,21 @@ use crate::body::CoroutineBody;
 use crate::future::ResponseFuture;
 use crate::transaction::{TransactionLayer, Verdict};
 
-/// Makes each HTTP request a coroutine of cenote's, until its response body has ended or is
-/// dropped.
+/// Runs each HTTP request in a coroutine of its own, which ends with the response body.
 ///
-/// The service inside, its future and its response body run and are dropped in the coroutine.
-/// What any of them has pinned (a transaction that was begun and not committed, a live
-/// statement, a touched session) is rolled back and returned when the coroutine ends:
+/// The inner service, its future and its response body run, and are dropped, in the coroutine.
+/// They may leave a connection pinned: by an uncommitted transaction, a live statement or changed
+/// session state. When the coroutine ends, Cenote rolls back, resets the session and releases the
+/// connection. The coroutine ends when:
 ///
-/// - the response body has given its last frame, failed, or was dropped;
-/// - the response has no body to send: when its head is there;
-/// - the future was dropped before there was a response: the client is gone, or a time-out
-///   outside of this layer struck;
-/// - the service failed or panicked.
+/// - the response body has returned its last frame, has failed or is dropped;
+/// - the response has no body: when its head is ready;
+/// - the response future is dropped early, because the client disconnected or an outer layer
+///   timed out;
+/// - the service returns an error or panics.
 ///
-/// Tasks that a handler spawns are no part of it, nor is what becomes of a connection after
-/// an upgrade (WebSockets): use [`cenote::spawn`] for these.
+/// The coroutine does not include tasks that a handler spawns, or an upgraded connection
+/// (WebSockets): use [`cenote::spawn`] for these.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ use crate::transaction::{TransactionLayer, Verdict};
 /// use cenote::Db;
 /// use cenote_tower::CoroutineLayer;
 ///
-/// // Outside of a coroutine `begin` would be an error.
+/// // `begin` needs a coroutine: without the layer it would return an error.
 /// async fn reserve(State(db): State<Db>) -> Result<(), &'static str> {
 ///     let reserving = async {
 ///         let tx = db.begin().await?;
@@ -68,15 +68,16 @@ use crate::transaction::{TransactionLayer, Verdict};
 pub struct CoroutineLayer {}
 
 impl CoroutineLayer {
-    /// A layer that makes each request a coroutine, and nothing else.
+    /// Creates a layer that runs each request in a coroutine, without a transaction.
     pub fn new() -> Self {
         CoroutineLayer {}
     }
 
-    /// A layer that also runs each request in a transaction of this `Db`, which is committed or
-    /// rolled back by what `rule` says to the head of the response: see [`TransactionLayer`].
+    /// Creates a layer that also runs each request in a transaction of `db`: see
+    /// [`TransactionLayer`].
     ///
-    /// [`commit_2xx_and_3xx`](crate::commit_2xx_and_3xx) is a rule for most.
+    /// `rule` reads the head of the response and decides between commit and rollback.
+    /// [`commit_2xx_and_3xx`](crate::commit_2xx_and_3xx) suits most services.
     pub fn transaction<B>(
         self,
         db: Db,
@@ -97,7 +98,7 @@ impl<S> Layer<S> for CoroutineLayer {
     }
 }
 
-/// A service whose requests are coroutines: see [`CoroutineLayer`].
+/// The service that [`CoroutineLayer`] creates: it runs each request in a coroutine.
 #[derive(Clone, Debug)]
 pub struct CoroutineService<S> {
     pub(crate) inner: S,
@@ -113,13 +114,13 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // No request is there yet, so no coroutine either.
+        // There is no request yet, so there is no coroutine to enter.
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Q>) -> ResponseFuture<S::Future> {
         let coroutine = Coroutine::new();
-        // Calls that are made here already belong to the coroutine.
+        // Database calls that the service makes before its first poll belong to the coroutine.
         let future = coroutine.enter(|| self.inner.call(request));
         ResponseFuture::new(coroutine, future)
     }

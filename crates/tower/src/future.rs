@@ -1,4 +1,4 @@
-//! A request on its way to its response.
+//! The future of a request: it runs in the request's coroutine.
 
 use std::fmt;
 use std::future::Future;
@@ -13,12 +13,12 @@ use pin_project_lite::pin_project;
 use crate::body::CoroutineBody;
 
 pin_project! {
-    /// The future of a request that is a coroutine. Dropping it ends the coroutine.
+    /// Resolves to the response of a request, in its coroutine. Dropping the future ends the coroutine.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<F> {
-        // `None` when it has ended or has gone to the response's body.
+        // `None` after the coroutine has ended or has moved to the response body.
         coroutine: Option<Coroutine>,
-        // `None` when it is done.
+        // `None` after the future has completed.
         #[pin]
         future: Option<F>,
     }
@@ -27,7 +27,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if let Some(coroutine) = this.coroutine.take() {
-                // Dropped where it ran; then the coroutine ends.
+                // Drops the future in its coroutine, then ends the coroutine.
                 coroutine.enter(|| this.future.set(None));
             }
         }
@@ -52,12 +52,12 @@ where
 
     /// # Panics
     ///
-    /// If it is polled again after it was ready or has panicked.
+    /// If the future is polled again after it completed or panicked.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        const POLLED_AGAIN: &str = "a request is not polled again when it is done";
+        const POLLED_AGAIN: &str = "a request future must not be polled after it has completed";
         let mut this = self.project();
-        // Taken while it is polled: a panic drops it here, which ends the coroutine
-        // at once, whoever catches the panic.
+        // Takes the coroutine during the poll: a panic then drops it, which ends it at once,
+        // even if an outer layer catches the panic.
         let coroutine = this.coroutine.take().expect(POLLED_AGAIN);
         let future = this.future.as_mut().as_pin_mut().expect(POLLED_AGAIN);
         let Poll::Ready(answer) = coroutine.enter(|| future.poll(cx)) else {

@@ -1,4 +1,4 @@
-//! Each request a transaction.
+//! The layer that runs each request in a transaction.
 
 use std::fmt;
 use std::future::Future;
@@ -14,16 +14,16 @@ use tower_service::Service;
 
 use crate::coroutine::CoroutineService;
 
-/// What becomes of the transaction of a request.
+/// Decides whether the transaction of a request is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Commit; the response is sent if the database has confirmed it.
+    /// Commits. The client gets the response only after the database has confirmed the commit.
     Commit,
-    /// Undo what the handler did; its response is sent as it is.
+    /// Rolls back. The client gets the handler's response unchanged.
     RollBack,
 }
 
-/// Commits if the status is 2xx or 3xx, and rolls back otherwise: a rule for [`CoroutineLayer::transaction`].
+/// Commits if the status is 2xx or 3xx, else rolls back: a rule for [`CoroutineLayer::transaction`].
 ///
 /// [`CoroutineLayer::transaction`]: crate::CoroutineLayer::transaction
 pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
@@ -33,30 +33,32 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
     }
 }
 
-/// Makes each HTTP request a coroutine, like [`CoroutineLayer`], and runs it in a transaction.
+/// Runs each HTTP request in a coroutine, like [`CoroutineLayer`], and in a transaction.
 ///
-/// Made by [`CoroutineLayer::transaction`]; it is the coroutine's layer, too, so one of them is enough. Inside of
-/// another one, as on a few routes of a service, its requests are coroutines of their own: they see nothing of what
-/// was pinned further out.
+/// [`CoroutineLayer::transaction`] creates it. This layer includes `CoroutineLayer`; do not add
+/// both. Nested in another layer, a request gets its own coroutine and does not see the outer
+/// transaction.
 ///
-/// - **It begins with the first statement of the handler.** A client that sends its body slowly
-///   holds no connection and no lock before that, and a handler that never asks the database costs
-///   it nothing. If no connection can be had then, or the BEGIN fails, the answer is 503, whatever the
-///   handler makes of the error. [`begin_eagerly`] begins before the handler runs.
-/// - **It may idle for 10 s** between two statements, as while the rest of a body arrives; then it
-///   is rolled back, and the answer is an error. See [`idle_in_transaction`].
-/// - [`begin_with`] lets it be read-only, or leaves it out.
-/// - **It ends when the head of the response is known and before it is sent.** The rule says how. A
-///   commit that fails is an error response in place of the handler's; the client never reads of
-///   a success that was none.
-/// - **The body is sent after that**, so what a streamed body reads is outside of the transaction.
-///   A body must not hold on to it: a row stream that was opened in the handler and goes
-///   into the body keeps the commit from being made, and that is an error response.
-/// - An error or a panic of the service, and a client that has gone away, roll back.
-/// - [`Db::transaction`] in a handler is a savepoint in it. [`Db::begin`] is an error there, as
-///   everywhere in a transaction.
+/// - **The transaction begins with the handler's first statement.** A client that sends its body
+///   slowly holds no connection and no lock until then, and a handler without statements does not
+///   use the database. If the acquire times out or BEGIN fails, the client gets the response of
+///   [`on_error`] (by default 503), whatever the handler returns. [`begin_eagerly`] begins before
+///   the handler runs.
+/// - **The transaction may idle for 10 s** between two statements, for example while the rest of a
+///   body arrives. Then Cenote rolls it back and the client gets an error response. See
+///   [`idle_in_transaction`].
+/// - [`begin_with`] makes the transaction read-only, or disables the transaction.
+/// - **The transaction ends when the head of the response is ready, before it is sent.** The rule
+///   passed to `transaction` decides between commit and rollback. If the commit fails, an error
+///   response replaces the handler's response, so the client never sees success for a failed commit.
+/// - **The body is sent after the transaction ends.** A streamed body therefore reads outside of
+///   the transaction. A body must not keep the transaction open: a row stream that the handler
+///   opens and moves into the body prevents the commit, and the client gets an error response.
+/// - If the service fails or panics, or the client disconnects, Cenote rolls back.
+/// - [`Db::transaction`] in a handler sets a savepoint. [`Db::begin`] in a handler returns an error,
+///   as it does in every transaction.
 ///
-/// `B` is the body of the service's responses.
+/// `B` is the type of the service's response bodies.
 ///
 /// # Examples
 ///
@@ -65,7 +67,7 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 /// use cenote::{Db, TransactionOptions};
 /// use cenote_tower::{CoroutineLayer, commit_2xx_and_3xx};
 ///
-/// // Knows nothing of transactions.
+/// // The handler does not mention transactions: the layer begins and ends them.
 /// async fn book(State(db): State<Db>) -> StatusCode {
 ///     let booked = async {
 ///         db.exec("INSERT INTO booking VALUES (1)", ()).await?;
@@ -108,6 +110,7 @@ pub fn commit_2xx_and_3xx(response: &response::Parts) -> Verdict {
 /// [`begin_with`]: TransactionLayer::begin_with
 /// [`begin_eagerly`]: TransactionLayer::begin_eagerly
 /// [`idle_in_transaction`]: TransactionLayer::idle_in_transaction
+/// [`on_error`]: TransactionLayer::on_error
 pub struct TransactionLayer<B> {
     db: Db,
     eagerly: bool,
@@ -139,11 +142,12 @@ impl<B> TransactionLayer<B> {
         }
     }
 
-    /// Chooses the transaction of each request by its head: its isolation, or read-only; `None` for none, then
-    /// the request is a coroutine and nothing more. Default: [`TransactionOptions::new`] for all.
+    /// Chooses the transaction options of each request, such as isolation or read-only, by its head.
+    /// `None` runs the request without a transaction, in its coroutine.
+    /// Default: [`TransactionOptions::new`] for every request.
     ///
-    /// Where a database has one writer at a time, as SQLite has, requests that only read should
-    /// say so: all others queue for the writer at their first statement.
+    /// A database such as SQLite has one writer at a time. There, make the requests that only read
+    /// read-only: all others queue for the writer at their first statement.
     #[must_use]
     pub fn begin_with(
         mut self,
@@ -153,25 +157,25 @@ impl<B> TransactionLayer<B> {
         self
     }
 
-    /// Begins each transaction before the handler runs: a handler never runs if the database is not
-    /// available. A slow client holds a connection meanwhile, and the writer of a database that
-    /// has one. Default: the first statement begins it.
+    /// Begins each transaction before the handler runs, so that no handler runs while the database
+    /// is unavailable. A slow client then holds a connection, and on SQLite the only writer.
+    /// Default: the first statement begins the transaction.
     #[must_use]
     pub fn begin_eagerly(mut self) -> Self {
         self.eagerly = true;
         self
     }
 
-    /// How long a transaction may be open without a call before it is rolled back; `None` for as long
-    /// as the handle allows. A limit in the options of [`begin_with`](Self::begin_with) counts instead.
-    /// Default: 10 s.
+    /// Limits the time that a transaction may be open without a call before Cenote rolls it back.
+    /// `None` applies the limit of the `Db`. A limit in the options of
+    /// [`begin_with`](Self::begin_with) takes precedence. Default: 10 s.
     #[must_use]
     pub fn idle_in_transaction(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.idle = time.into();
         self
     }
 
-    /// The options of a request, with what this layer adds.
+    /// Returns the options of a request, completed with the settings of this layer.
     fn completed(&self, mut options: TransactionOptions) -> TransactionOptions {
         if !self.eagerly {
             options = options.begin_lazily();
@@ -180,11 +184,11 @@ impl<B> TransactionLayer<B> {
         options.idle_in_transaction(idle)
     }
 
-    /// Chooses the response if the transaction could not be begun or committed. Default: a bare
-    /// 503 if no connection or lock was available, a limit was exceeded, or the same request may
-    /// succeed when repeated; else a bare 500.
+    /// Chooses the response if BEGIN or COMMIT fails. Default: a 503 without a body if no
+    /// connection or lock was available, a limit was exceeded or a retry may succeed; else a 500
+    /// without a body.
     ///
-    /// The error is logged, and stands in the extensions of the response for layers further out.
+    /// The layer logs the error and adds it to the extensions of the response, for outer layers.
     #[must_use]
     pub fn on_error(
         mut self,
@@ -195,7 +199,7 @@ impl<B> TransactionLayer<B> {
     }
 
     fn failed(&self, error: Error) -> Response<B> {
-        tracing::error!(%error, "the transaction of a request could not be begun or committed");
+        tracing::error!(%error, "could not begin or commit the transaction of a request");
         let mut response = (self.on_error)(&error);
         response.extensions_mut().insert(error);
         response
@@ -211,7 +215,7 @@ fn bare_status<B: Default>(error: &Error) -> Response<B> {
         | Kind::ConnectionLost
         | Kind::SelfDeadlock
         | Kind::Closed => StatusCode::SERVICE_UNAVAILABLE,
-        // A lock that the BEGIN did not get, a limit that was exceeded, a clash of two commits.
+        // BEGIN timed out on a lock, a limit was exceeded, or two commits conflicted.
         _ if error.is_timeout() || error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
@@ -231,7 +235,7 @@ impl<S, B> Layer<S> for TransactionLayer<B> {
     }
 }
 
-// Written out: a body need not be `Clone`.
+// A derive would require `B: Clone`, but bodies need not be `Clone`.
 impl<B> Clone for TransactionLayer<B> {
     fn clone(&self) -> Self {
         TransactionLayer {
@@ -253,7 +257,7 @@ impl<B> fmt::Debug for TransactionLayer<B> {
     }
 }
 
-/// A service whose requests are transactions: see [`TransactionLayer`].
+/// The service that [`TransactionLayer`] creates: it runs each request in a transaction.
 #[derive(Debug)]
 pub struct TransactionService<S, B> {
     inner: S,
@@ -289,7 +293,7 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The one that is ready serves this request; its clone has yet to become ready.
+        // `poll_ready` prepared this service, not its clone: so this one serves the request.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let (head, body) = request.into_parts();
@@ -310,11 +314,11 @@ where
 
 /// Why a transaction was not committed.
 enum Undone<B, E> {
-    /// The rule said so.
+    /// The rule returned `RollBack`.
     Refused(Response<B>),
-    /// The service gave no response.
+    /// The service returned an error instead of a response.
     Failed(E),
-    /// It could not be begun or committed.
+    /// BEGIN or COMMIT failed.
     Database(Error),
 }
 
@@ -329,7 +333,7 @@ async fn in_transaction<B, E>(
     options: TransactionOptions,
     answer: impl AsyncFnOnce() -> Result<Response<B>, E>,
 ) -> Result<Response<B>, E> {
-    // Dropped here, everything is rolled back before the connection is used again.
+    // Cancelled here, the transaction is rolled back before the connection is used again.
     let done = options
         .on(&layer.db)
         .try_run(async || {

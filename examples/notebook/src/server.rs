@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use crate::line;
 use crate::store::{Answer, Refusal, Session, Store, describe};
 
-/// A notebook that is open to all who can connect. It ends when it is dropped, with its sessions.
+/// A notebook server without logins. Dropping it closes its sessions.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -36,7 +36,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a free port of this machine, with no notes.
+    /// Starts a server without notes on a free loopback port.
     ///
     /// # Cancel safety
     ///
@@ -44,7 +44,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If there is no port to be had.
+    /// If the server cannot listen on a port.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -56,7 +56,7 @@ impl Server {
         })
     }
 
-    /// The DSN of this server.
+    /// Returns the DSN of this server.
     pub fn dsn(&self) -> String {
         format!(
             "notebook:host={};port={}",
@@ -66,7 +66,7 @@ impl Server {
     }
 }
 
-/// What sessions are there to be cancelled: their keys, and up to which request they were.
+/// The sessions that a client can cancel: their keys, and the last request cancelled.
 type Sessions = Mutex<HashMap<String, (String, watch::Sender<u64>)>>;
 
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ async fn listen(listener: TcpListener) {
 
 async fn client(shared: Arc<Shared>, stream: TcpStream, id: String) {
     let _ = stream.set_nodelay(true);
-    // Not a secret worth the name: this server is open to all.
+    // The key need not be secret: this server has no logins.
     let key = format!("key-{id}");
     let (cancel, cancelled) = watch::channel(0);
     shared.sessions().insert(id.clone(), (key.clone(), cancel));
@@ -116,7 +116,7 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, id: String) {
         write: BufWriter::new(write),
         cancelled,
     };
-    // It ends when the client goes, whatever was under way: with it goes its transaction.
+    // The session ends when the client disconnects, which rolls back its transaction.
     let _ = talk.serve(&shared, &id, &key).await;
     shared.sessions().remove(&id);
 }
@@ -167,7 +167,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits until the request is cancelled, or the client goes.
+    /// Waits until the request is cancelled or the client disconnects.
     async fn wait(&mut self, number: u64) -> io::Result<Result<Answer, Refusal>> {
         self.write.flush().await?;
         tokio::select! {
@@ -205,10 +205,10 @@ impl Talk {
     }
 }
 
-/// The client has hung up. What it has sent meanwhile stays to be read.
+/// Waits until the client disconnects. Does not consume what the client has sent.
 async fn gone(read: &mut BufReader<OwnedReadHalf>) {
     while read.fill_buf().await.is_ok_and(|sent| !sent.is_empty()) {
-        // There is something to read: nothing more can be seen from here.
+        // Unread input hides a disconnect, so there is nothing more to check.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and which status that is.
+//! The errors of the shop, and their HTTP status.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use axum::response::{IntoResponse, Response};
 use cenote::Kind;
 use serde::Serialize;
 
-/// What handlers and the repository return.
+/// The result of handlers and of the repository.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a request failed.
 #[derive(Debug)]
 pub enum Error {
-    /// There is no such thing: 404.
+    /// Not found: 404.
     NotFound(&'static str),
-    /// There are fewer of this product than were asked for: 409.
+    /// The stock of this product is too small: 409.
     OutOfStock {
         /// The product.
         product: i64,
     },
-    /// There is one already: 409.
+    /// Already exists: 409.
     Duplicate(&'static str),
-    /// The request makes no sense: 422.
+    /// The request is invalid: 422.
     Invalid(&'static str),
-    /// The database said no, or nothing: 503 if another try may help, else 500.
+    /// The database failed: 503 if a retry may succeed, else 500.
     Database(cenote::Error),
 }
 
@@ -47,7 +47,7 @@ impl Error {
     }
 }
 
-/// No connection was to be had in time, or another transaction was in the way.
+/// Whether a retry may succeed: the acquire timed out, or another transaction conflicted.
 fn may_pass(error: &cenote::Error) -> bool {
     matches!(
         error.kind(),
@@ -64,7 +64,7 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = self.status();
         let error = match &self {
-            // What the database says is for the log, not for strangers.
+            // The database's message goes to the log, not to clients.
             Error::Database(error) => {
                 eprintln!("{status}: {error}");
                 match status {

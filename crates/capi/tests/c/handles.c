@@ -56,7 +56,7 @@ static void an_address_is_no_pool(void) {
     check_no_pool((cenote_pool *)(uintptr_t)1);
     check_no_pool((cenote_pool *)(uintptr_t)16);
     check_no_pool((cenote_pool *)UINTPTR_MAX);
-    CHECK_SAYS("never made by cenote_pool_new");
+    CHECK_SAYS("cenote_pool_new never created it");
     free(heap);
 }
 
@@ -112,7 +112,7 @@ static void a_lease_can_be_given_back_once(void) {
     CHECK(cenote_release(pool, &lease) == CENOTE_ERR_NOT_ACQUIRED);
     CHECK(cenote_release(pool, &copy) == CENOTE_ERR_NOT_ACQUIRED);
     CHECK(cenote_discard(pool, &copy) == CENOTE_ERR_NOT_ACQUIRED);
-    CHECK_SAYS("given back already");
+    CHECK_SAYS("already released");
     check_counts(pool, 1, 1, 0);
     /* Neither is it somebody else's, who has the same resource now. */
     cenote_lease next = acquired(pool);
@@ -242,7 +242,7 @@ static void structs_may_grow(void) {
     CHECK_OK(cenote_pool_unref(pool));
     newer.unknown = 1;
     CHECK(cenote_pool_new(&newer.known, &pool) == CENOTE_ERR_ARGUMENT);
-    CHECK_SAYS("does not know");
+    CHECK_SAYS("does not have");
 }
 
 static void the_status_says_it_all(void) {

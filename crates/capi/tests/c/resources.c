@@ -89,7 +89,7 @@ static void outside_of_a_callback_there_is_nothing_to_learn(void) {
     cenote_info info = {0};
     info.size = sizeof info;
     CHECK(cenote_resource_info(&info) == CENOTE_ERR_ARGUMENT);
-    CHECK_SAYS("no callback");
+    CHECK_SAYS("no resource callback");
     CHECK(cenote_resource_info(NULL) == CENOTE_ERR_ARGUMENT);
 }
 

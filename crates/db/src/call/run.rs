@@ -149,14 +149,6 @@ impl<'a> Call<'a> {
         plan.located(self.send_and_finish(&plan.class, &mut batch).await)
     }
 
-    pub(crate) async fn exec(self, sql: &str, params: Given<'_>) -> Result<Outcome> {
-        self.run(sql, params, false).await
-    }
-
-    pub(crate) async fn run_with_rows(self, sql: &str, params: Given<'_>) -> Result<Outcome> {
-        self.run(sql, params, true).await
-    }
-
     /// Runs a text and returns the outcome of each statement in it.
     pub(crate) async fn run_all(self, sql: &str, params: Given<'_>) -> Result<Vec<Outcome>> {
         let done = match self.text(sql, params) {
@@ -177,10 +169,6 @@ impl<'a> Call<'a> {
     ) -> Result<Outcome> {
         self.run_many(sql, sets).await
     }
-
-    pub(crate) async fn query(self, sql: &str, params: Given<'_>) -> Result<Vec<Row>> {
-        Ok(self.run(sql, params, true).await?.into_rows())
-    }
 }
 
 #[expect(
@@ -188,6 +176,30 @@ impl<'a> Call<'a> {
     reason = "the future of an async fn stores an argument twice that it uses after an await"
 )]
 impl<'a> Call<'a> {
+    pub(crate) fn exec(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Outcome>> + Send {
+        async move { self.run(sql, params, false).await }
+    }
+
+    pub(crate) fn run_with_rows(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Outcome>> + Send {
+        async move { self.run(sql, params, true).await }
+    }
+
+    pub(crate) fn query(
+        self,
+        sql: &'a str,
+        params: Given<'a>,
+    ) -> impl Future<Output = Result<Vec<Row>>> + Send {
+        async move { Ok(self.run(sql, params, true).await?.into_rows()) }
+    }
+
     pub(crate) fn query_opt(
         self,
         sql: &'a str,

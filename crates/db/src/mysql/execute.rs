@@ -27,8 +27,6 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     rows: Option<BatchBuilder>,
-    /// The results that are complete, if all of them are wanted and not only the last.
-    pub(super) each: Option<Vec<Outcome>>,
     /// The number of rows of the last result, also of unwanted ones.
     count: u64,
     /// The layout of the rows.
@@ -131,16 +129,16 @@ impl MysqlConnection {
     pub(super) async fn ask_text(
         &mut self,
         request: &Request<'_>,
-        gathered: &mut Gathered,
+        results: &mut impl Results,
     ) -> Result<Outcome> {
         self.check_size(request.sql.len(), 0)?;
         let reading = Reading::of(request, None, self.is_utc);
         self.begin_call().await?;
         let asked = self.wire()?.query_iter(request.sql);
-        let answer = gather(asked, reading, gathered).await;
+        let answer = gather(asked, reading, results).await;
         let ended = self.end_script_call(answer).await;
         let class = class(self.facts.dialect, request.sql);
-        let outcome = ended.and_then(|()| self.outcome(writes(&class), gathered));
+        let outcome = ended.and_then(|()| self.outcome(writes(&class), results.last()));
         if class.touches_session {
             self.note_touch(request.sql).await?;
         }
@@ -444,7 +442,7 @@ impl<'l> Reading<'l> {
 pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
     asked: impl Future<Output = mysql_async::Result<QueryResult<'c, 't, P>>> + Send,
     reading: Reading<'_>,
-    gathered: &mut Gathered,
+    results: &mut impl Results,
 ) -> mysql_async::Result<()> {
     let mut asked = pin!(asked);
     let mut result = poll_fn(|cx| catch(|| asked.as_mut().poll(cx))).await?;
@@ -455,44 +453,48 @@ pub(super) async fn gather<'c, 't: 'c, P: Protocol + 'c>(
                 return Ok(());
             };
             let has_rows = !described.is_empty();
-            gathered.open(described, &reading);
-            if !has_rows && let Some(each) = &mut gathered.each {
-                let id = result.last_insert_id().filter(|id| *id != 0);
-                each.push(Outcome {
-                    rows_affected: result.affected_rows(),
-                    last_insert_id: id.and_then(|id| i64::try_from(id).ok()),
-                    warnings: u64::from(result.warnings()),
-                    ..Outcome::default()
-                });
+            results.last().open(described, &reading);
+            if !has_rows {
+                results.end_without_rows(&result);
             }
             is_open = true;
         }
         // One call for all rows, so that the future stays small.
         let mut next = pin!(result.next());
         match poll_fn(|cx| catch(|| next.as_mut().poll(cx))).await? {
-            Some(row) => gathered.take(&row, &reading),
+            Some(row) => results.last().take(&row, &reading),
             None => {
                 is_open = false;
-                if let Some(each) = &mut gathered.each
-                    && let Some(rows) = gathered.rows.take()
-                {
-                    each.push(Outcome {
-                        rows: Some(rows.finish()),
-                        ..Outcome::default()
-                    });
-                }
+                results.end_rows();
             }
         }
     }
 }
 
+/// Where the results of an answer go. A trait, so that the future of a call that wants only the last result has no room
+/// for the others.
+pub(super) trait Results: Send {
+    /// The result that is being read, or the last one.
+    fn last(&mut self) -> &mut Gathered;
+
+    /// A result without rows has been read.
+    fn end_without_rows<P: Protocol>(&mut self, _result: &QueryResult<'_, '_, P>) {}
+
+    /// The last row of a result has been read.
+    fn end_rows(&mut self) {}
+}
+
+impl Results for Gathered {
+    #[inline]
+    fn last(&mut self) -> &mut Gathered {
+        self
+    }
+}
+
 impl Gathered {
-    /// Collects every result, not only the last.
-    pub(super) fn of_each() -> Self {
-        Gathered {
-            each: Some(Vec::new()),
-            ..Gathered::default()
-        }
+    /// Takes the rows that have been read.
+    pub(super) fn take_rows(&mut self) -> Option<Batch> {
+        self.rows.take().map(BatchBuilder::finish)
     }
 
     /// Begins the next result.

@@ -1,4 +1,4 @@
-//! A call on its way: from its first poll until it is answered or dropped.
+//! A call in flight: from its first poll until it is answered or dropped.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,52 +11,51 @@ use super::session::{Line, Traffic};
 use super::store::told_to_fail;
 use super::{Break, DroppedCalls};
 
-/// Something that a client can ask of the server.
+/// A request that a client can send to the server.
 pub(super) trait Call: Send {
     type Out;
 
-    /// When it may be asked.
+    /// When the contract allows the call.
     const MANNERS: Manners = Manners::Ordinary;
 
-    /// How it stands in the log.
+    /// The line of the call in the log.
     fn line(&self, number: usize) -> String;
 
-    /// Does it.
+    /// Executes the call on the server.
     fn execute(&self, state: &mut State, number: usize) -> Result<Self::Out>;
 }
 
 /// When a call may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manners {
-    /// When all before it are answered, settled or read to their end.
+    /// When all earlier calls are answered, settled or read to their end.
     Ordinary,
-    /// Besides, only outside of a transaction.
+    /// As `Ordinary`, and only outside of a transaction.
     OutsideTransaction,
-    /// While rows of a stream are left.
+    /// While a stream has unread rows.
     OfStream,
     /// After a call was dropped.
     Settling,
-    /// On a connection that there is not yet.
+    /// Before the connection exists.
     Connecting,
     /// Always.
     Closing,
 }
 
-/// Makes a call and waits for its answer.
+/// Sends a call and waits for its answer.
 pub(super) async fn fly<C: Call>(server: &Arc<Server>, number: usize, call: C) -> Result<C::Out> {
     let mut flight = Flight::depart(server, number, call)?;
     poll_fn(|cx| flight.poll_ready(cx)).await;
     flight.land()
 }
 
-/// A call that was sent and has not been answered. Dropping it leaves the connection to be
-/// settled.
+/// A call that was sent and is not answered. After a drop the connection must be settled.
 #[derive(Debug)]
 pub(super) struct Flight<C: Call> {
     server: Arc<Server>,
     number: usize,
     line: String,
-    /// None when it is over.
+    /// `None` after the call has ended.
     call: Option<C>,
     id: u64,
     pending: usize,
@@ -94,7 +93,7 @@ impl<C: Call> Flight<C> {
         if C::MANNERS != Manners::Connecting && C::MANNERS != Manners::Closing {
             match state.session(number).line {
                 Line::Open => {}
-                // It looks before it sends.
+                // The client checks the connection before it sends.
                 Line::Killed => return Err(state.break_line(number).never_sent()),
                 Line::Broken => return Err(lost(number)),
             }
@@ -131,7 +130,7 @@ impl<C: Call> Flight<C> {
         Ok(flight)
     }
 
-    /// Waits while it is held, and is pending as often as it was told.
+    /// Waits while the call is held, then for the configured number of pending polls.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.server.state().is_held(self.id, cx.waker()) {
             return Poll::Pending;
@@ -144,7 +143,7 @@ impl<C: Call> Flight<C> {
         Poll::Ready(())
     }
 
-    /// The server does what it was asked, and answers.
+    /// Executes the call on the server and returns the answer.
     pub(super) fn land(mut self) -> Result<C::Out> {
         let call = self.call.take().expect("a call lands once");
         let number = self.number;
@@ -155,7 +154,7 @@ impl<C: Call> Flight<C> {
             session.traffic = Traffic::Nothing;
             is_cut |= session.line != Line::Open;
         }
-        // What is being closed is gone, heard or not.
+        // A close ends the session even if its answer is lost.
         if is_cut && C::MANNERS != Manners::Closing {
             return Err(cut(&mut state, C::MANNERS, number));
         }
@@ -178,7 +177,7 @@ impl<C: Call> Flight<C> {
         answer
     }
 
-    /// It is not wanted any more, and leaves nothing to be settled.
+    /// Cancels the call; the connection needs no settling.
     pub(super) fn call_off(mut self) {
         self.call = None;
         let mut state = self.server.state();
@@ -204,7 +203,7 @@ impl<C: Call> Drop for Flight<C> {
         }
         let is_open = state.session(number).line == Line::Open;
         if is_open && state.knobs.dropped == DroppedCalls::Executed {
-            // Nobody will ever know what it gave.
+            // The client never learns the result.
             let answer = call.execute(&mut state, number);
             state.note_failure(number, answer.as_ref().err());
         }
@@ -214,7 +213,7 @@ impl<C: Call> Drop for Flight<C> {
     }
 }
 
-/// The connection is lost under a call.
+/// Breaks the connection during a call.
 fn cut(state: &mut State, manners: Manners, number: usize) -> Error {
     if manners != Manners::Connecting {
         return state.break_line(number);
@@ -226,7 +225,7 @@ fn cut(state: &mut State, manners: Manners, number: usize) -> Error {
     Error::new(Kind::Connect, message)
 }
 
-/// How the call would break the contract.
+/// Returns how the call would break the contract, if it would.
 fn violation(state: &State, manners: Manners, number: usize, line: &str) -> Option<String> {
     if manners == Manners::Connecting {
         return None;

@@ -1,4 +1,4 @@
-//! A database that exists only for tests, and its remote control.
+//! A fake database for tests, and its remote control.
 //!
 //! ```text
 //! Fake (remote control) ──┐
@@ -6,7 +6,7 @@
 //! FakeConnection ─ calls ─┘      Flight: a call between its first poll and its answer
 //! ```
 //!
-//! 1. A call stands in the log from its first poll on; it is executed when it is answered, or
+//! 1. The first poll of a call writes its line to the log; it is executed when it is answered, or
 //!    when it is dropped if [`DroppedCalls::Executed`] says so.
 //! 2. All state is the server's, under one lock; nothing is woken, dropped or awaited under it.
 //! 3. A call that the contract does not allow panics, and is remembered.
@@ -33,8 +33,8 @@ pub use self::connection::{FakeConnection, FakeDriver};
 use self::server::{Deed, Order, Server};
 use self::session::{Line, Session};
 
-/// A database that exists only for tests: what it was told can be read, and what it does can be
-/// steered. Clones are one database.
+/// A fake database for tests. A test can read the calls that reached it and control its answers.
+/// Clones share one database.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -73,8 +73,8 @@ use self::session::{Line, Session};
 ///
 /// # Texts
 ///
-/// It understands just enough SQL for transactions to be seen at work; words may be in capitals or
-/// not:
+/// The fake understands enough SQL to make transactions observable. Keywords are
+/// case-insensitive:
 ///
 /// | text | what it does |
 /// |---|---|
@@ -88,13 +88,13 @@ use self::session::{Line, Session};
 /// | `FAIL 40001` | an error of the database with that SQLSTATE |
 /// | anything else | nothing: it succeeds, has no rows, and is in the log |
 ///
-/// The columns of a table that nobody created are `c1`, `c2` …; named in a SELECT, the first name is
+/// The columns of a table without a CREATE TABLE are `c1`, `c2` …; named in a SELECT, the first name is
 /// the first value of the row, and so on. Of two transactions that insert the same key, the second to
 /// commit fails with 40001.
 ///
 /// # Steering
 ///
-/// What takes a pattern meets the next call whose line in the log contains it, once.
+/// A method with a pattern applies once: to the next call whose log line contains the pattern.
 ///
 /// # The contract
 ///
@@ -107,7 +107,7 @@ pub struct Fake {
     remote: Arc<Remote>,
 }
 
-/// One for all clones of a `Fake`, so that the last one can be told.
+/// Shared by all clones of a `Fake`; its drop is that of the last clone.
 struct Remote {
     server: Arc<Server>,
 }
@@ -124,25 +124,25 @@ impl Drop for Remote {
 /// When a connection breaks under a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// Before the server has done anything.
+    /// Before the server has executed the call.
     BeforeExecution,
-    /// When the server has done it, and its answer is lost.
+    /// After the server has executed the call; the answer is lost.
     AfterExecution,
-    /// Before anything was sent, as [`Error::never_sent`](cenote::Error::never_sent) tells. There is no line in the log.
+    /// Before the call was sent, as [`Error::never_sent`](cenote::Error::never_sent) reports. The log has no line.
     NeverSent,
 }
 
-/// What becomes of calls whose futures are dropped before they are answered.
+/// Whether the server executes calls whose futures are dropped before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DroppedCalls {
-    /// The server does them.
+    /// The server executes them.
     Executed,
-    /// The server does not.
+    /// The server does not execute them.
     NotExecuted,
 }
 
 impl Fake {
-    /// An empty database.
+    /// Creates an empty database.
     pub fn new() -> Self {
         Fake {
             remote: Arc::new(Remote {
@@ -155,37 +155,37 @@ impl Fake {
         &self.remote.server
     }
 
-    /// The driver of this database, whose DSNs begin with `fake:`.
+    /// Returns the driver of this database. Its DSNs begin with `fake:`.
     pub fn driver(&self) -> FakeDriver {
         FakeDriver::new(Arc::clone(self.server()))
     }
 
-    /// A builder of a [`Db`] with this database.
+    /// Returns a builder of a [`Db`] for this database.
     pub fn builder(&self) -> Builder {
         Db::builder_with(self.driver(), "fake:")
     }
 
-    /// Everything that has reached the server.
+    /// Returns the log: a line for each call that reached the server.
     pub fn log(&self) -> Vec<String> {
         self.server().state().log.clone()
     }
 
-    /// Everything that has reached the server since the log was last taken.
+    /// Returns the log and clears it.
     pub fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.server().state().log)
     }
 
-    /// The committed rows of a table.
+    /// Returns the committed rows of a table.
     pub fn rows(&self, table: &str) -> Vec<Vec<Value<'static>>> {
         self.server().state().store.committed(table).to_vec()
     }
 
-    /// The numbers of the connections that are open, broken ones included.
+    /// Returns the numbers of the open connections, broken ones included.
     pub fn connections(&self) -> Vec<usize> {
         self.server().state().sessions.keys().copied().collect()
     }
 
-    /// The numbers of the connections that have a transaction open, as the server knows.
+    /// Returns the numbers of the connections with an open transaction on the server.
     pub fn open_transactions(&self) -> Vec<usize> {
         let state = self.server().state();
         let open = state
@@ -195,18 +195,18 @@ impl Fake {
         open.map(|(number, _)| *number).collect()
     }
 
-    /// With what credentials a connection was asked for.
+    /// Returns the credentials with which a connection was requested.
     pub fn credentials(&self, connection: usize) -> Option<Credentials> {
         let state = self.server().state();
         state.credentials.get(&connection).cloned()
     }
 
-    /// What was done against the contract, so far.
+    /// Returns the contract violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.server().state().violations.clone()
     }
 
-    /// What was done against the contract; forgets it.
+    /// Returns the contract violations so far and clears them.
     pub fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.server().state().violations)
     }
@@ -216,18 +216,18 @@ impl Fake {
         self.server().state().orders.push(Order { pattern, deed });
     }
 
-    /// Lets the next such call wait, until [`release`](Fake::release). Calls of any kind can be held.
+    /// Holds the next matching call, of any kind, until [`release`](Fake::release).
     pub fn hold(&self, pattern: &str) {
         self.order(pattern, Deed::Hold);
     }
 
-    /// The lines of the calls that are being held.
+    /// Returns the log lines of the held calls.
     pub fn held(&self) -> Vec<String> {
         let state = self.server().state();
         state.held.iter().map(|held| held.line.clone()).collect()
     }
 
-    /// Waits until a call is being held, and gives the line of the first.
+    /// Waits until a call is held, and returns the log line of the first.
     ///
     /// # Cancel safety
     ///
@@ -244,8 +244,7 @@ impl Fake {
         .await
     }
 
-    /// Lets all calls go on that are being held; says how many. Calls that have not come yet
-    /// will still be held.
+    /// Releases all held calls and returns their number. Later matching calls are still held.
     pub fn release(&self) -> usize {
         let held = std::mem::take(&mut self.server().state().held);
         let released = held.len();
@@ -255,49 +254,49 @@ impl Fake {
         released
     }
 
-    /// Breaks the connection under the next such call, before the server has done anything.
+    /// Breaks the connection during the next matching call, before the server executes it.
     pub fn break_on(&self, pattern: &str) {
         self.break_as(pattern, Break::BeforeExecution);
     }
 
-    /// Breaks the connection under the next such call.
+    /// Breaks the connection during the next matching call.
     pub fn break_as(&self, pattern: &str, when: Break) {
         self.order(pattern, Deed::Break(when));
     }
 
-    /// Answers the next such call with an error of the database, instead of doing it. It may
+    /// Answers the next matching call with a database error and does not execute it. The call may
     /// be of any kind: a begin, a commit, a ping.
     pub fn fail_on(&self, pattern: &str, sql_state: &str) {
         self.order(pattern, Deed::Fail(sql_state.to_owned()));
     }
 
-    /// Tells with the answer of the next such call that the session was changed.
+    /// Reports a changed session with the answer of the next matching call.
     pub fn touch_session_on(&self, pattern: &str) {
         self.order(pattern, Deed::TouchSession);
     }
 
-    /// Gives warnings with the answer of the next such call.
+    /// Reports warnings with the answer of the next matching call.
     pub fn warn_on(&self, pattern: &str, warnings: u64) {
         self.order(pattern, Deed::Warn(warnings));
     }
 
-    /// Answers the next commit with a rollback, and does roll back.
+    /// Rolls back at the next commit, and reports that.
     pub fn commit_answers_rollback(&self) {
         self.server().state().knobs.rollbacks += 1;
     }
 
-    /// Whether connections want a BEGIN to travel with the first statement. Default: no.
+    /// Sets whether connections send BEGIN with the first statement. Default: no.
     pub fn lazy_begin(&self, lazily: bool) {
         self.server().state().knobs.lazy_begin = lazily;
     }
 
-    /// Whether an error makes a transaction one that can only be rolled back, as on PostgreSQL.
+    /// Sets whether an error fails the transaction, which can then only roll back, as on PostgreSQL.
     /// Default: no.
     pub fn errors_fail_transactions(&self, they_do: bool) {
         self.server().state().knobs.errors_fail_transactions = they_do;
     }
 
-    /// The server ends a connection's transaction, and the connection knows.
+    /// Ends a connection's transaction on the server, and reports it to the connection.
     ///
     /// # Panics
     ///
@@ -311,8 +310,8 @@ impl Fake {
         assert!(had_one, "connection {connection} has no transaction");
     }
 
-    /// The server hangs up, and rolls back what was open. The connection finds out when it is
-    /// next used or looked at.
+    /// Closes a connection on the server, which rolls back its transaction. The client notices at
+    /// its next call or check.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! The fake server: its connections, its log, and what it was told to do.
+//! The fake server: its connections, its log and the test's orders.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::session::{Line, Session};
 use super::store::Store;
 use super::{Break, DroppedCalls};
 
-/// What all connections and the remote control share.
+/// The state that all connections and the remote control share.
 #[derive(Default)]
 pub(super) struct Server {
     state: Mutex<State>,
@@ -23,11 +23,11 @@ pub(super) struct State {
     pub(super) store: Store,
     pub(super) log: Vec<String>,
     pub(super) sessions: BTreeMap<usize, Session>,
-    /// With what each connect came, refused or not.
+    /// The credentials of each connect, refused ones included.
     pub(super) credentials: BTreeMap<usize, Credentials>,
     pub(super) orders: Vec<Order>,
     pub(super) held: Vec<Held>,
-    /// Those who wait for a call to be held.
+    /// The wakers of tests that wait for a held call.
     pub(super) watchers: Vec<Waker>,
     pub(super) knobs: Knobs,
     pub(super) violations: Vec<String>,
@@ -35,13 +35,13 @@ pub(super) struct State {
     calls: u64,
 }
 
-/// What can be set once and for all.
+/// The settings that apply until they are changed.
 #[derive(Clone, Debug)]
 pub(super) struct Knobs {
     pub(super) lazy_begin: bool,
     pub(super) reset_replaces: bool,
     pub(super) errors_fail_transactions: bool,
-    /// How often each call is pending before it is ready.
+    /// The number of pending polls of each call.
     pub(super) pending: usize,
     pub(super) batch_rows: usize,
     pub(super) dropped: DroppedCalls,
@@ -66,7 +66,7 @@ impl Default for Knobs {
     }
 }
 
-/// What is to be done with the next call whose line in the log contains the pattern.
+/// An order of the test for the next call whose log line contains the pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) pattern: String,
@@ -94,13 +94,13 @@ pub(super) struct Held {
 impl Server {
     /// # Panics
     ///
-    /// Never because of a panic under the lock: what is broken then is the test.
+    /// Never: a poisoned lock is used as it is, since the test has already failed.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops a test that has broken the contract, and keeps the story in case that the panic is
-    /// swallowed on its way.
+    /// Panics because the test broke the contract, and records the violation in case a caller
+    /// catches the panic.
     pub(super) fn violated(&self, message: String) -> ! {
         self.state().violations.push(message.clone());
         panic!("the contract with the driver was broken: {message}");
@@ -108,19 +108,19 @@ impl Server {
 }
 
 impl State {
-    /// The number of a new connection.
+    /// Returns the number of a new connection.
     pub(super) fn next_connection(&mut self) -> usize {
         self.connections += 1;
         self.connections
     }
 
-    /// Tells one call from another.
+    /// Returns a unique id for a call.
     pub(super) fn next_call(&mut self) -> u64 {
         self.calls += 1;
         self.calls
     }
 
-    /// What the call with this line was ordered to meet: the first order of each kind.
+    /// Takes the orders that match this log line: the first of each kind.
     pub(super) fn take_orders(&mut self, line: &str) -> Vec<Deed> {
         let mut taken: Vec<Deed> = Vec::new();
         self.orders.retain(|order| {
@@ -137,13 +137,13 @@ impl State {
         taken
     }
 
-    /// A connection that there must be.
+    /// Returns a connection that must exist.
     pub(super) fn session(&mut self, number: usize) -> &mut Session {
         let session = self.sessions.get_mut(&number);
         session.expect("a connection has its session until it is closed")
     }
 
-    /// The client finds that the connection is gone.
+    /// The client notices that the connection is closed.
     pub(super) fn break_line(&mut self, number: usize) -> Error {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.hang_up(Line::Broken);
@@ -151,7 +151,7 @@ impl State {
         lost(number)
     }
 
-    /// After an error of the database, some databases only let a transaction be rolled back.
+    /// Fails the transaction after a database error, if the fake is set to do so.
     pub(super) fn note_failure(&mut self, number: usize, error: Option<&Error>) {
         let has_failed = error.is_some_and(|error| error.kind() == Kind::Database);
         if self.knobs.errors_fail_transactions
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Whether the call is still held; remembers whom to wake when it is not.
+    /// Whether the call is still held; stores the waker for its release.
     pub(super) fn is_held(&mut self, call: u64, waker: &Waker) -> bool {
         let held = self.held.iter_mut().find(|held| held.call == call);
         held.map(|held| held.waker = Some(waker.clone())).is_some()

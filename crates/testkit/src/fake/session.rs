@@ -14,7 +14,7 @@ use super::text::{Item, Selected, Selection, Statement, Text};
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) transaction: Option<Transaction>,
-    /// What the client was last told about the transaction.
+    /// The transaction status that the server last reported to the client.
     pub(super) said: Status,
     pub(super) line: Line,
     pub(super) traffic: Traffic,
@@ -24,32 +24,32 @@ pub(super) struct Session {
     pub(super) session_changed: bool,
 }
 
-/// Whether the two sides can hear each other.
+/// The state of the connection between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Open,
-    /// The server has hung up, and the client has not noticed.
+    /// The server has closed the connection, and the client has not noticed.
     Killed,
     Broken,
 }
 
-/// What is under way.
+/// The call in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
     Nothing,
     Running(String),
-    /// Its future was dropped, and nobody has settled it.
+    /// The future was dropped, and the connection is not settled.
     Dropped(String),
 }
 
-/// The rows of a stream that have not been read.
+/// The unread rows of a stream.
 #[derive(Debug)]
 pub(super) struct RowsLeft {
     pub(super) columns: Arc<Columns>,
     pub(super) rows: VecDeque<Row>,
 }
 
-/// What came of a text.
+/// The result of a text.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) columns: Arc<Columns>,
@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// The transaction as it really is.
+    /// Returns the transaction status on the server.
     pub(super) fn truth(&self) -> Status {
         match &self.transaction {
             None => Status::Idle,
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// The transaction as the client may tell.
+    /// Returns the transaction status that the client may report.
     pub(super) fn status(&self) -> Status {
         match (self.line, &self.traffic) {
             (Line::Open | Line::Killed, Traffic::Nothing) => self.said,
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// The server is rid of it, with all that was open.
+    /// Ends the session on the server and rolls back its transaction.
     pub(super) fn hang_up(&mut self, line: Line) {
         self.line = line;
         self.transaction = None;
@@ -189,7 +189,7 @@ impl Session {
         Ok(done)
     }
 
-    /// Does something in the transaction that is open, or in one of its own.
+    /// Runs a change in the open transaction, or in one of its own.
     fn in_transaction<T>(
         &mut self,
         store: &mut Store,
@@ -220,7 +220,7 @@ impl Session {
         Ok(())
     }
 
-    /// Commits; `false` if it could only be rolled back. It is over in any case.
+    /// Commits, or rolls back a failed transaction and returns `false`.
     pub(super) fn commit(&mut self, store: &mut Store) -> Result<bool> {
         self.open_transaction()?;
         match self.transaction.take() {
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// What the rows of a text look like, without running it.
+    /// Returns the columns of a text without running it.
     pub(super) fn columns_of(&self, store: &Store, text: &Text) -> Result<Arc<Columns>> {
         let (items, from) = match text.statements.last() {
             Some(Statement::Select { items, from }) => (items, from),
@@ -243,7 +243,7 @@ impl Session {
     }
 }
 
-/// A row of a text with its parameters.
+/// Builds a row from the values of a text and its parameters.
 fn fill(items: &[Item], params: &[Value<'static>]) -> Row {
     items.iter().map(|item| value_of(item, params)).collect()
 }
@@ -314,8 +314,8 @@ fn select(
     Ok(done)
 }
 
-/// Where the value of each of these is in a row: by the names of the columns if they are known,
-/// else in the order in which they are named.
+/// Returns the index in a row for each selected column: by name if the columns are known, else in
+/// the order of the SELECT.
 fn places(items: &[Selected], known: Option<&[String]>, table: &str) -> Result<Vec<usize>> {
     let place = |(at, item): (usize, &Selected)| {
         let Some(known) = known.filter(|_| item.what == Selection::Column) else {
@@ -330,7 +330,7 @@ fn places(items: &[Selected], known: Option<&[String]>, table: &str) -> Result<V
     items.iter().enumerate().map(place).collect()
 }
 
-/// A table that nobody created may have rows of several widths.
+/// A table without a CREATE TABLE may have rows of several widths.
 fn fit(row: &Row, width: usize) -> Row {
     let cells = row.iter().cloned().chain(std::iter::repeat(Value::Null));
     cells.take(width).collect()

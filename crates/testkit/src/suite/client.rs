@@ -1,4 +1,4 @@
-//! A connection of the driver that is tested, with what the promises do to it.
+//! A connection of the driver under test, with the operations that the checks use.
 
 use std::borrow::Cow;
 use std::future::{Future, poll_fn};
@@ -12,10 +12,10 @@ use cenote::{Error, Result};
 use super::{Lack, Subject};
 use crate::poll::drop_after;
 
-/// So often is a call polled before it is dropped, at most.
+/// The most polls of a call before it is dropped.
 const MOST_POLLS: usize = 40;
 
-/// A connection, with what the promises do to it. What must not fail panics.
+/// A connection, with the operations that the checks use. They panic on an unexpected error.
 pub(super) struct Client<'s> {
     pub(super) subject: &'s Subject,
     pub(super) connection: Box<dyn Connection>,
@@ -24,31 +24,31 @@ pub(super) struct Client<'s> {
 /// A row of the suite's table.
 pub(super) type Record = (i64, String);
 
-/// What stands in the row with this key.
+/// Returns the text of the row with this key.
 pub(super) fn record(id: i64) -> Record {
     (id, format!("the row with the number {id}"))
 }
 
-/// The parameters of the row with this key.
+/// Returns the parameters of the row with this key.
 pub(super) fn row(id: i64) -> Vec<Param<'static>> {
     let (id, name) = record(id);
     vec![value(id), value(name)]
 }
 
-/// A value as a parameter.
+/// Converts a value to a parameter.
 pub(super) fn value(value: impl Into<Value<'static>>) -> Param<'static> {
     Param::Value(value.into())
 }
 
 impl<'s> Client<'s> {
-    /// A connection to a database that has the suite's table.
+    /// Connects, and creates the suite's table.
     pub(super) async fn first(subject: &'s Subject) -> Self {
         let mut client = Client::another(subject).await;
         client.must(&subject.sql.create).await;
         client
     }
 
-    /// One more connection.
+    /// Opens another connection.
     pub(super) async fn another(subject: &'s Subject) -> Self {
         Client::with_cache(subject, 16).await
     }
@@ -61,7 +61,7 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// The text as the database wants it.
+    /// Returns the statement in the database's dialect.
     pub(super) fn text<'t>(&self, sql: &'t str) -> Cow<'t, str> {
         let scanned = cenote::sql::scan(self.subject.template.dialect(), sql);
         scanned.expect("the texts of the suite are right").sql
@@ -72,13 +72,13 @@ impl<'s> Client<'s> {
         self.connection.run(Request::new(&text, params)).await
     }
 
-    /// Runs a text that must not fail.
+    /// Runs a statement that must succeed.
     pub(super) async fn must(&mut self, sql: &str) -> Outcome {
         let done = self.run(sql, &[]).await;
         done.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs a text that must fail.
+    /// Runs a statement that must fail, and returns its error.
     pub(super) async fn must_not(&mut self, sql: &str) -> Error {
         match self.run(sql, &[]).await {
             Ok(done) => panic!("{sql}: should have failed, and gave {done:?}"),
@@ -100,21 +100,21 @@ impl<'s> Client<'s> {
         self.run(insert, &row(id)).await
     }
 
-    /// Adds a row, which must not fail.
+    /// Inserts a row; panics on an error.
     pub(super) async fn add(&mut self, id: i64) {
         let done = self.insert(id).await;
         let affected = done.expect("a row can be inserted").rows_affected;
         assert_eq!(affected, 1, "one row was inserted");
     }
 
-    /// Adds many rows in one transaction.
+    /// Inserts many rows in one transaction.
     pub(super) async fn fill(&mut self, ids: RangeInclusive<i64>) {
         self.begin().await;
         self.insert_all(ids).await;
         self.commit().await;
     }
 
-    /// Adds many rows.
+    /// Inserts many rows.
     pub(super) async fn insert_all(&mut self, ids: RangeInclusive<i64>) {
         let sets: Vec<_> = ids.map(row).collect();
         let insert = self.text(&self.subject.sql.insert).into_owned();
@@ -122,13 +122,13 @@ impl<'s> Client<'s> {
         done.expect("rows can be inserted");
     }
 
-    /// All rows of the suite's table, by their keys.
+    /// Returns all rows of the suite's table, ordered by key.
     pub(super) async fn records(&mut self) -> Vec<Record> {
         let done = self.must(&self.subject.sql.select).await;
         done.rows.map_or_else(Vec::new, records)
     }
 
-    /// The keys of all rows; what stands in them must be right.
+    /// Returns the keys of all rows, after checking their texts.
     pub(super) async fn ids(&mut self) -> Vec<i64> {
         let records = self.records().await;
         let check = |(id, name)| {
@@ -166,13 +166,13 @@ impl<'s> Client<'s> {
         done.unwrap_or_else(|error| panic!("{step:?}: {error}"));
     }
 
-    /// The next rows of a stream.
+    /// Returns the next rows of a stream.
     pub(super) async fn batch(&mut self) -> Result<Option<Batch>> {
         poll_fn(|cx| self.connection.poll_batch(cx)).await
     }
 
-    /// After a dropped call: settles, and says whether the connection goes on. If not, because
-    /// this driver cannot do better, another one takes its place.
+    /// Settles after a dropped call, and returns whether the connection is still usable. If the
+    /// driver lacks this, a new connection replaces the broken one.
     pub(super) async fn settle(&mut self) -> bool {
         let settled = self.connection.settle().await;
         let Err(error) = settled else {
@@ -189,7 +189,7 @@ impl<'s> Client<'s> {
         false
     }
 
-    /// It answers what it is asked, no more and no less.
+    /// Checks that the connection answers a query with exactly its own result.
     pub(super) async fn is_usable(&mut self) {
         assert!(!self.connection.is_broken(), "the connection is whole");
         assert_ne!(self.status(), Status::Unknown);
@@ -208,7 +208,7 @@ impl<'s> Client<'s> {
     }
 }
 
-/// The rows of a batch of the suite's table.
+/// Decodes the rows of a batch of the suite's table.
 pub(super) fn records(batch: Batch) -> Vec<Record> {
     let read = |row: cenote::Row| {
         let id = row.get(0).expect("the key is a number");
@@ -217,8 +217,8 @@ pub(super) fn records(batch: Batch) -> Vec<Record> {
     batch.into_rows().map(read).collect()
 }
 
-/// Makes a call, and drops it after 0, 1, 2 … polls: `attempt` is given how many, and says whether
-/// the call was answered before that.
+/// Repeats a call and drops it after 0, 1, 2 … polls. `attempt` takes the number of polls and
+/// returns whether the call completed.
 pub(super) async fn at_every_poll(mut attempt: impl AsyncFnMut(usize) -> bool) {
     for polls in 0..=MOST_POLLS {
         if attempt(polls).await {
@@ -227,7 +227,7 @@ pub(super) async fn at_every_poll(mut attempt: impl AsyncFnMut(usize) -> bool) {
     }
 }
 
-/// Awaits a call for so many polls, and says whether it was answered.
+/// Polls a call up to the given number of times, and returns whether it completed.
 pub(super) async fn is_answered<T>(polls: usize, call: impl Future<Output = Result<T>>) -> bool {
     match drop_after(polls, call).await {
         None => false,

@@ -1,4 +1,4 @@
-//! Promises about what the database refuses.
+//! Promises about database errors.
 
 use cenote::driver::{Status, Value};
 use cenote::{Error, Kind, Violation};
@@ -6,7 +6,7 @@ use cenote::{Error, Kind, Violation};
 use super::client::{Client, value};
 use super::{Lack, Subject};
 
-/// What every error of a database has: its kind, its own words, and a number or an SQLSTATE.
+/// Checks that a database error has its kind, the database's message, and a code or an SQLSTATE.
 fn check(error: &Error, violation: Violation) {
     assert_eq!(error.kind(), Kind::Database, "{error}");
     assert_eq!(error.violation(), Some(violation), "{error}");
@@ -22,7 +22,7 @@ fn check(error: &Error, violation: Violation) {
     );
 }
 
-/// A key that is there already is a unique violation, of class 23.
+/// A duplicate key is a unique violation, of class 23.
 pub async fn a_broken_key_is_a_unique_violation(subject: &Subject) {
     if !subject.can(Lack::Constraints) {
         return;
@@ -41,7 +41,7 @@ pub async fn a_broken_key_is_a_unique_violation(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// A NULL where there must be none is a not-null violation, of class 23.
+/// A NULL in a NOT NULL column is a not-null violation, of class 23.
 pub async fn a_missing_value_is_a_not_null_violation(subject: &Subject) {
     if !subject.can(Lack::Constraints) {
         return;
@@ -57,7 +57,7 @@ pub async fn a_missing_value_is_a_not_null_violation(subject: &Subject) {
     assert_eq!(client.ids().await, [0; 0]);
 }
 
-/// A text that is not understood is a syntax error.
+/// A statement that does not parse is a syntax error.
 pub async fn a_syntax_error_is_told(subject: &Subject) {
     let Some(wrong) = &subject.sql.syntax_error else {
         return;
@@ -67,7 +67,7 @@ pub async fn a_syntax_error_is_told(subject: &Subject) {
     client.is_usable().await;
 }
 
-/// A table that is not there is undefined.
+/// A missing table is an undefined-table error.
 pub async fn an_undefined_table_is_told(subject: &Subject) {
     let Some(wrong) = &subject.sql.undefined_table else {
         return;
@@ -77,8 +77,7 @@ pub async fn an_undefined_table_is_told(subject: &Subject) {
     client.is_usable().await;
 }
 
-/// What is wrong with a text is told when it is prepared; or when it is run, if the driver can do no
-/// better.
+/// `prepare` reports an invalid statement; with [`Lack::EarlyErrors`] the run reports it.
 pub async fn an_error_of_prepare_is_told(subject: &Subject) {
     let Some(wrong) = &subject.sql.syntax_error else {
         return;

@@ -1,7 +1,7 @@
 //! The suite that every driver has to pass.
 //!
-//! Each function is one promise of the contract in [`cenote::driver`], and panics where it is broken;
-//! dropped, it drops its connections. All of them as tests of a driver:
+//! Each function checks one promise of the contract in [`cenote::driver`] and panics if the driver
+//! breaks it; dropping its future drops its connections. To run all of them as tests of a driver:
 //!
 //! ```
 //! use cenote_testkit::{Fake, driver_suite, suite::Subject};
@@ -16,23 +16,23 @@
 //! # fn main() {}
 //! ```
 //!
-//! What a database is told is in [`Sql`], and can be changed; what it cannot do at all is said with
-//! [`Lack`], or by leaving a text out. Either is a list for readers of the driver's tests of what
-//! it does not promise.
+//! [`Sql`] contains the statements that the suite sends; you can change them. Declare a missing
+//! capability with [`Lack`], or set its statement to `None`. Both show readers of the driver's tests
+//! what the driver does not promise.
 //!
 //! | file | promises about |
 //! |---|---|
 //! | `status` | the transaction status |
 //! | `transactions` | commit, rollback, isolation, savepoints |
 //! | `dropped` | futures that are dropped at any await |
-//! | `errors` | what the database refuses |
-//! | `values` | parameters and what comes back |
+//! | `errors` | database errors |
+//! | `values` | parameters and results |
 //! | `statements` | affected rows, batches, preparing, caching, scripts |
-//! | `streams` | rows one batch after the other |
+//! | `streams` | rows in batches |
 //! | `session` | reset, ping, close; template and connect |
 //!
-//! Where drivers may differ, [`abilities`] finds out what one does, and [`check_table`] keeps a
-//! page for its users true.
+//! Where drivers may differ, [`abilities`] finds out what a driver does, and [`check_table`] checks
+//! the table in its documentation.
 
 mod abilities;
 mod client;
@@ -61,10 +61,10 @@ pub use self::transactions::*;
 pub use self::values::*;
 use crate::poll::within;
 
-/// How long each promise may take.
+/// The time limit of each promise.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs one promise. It fails if it takes longer than a minute.
+/// Checks one promise. Fails if that takes longer than a minute.
 ///
 /// # Cancel safety
 ///
@@ -170,8 +170,8 @@ macro_rules! __for_each_promise {
 
 /// Makes a `#[tokio::test]` of every promise in [`suite`](crate::suite).
 ///
-/// It is given the name of an async function that makes a [`Subject`](crate::suite::Subject) with
-/// an empty database, and is called once for each promise.
+/// Takes the name of an async function that returns a [`Subject`](crate::suite::Subject) with an
+/// empty database; each test calls it once.
 #[macro_export]
 macro_rules! driver_suite {
     ($make:path) => {
@@ -191,7 +191,7 @@ macro_rules! __driver_tests {
     )*};
 }
 
-/// Runs all promises, one after the other, each with a database of its own: for executors other
+/// Checks all promises, one after the other, each with its own database: for executors other
 /// than Tokio, and for drivers that are not tested with `#[test]`.
 ///
 /// # Cancel safety
@@ -200,7 +200,7 @@ macro_rules! __driver_tests {
 ///
 /// # Panics
 ///
-/// At the first promise that is broken.
+/// At the first broken promise.
 pub async fn run<F: Future<Output = Subject>>(mut make: impl FnMut() -> F) {
     macro_rules! one_by_one {
         ($make:ident; $($promise:ident)*) => {$(

@@ -6,7 +6,7 @@ use super::Subject;
 use super::client::{Client, record, records};
 use super::status::failing;
 
-/// So many rows of the suite's table are more than any driver should keep ready.
+/// More rows of the suite's table than any driver should buffer.
 const MANY: i64 = 2000;
 
 async fn start(client: &mut Client<'_>) -> usize {
@@ -15,7 +15,7 @@ async fn start(client: &mut Client<'_>) -> usize {
     columns.expect("a stream can be started").len()
 }
 
-/// A stream gives all rows, in order, and not all at once; after the last there are none.
+/// A stream returns all rows in order, in several batches, and nothing after the last.
 pub async fn a_stream_gives_all_rows_in_order_and_in_batches(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.fill(1..=MANY).await;
@@ -39,7 +39,7 @@ pub async fn a_stream_gives_all_rows_in_order_and_in_batches(subject: &Subject) 
     }
 }
 
-/// A stream without rows has its columns, and is over at once.
+/// An empty stream has its columns and ends at once.
 pub async fn a_stream_without_rows_has_its_columns(subject: &Subject) {
     let mut client = Client::first(subject).await;
     assert_eq!(start(&mut client).await, 2);
@@ -63,7 +63,7 @@ pub async fn a_stream_that_is_ended_early_leaves_no_rows(subject: &Subject) {
     }
 }
 
-/// A stream sees what its transaction did, and its early end leaves that open and whole.
+/// A stream sees the changes of its transaction, and ending it early keeps the transaction open.
 pub async fn a_stream_that_is_ended_early_does_not_hurt_its_transaction(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.begin().await;
@@ -85,7 +85,7 @@ pub async fn a_stream_that_is_ended_early_does_not_hurt_its_transaction(subject:
     assert_eq!(ids, (1..=MANY + 1).collect::<Vec<_>>());
 }
 
-/// What is wrong with a stream is told when it starts or with its first rows.
+/// An invalid statement fails when its stream starts or with its first rows.
 pub async fn a_stream_that_cannot_start_says_why(subject: &Subject) {
     let Some(wrong) = failing(subject) else {
         return;

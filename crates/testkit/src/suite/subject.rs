@@ -1,4 +1,4 @@
-//! The driver that is being tested, and how to talk to its database.
+//! The driver under test, and the statements for its database.
 
 use std::any::Any;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cenote::Result;
 use cenote::driver::{ConnectSettings, Connection, Credentials, Driver, Dsn, Options, Template};
 
-/// A driver that is to be tested, with an empty database.
+/// A driver under test, with an empty database.
 ///
 /// ```
 /// use cenote_testkit::{Fake, suite::{Lack, Subject}};
@@ -26,79 +26,80 @@ pub struct Subject {
     pub(super) sql: Sql,
     pub(super) unreachable: Option<Dsn>,
     lacks: Vec<Lack>,
-    /// What has to live as long as the database does.
+    /// Values that must live as long as the database.
     _kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-/// What a database may be unable to do. What depends on it is not asked of it.
+/// A capability that a database or driver lacks. The suite skips the checks that need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lack {
-    /// To see that a key is there twice, or that a value is missing.
+    /// Primary-key and NOT NULL constraints.
     Constraints,
-    /// To keep uncommitted rows from other connections, or let these read at the same time.
+    /// Isolation: other connections can read, and do not see uncommitted rows.
     Isolation,
-    /// To go back to a point within a transaction.
+    /// Savepoints.
     Savepoints,
-    /// To keep a read-only transaction from writing.
+    /// Rejecting writes in a read-only transaction.
     ReadOnly,
-    /// To run several statements in one text.
+    /// Several statements in one text.
     Scripts,
-    /// To use a connection again after a dropped call: settling it fails, and it is broken.
+    /// Reusing a connection after a dropped call: `settle` fails, and the connection is broken.
     Settling,
-    /// To tell of a transaction that the text of a statement has begun or ended. The driver then says
-    /// that it does not know, and that the session has changed.
+    /// Reporting a transaction that a statement's text has begun or ended. The driver reports an
+    /// unknown status and a changed session instead.
     Control,
-    /// To give back a floating-point number to its last digit: fifteen of them arrive.
+    /// Exact floating-point numbers: only fifteen digits are returned.
     Digits,
-    /// To find out what is wrong with a text when it is prepared: it is told when it is run.
+    /// Reporting an invalid statement in `prepare`: only the run reports it.
     EarlyErrors,
 }
 
-/// What the database is told. The default is SQL that most understand.
+/// The statements that the suite sends to the database. The defaults are SQL that most databases
+/// accept.
 ///
-/// A text that is `None` is not told, and what depends on it is not asked of the database.
+/// If a statement is `None`, the suite skips the checks that need it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sql {
     /// Creates the table of the suite, with a key and a text that must not be NULL.
     pub create: String,
-    /// Adds a row to it: two parameters, a number and a text.
+    /// Inserts a row into it: two parameters, a number and a text.
     pub insert: String,
-    /// Gives all rows of it, both columns, in the order of the key.
+    /// Selects all rows of it, both columns, ordered by key.
     pub select: String,
     /// Deletes all rows of it.
     pub delete: String,
-    /// Gives one row with the number 7.
+    /// Returns one row with the number 7.
     pub seven: String,
-    /// BEGIN, COMMIT and ROLLBACK, as texts whose effect the driver can see.
+    /// BEGIN, COMMIT and ROLLBACK, as statements whose effect the driver detects.
     pub control: Option<[String; 3]>,
-    /// Is not understood.
+    /// A statement with a syntax error.
     pub syntax_error: Option<String>,
-    /// Needs a table that is not there.
+    /// A statement on a table that does not exist.
     pub undefined_table: Option<String>,
     /// Adds a column to the table of the suite.
     pub add_column: Option<String>,
-    /// Creates a table that goes with the session, and a query that fails without it.
+    /// Creates a temporary table of the session; and a query that fails without it.
     pub temporary_table: Option<[String; 2]>,
-    /// Creates a table whose rows the database numbers, and adds a row to it.
+    /// Creates a table with generated ids; and inserts a row into it.
     pub numbered: Option<[String; 2]>,
-    /// Runs until it is cancelled. Default: there is none.
+    /// A statement that runs until it is cancelled. Default: none.
     pub endless: Option<String>,
-    /// The types of columns.
+    /// The names of the column types.
     pub types: Types,
 }
 
-/// What the types of columns are called. `None` where a database cannot keep such values, not even
-/// as text.
+/// The names of the column types. `None` if the database cannot store such values, not even as
+/// text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names of the neutral values")]
 pub struct Types {
     pub bool: Option<String>,
-    /// All of `i64`.
+    /// The whole range of `i64`.
     pub int: Option<String>,
-    /// All of `u64`. Where there is none, the largest are refused.
+    /// The whole range of `u64`. If `None`, the driver must reject values above `i64::MAX`.
     pub uint: Option<String>,
     pub float: Option<String>,
     /// Ten digits, four of them decimals.
@@ -170,7 +171,7 @@ impl Default for Types {
 }
 
 impl Types {
-    /// No types at all: a database without columns of any type.
+    /// Returns no types: for a database without typed columns.
     pub fn none() -> Self {
         Types {
             bool: None,
@@ -191,20 +192,21 @@ impl Types {
 }
 
 impl Subject {
-    /// A driver, and where it finds an empty database. Connects to nothing yet.
+    /// Creates a subject from a driver and the DSN of an empty database. Does not connect yet.
     ///
     /// # Errors
     ///
-    /// What the driver says to the DSN.
+    /// The driver rejects the DSN.
     pub fn new(driver: impl Driver, dsn: &str) -> Result<Self> {
         Subject::with_options(driver, dsn, Options::new())
     }
 
-    /// A driver with options, and where it finds an empty database. Connects to nothing yet.
+    /// Creates a subject from a driver, its options and the DSN of an empty database. Does not
+    /// connect yet.
     ///
     /// # Errors
     ///
-    /// What the driver says to the DSN and to the options.
+    /// The driver rejects the DSN or the options.
     pub fn with_options(driver: impl Driver, dsn: &str, options: Options) -> Result<Self> {
         let dsn = Dsn::parse(dsn)?;
         let template = driver.template(&dsn, &options)?;
@@ -222,45 +224,45 @@ impl Subject {
         })
     }
 
-    /// With what to connect. Default: what the DSN says.
+    /// Sets the credentials. Default: those of the DSN.
     #[must_use]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// Changes what the database is told.
+    /// Changes the statements that the suite sends.
     #[must_use]
     pub fn sql(mut self, change: impl FnOnce(&mut Sql)) -> Self {
         change(&mut self.sql);
         self
     }
 
-    /// Says what the database cannot do.
+    /// Declares a capability that the database lacks.
     #[must_use]
     pub fn lacks(mut self, lack: Lack) -> Self {
         self.lacks.push(lack);
         self
     }
 
-    /// A DSN with which connecting fails. Default: there is none, and it is not tried.
+    /// Sets a DSN with which connecting fails. Default: none, and the check is skipped.
     ///
     /// # Errors
     ///
-    /// If it is no DSN.
+    /// The driver rejects the DSN.
     pub fn unreachable(mut self, dsn: &str) -> Result<Self> {
         self.unreachable = Some(Dsn::parse(dsn)?);
         Ok(self)
     }
 
-    /// Keeps something for as long as the database is used: a folder, a server.
+    /// Keeps a value alive as long as the subject, for example a folder or a server.
     #[must_use]
     pub fn keep(mut self, guard: impl Any + Send + Sync) -> Self {
         self._kept.push(Box::new(guard));
         self
     }
 
-    /// Whether a promise has to be kept that needs this.
+    /// Whether the driver has this capability.
     pub(super) fn can(&self, what: Lack) -> bool {
         !self.lacks.contains(&what)
     }
