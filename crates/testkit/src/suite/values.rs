@@ -336,7 +336,7 @@ mod tests {
                 Value::Uuid([0xab; 16]),
                 Value::from("ABABABAB-abab-abab-abab-abababababab"),
             ),
-            (Value::Uuid([1; 16]), Value::from(vec![1; 16])),
+            (Value::Uuid([1; 16]), Value::from(vec![1_u8; 16])),
             (Value::Json("[1,2]".into()), Value::from("[1, 2]")),
         ] {
             assert!(stands_for(&got, &sent), "{got:?} for {sent:?}");
