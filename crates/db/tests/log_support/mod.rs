@@ -1,17 +1,26 @@
 //! Collects what is logged on this thread.
+//!
+//! One subscriber serves the whole program: `tracing` caches for each line whether somebody listens, and subscribers of
+//! single threads that come and go beside each other race for that cache.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write as _};
-use std::sync::{Arc, Mutex};
+use std::marker::PhantomData;
+use std::sync::Once;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The events since it was created, until it is dropped.
+thread_local! {
+    /// The events of this thread while it has a [`Log`].
+    static LINES: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
+}
+
+/// The events of this thread since it was created, until it is dropped. A thread has one at a time.
 pub(crate) struct Log {
-    lines: Arc<Mutex<Vec<Line>>>,
-    _default: DefaultGuard,
+    /// It belongs to its thread.
+    _not_send: PhantomData<*const ()>,
 }
 
 /// One event: its level, its target, and all its fields as text.
@@ -24,17 +33,17 @@ pub(crate) struct Line {
 
 impl Log {
     pub(crate) fn new() -> Self {
-        let lines = Arc::default();
-        let collector = Collector(Arc::clone(&lines));
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| tracing::subscriber::set_global_default(Collector).unwrap());
+        LINES.set(Some(Vec::new()));
         Log {
-            lines,
-            _default: tracing::subscriber::set_default(collector),
+            _not_send: PhantomData,
         }
     }
 
     /// Takes the events of this level and target out of the log.
     pub(crate) fn take(&self, level: Level, target: &str) -> Vec<String> {
-        let all = std::mem::take(&mut *self.lines.lock().unwrap());
+        let all = LINES.replace(Some(Vec::new())).unwrap_or_default();
         let wanted = |line: &Line| line.level == level && line.target.starts_with(target);
         all.into_iter()
             .filter(wanted)
@@ -43,7 +52,13 @@ impl Log {
     }
 }
 
-struct Collector(Arc<Mutex<Vec<Line>>>);
+impl Drop for Log {
+    fn drop(&mut self) {
+        LINES.set(None);
+    }
+}
+
+struct Collector;
 
 struct Fields(String);
 
@@ -67,12 +82,17 @@ impl Subscriber for Collector {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(String::new());
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(Line {
-            level: *event.metadata().level(),
-            target: event.metadata().target(),
-            text: fields.0,
+        LINES.with_borrow_mut(|lines| {
+            let Some(lines) = lines else {
+                return;
+            };
+            let mut fields = Fields(String::new());
+            event.record(&mut fields);
+            lines.push(Line {
+                level: *event.metadata().level(),
+                target: event.metadata().target(),
+                text: fields.0,
+            });
         });
     }
 
