@@ -1,6 +1,6 @@
 //! The pool's state machine: everything that is decided under the lock.
 //!
-//! Whoever holds the lock has a [`Locked`], through which the state changes. A change is synchronous.
+//! The holder of the lock has a [`Locked`], through which the state changes. A change is synchronous.
 //! It calls no hook, wakes nobody and drops no resource; it reads the runtime's clock at most once.
 //! Everything else that follows from it is collected in [`Deferred`] and done after the unlock.
 //!

@@ -15,7 +15,7 @@
 //! W1. The linked entries are exactly those that were given nothing yet, except for revoked ones.
 //!     These are linked again, in the order of arrival, when they are polled.
 //! W2. An entry owns at most one resource (`Outcome::Resource`, until it is collected) and one slot
-//!     to create in. Whoever removes the entry passes both on.
+//!     to create in. The remover of the entry passes both on.
 //! W3. The word of an entry that has no resource, or whose resource was collected, is zero.
 
 mod order;
