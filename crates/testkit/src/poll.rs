@@ -1,4 +1,4 @@
-//! Futures that are polled by hand, dropped half-way, or given only so long.
+//! Polls futures by hand, drops them half-way, or limits their time.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,11 +14,11 @@ pub fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// What a future gives that is ready at its first poll.
+/// Returns the output of a future that is ready at its first poll.
 ///
 /// # Panics
 ///
-/// If it is not.
+/// If the future is not ready.
 #[track_caller]
 pub fn now<F: Future>(future: F) -> F::Output {
     match poll_once(pin!(future)) {
@@ -27,7 +27,7 @@ pub fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future so many times and drops it; `Some` if it was ready before that.
+/// Polls a future at most `polls` times, then drops it. Returns its output if it was ready before that.
 ///
 /// With `polls` from 0 upwards until it gives `Some`, a test has cancelled the future at each
 /// of its awaits:
@@ -42,13 +42,13 @@ pub fn now<F: Future>(future: F) -> F::Output {
 /// assert_eq!(polls, 3);
 /// ```
 ///
-/// Nothing runs in between: where it has to, see [`cancel_after_with`] and [`drop_after`].
+/// Nothing else runs between the polls; see [`cancel_after_with`] and [`drop_after`] for that.
 pub fn cancel_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     cancel_after_with(polls, future, || {})
 }
 
-/// Polls a future so many times and drops it, like [`cancel_after`]; calls `between` after each
-/// poll that it was not ready in, to run what it waits for.
+/// Polls a future at most `polls` times, then drops it, like [`cancel_after`]. Calls `between` after each pending
+/// poll, to run what the future waits for.
 pub fn cancel_after_with<F: Future>(
     polls: usize,
     future: F,
@@ -64,11 +64,10 @@ pub fn cancel_after_with<F: Future>(
     None
 }
 
-/// Awaits a future, but drops it instead of polling it once more than so many times; `Some` if it
-/// was ready before that.
+/// Awaits a future for at most `polls` polls, then drops it. Returns its output if it was ready before that.
 ///
-/// It is polled when it is woken, by the executor that this runs on: so it can
-/// be used on drivers that wait for a socket or a thread.
+/// The running executor polls the future when it is woken, so this works for drivers that wait for a socket or a
+/// thread.
 ///
 /// # Cancel safety
 ///
@@ -91,7 +90,7 @@ pub async fn drop_after<F: Future>(polls: usize, future: F) -> Option<F::Output>
     .await
 }
 
-/// Is pending once, and wakes itself.
+/// Returns a future that is pending once and wakes itself.
 ///
 /// # Cancel safety
 ///
@@ -109,10 +108,10 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Awaits a future for at most so long, on any executor; `None` if that was not enough.
+/// Awaits a future for at most `limit`, on any executor. Returns `None` if it takes longer.
 ///
-/// It takes a thread to wake it, so that it works where there is no timer. For a test that
-/// would hang otherwise, not for one that reckons with time.
+/// A thread of its own wakes the future, so this works without a timer. Use it for tests that would hang
+/// otherwise, not for tests about time.
 ///
 /// # Cancel safety
 ///
@@ -169,7 +168,7 @@ impl Alarm {
     }
 }
 
-/// Runs a future to its end on this thread, which sleeps while it waits.
+/// Runs a future to its end and blocks this thread while it waits.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
 
@@ -192,7 +191,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// A future that is polled by hand, and counts how often it was woken.
 ///
-/// Dropping it is a cancellation.
+/// Dropping it cancels the future.
 ///
 /// ```
 /// use cenote_testkit::poll::{Hand, yield_now};
@@ -207,10 +206,10 @@ pub struct Hand<F: Future> {
     wakes: Arc<Wakes>,
 }
 
-/// A waker that only remembers.
+/// A waker that only counts.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// Since the last poll.
+    /// Woken since the last poll.
     woken: AtomicBool,
     times: AtomicUsize,
 }
@@ -244,7 +243,7 @@ impl Wake for Wakes {
 }
 
 impl<F: Future> Hand<F> {
-    /// Takes a future. It is not polled yet.
+    /// Wraps a future without polling it.
     pub fn new(future: F) -> Self {
         Hand {
             future: Box::pin(future),
@@ -252,18 +251,18 @@ impl<F: Future> Hand<F> {
         }
     }
 
-    /// Polls it once.
+    /// Polls the future once.
     pub fn poll(&mut self) -> Poll<F::Output> {
         self.wakes.forget();
         let waker = Waker::from(Arc::clone(&self.wakes));
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls it once, and expects it to be done.
+    /// Polls the future once and returns its output.
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If the future is not ready.
     #[track_caller]
     pub fn done(&mut self) -> F::Output {
         match self.poll() {
@@ -272,21 +271,21 @@ impl<F: Future> Hand<F> {
         }
     }
 
-    /// Polls it once, and expects it to wait.
+    /// Polls the future once and checks that it is pending.
     ///
     /// # Panics
     ///
-    /// If it does not.
+    /// If the future is ready.
     #[track_caller]
     pub fn waits(&mut self) {
         assert!(self.poll().is_pending(), "the future does not wait");
     }
 
-    /// Polls it for as long as it is woken, and gives what it was ready with.
+    /// Polls the future as long as it is woken, and returns its output.
     ///
     /// # Panics
     ///
-    /// If it waits and nobody has woken it.
+    /// If the future is pending and was not woken.
     #[track_caller]
     pub fn finish(&mut self) -> F::Output {
         loop {
@@ -297,12 +296,12 @@ impl<F: Future> Hand<F> {
         }
     }
 
-    /// It was woken since it was last polled.
+    /// Returns whether the future was woken since its last poll.
     pub fn is_woken(&self) -> bool {
         self.wakes.is_woken()
     }
 
-    /// How often it was woken, all in all.
+    /// Returns how often the future was woken in total.
     pub fn wakes(&self) -> usize {
         self.wakes.times.load(Ordering::SeqCst)
     }
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_after_polls_no_more_often_than_it_is_told() {
+    fn drop_after_polls_at_most_the_given_number_of_times() {
         let polls = AtomicUsize::new(0);
         let counted = || {
             poll_fn(|cx| {
@@ -402,7 +401,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nobody has woken it")]
-    fn a_future_that_nobody_wakes_is_not_polled_for_ever() {
+    fn a_future_without_a_wake_is_not_polled_for_ever() {
         Hand::new(std::future::pending::<()>()).finish();
     }
 

@@ -1,4 +1,4 @@
-//! A runtime whose clock and whose tasks move only when they are told to.
+//! A runtime whose clock and tasks move only when the test moves them.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +12,10 @@ use cenote::pool::{Runtime, Task};
 
 use crate::poll::{Hand, Wakes};
 
-/// A runtime that does nothing by itself.
+/// A runtime for tests that does nothing by itself.
 ///
 /// [`advance`](ManualRuntime::advance) moves its clock, [`run`](ManualRuntime::run) polls what was spawned and
-/// woken, [`finish`](ManualRuntime::finish) does the latter until a future is done. Clones are one runtime.
+/// woken, [`finish`](ManualRuntime::finish) does the latter until a future is done. Clones share one runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,12 +61,12 @@ struct Sleeper {
     waker: Waker,
 }
 
-/// How often a future is polled before it is said to be stuck: far more often than
-/// anything that makes progress needs.
+/// The number of polls after which a future counts as stuck: far more than any future needs that makes
+/// progress.
 const PATIENCE: usize = 100_000;
 
 impl ManualRuntime {
-    /// A runtime with nothing to do.
+    /// Returns a runtime without tasks.
     pub fn new() -> Self {
         #[allow(
             clippy::disallowed_methods,
@@ -92,12 +92,12 @@ impl ManualRuntime {
         self.clockwork.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Polls every task that was spawned or woken, until none is left that was.
+    /// Polls spawned and woken tasks until none is left to poll.
     pub fn run(&self) {
         while self.run_once() {}
     }
 
-    /// Polls each of them once; `false` if there was none.
+    /// Polls each spawned or woken task once. Returns `false` if there was none.
     fn run_once(&self) -> bool {
         let mut state = self.state();
         let tasks = std::mem::take(&mut state.tasks);
@@ -128,7 +128,7 @@ impl ManualRuntime {
         drop(spawned);
     }
 
-    /// Moves the clock: stops at every moment that a sleep ends at, and runs the tasks there.
+    /// Advances the clock. Stops at the end of every sleep and runs the tasks there.
     pub fn advance(&self, by: Duration) {
         self.run();
         let until = self.elapsed() + by;
@@ -138,8 +138,7 @@ impl ManualRuntime {
         }
     }
 
-    /// Moves the clock to the next moment that a sleep ends at, or to `until` if there is none
-    /// before it.
+    /// Advances the clock to the end of the next sleep, or to `until` if no sleep ends before that.
     fn step(&self, until: Duration) -> Option<Vec<Waker>> {
         let mut state = self.state();
         let next = state.sleepers.iter().map(|sleeper| sleeper.until).min();
@@ -160,7 +159,7 @@ impl ManualRuntime {
     ///
     /// # Panics
     ///
-    /// If it waits for something that nobody here will do.
+    /// If the future waits for something that no task of this runtime does.
     #[track_caller]
     pub fn finish<F: Future>(&self, future: F) -> F::Output {
         let mut hand = Hand::new(future);
@@ -177,17 +176,17 @@ impl ManualRuntime {
         panic!("the future is polled and polled, and never done");
     }
 
-    /// How far the clock has been moved.
+    /// Returns how far the clock has advanced.
     pub fn elapsed(&self) -> Duration {
         self.state().elapsed
     }
 
-    /// How many tasks there are that have not ended.
+    /// Returns the number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.state().tasks.len()
     }
 
-    /// The executor dies: its tasks are dropped, and so is whatever is spawned from now on.
+    /// Shuts the executor down: drops its tasks, and every task that is spawned later.
     pub fn die(&self) {
         let mut state = self.state();
         state.is_dead = true;
@@ -196,7 +195,7 @@ impl ManualRuntime {
         drop(tasks);
     }
 
-    /// Another executor takes the place of the one that has died.
+    /// Starts a new executor after [`die`](ManualRuntime::die).
     pub fn revive(&self) {
         let next = self.next();
         let mut state = self.state();
@@ -204,8 +203,7 @@ impl ManualRuntime {
         state.domain = state.domain.map(|_| next);
     }
 
-    /// From now on resources depend on the executor that they were made on, as sockets do on
-    /// Tokio's.
+    /// Makes resources depend on the executor that they were created on, as sockets depend on Tokio's.
     pub fn bind_resources(&self) {
         let next = self.next();
         self.state().domain = Some(next);
@@ -339,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_that_is_dropped_wakes_nobody() {
+    fn a_dropped_sleep_wakes_no_task() {
         let runtime = ManualRuntime::new();
         let mut hand = Hand::new(sleep(&runtime, SECOND));
         hand.waits();
@@ -348,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_runs_only_when_it_is_told_to() {
+    fn a_task_runs_only_when_the_test_runs_it() {
         let runtime = ManualRuntime::new();
         runtime.spawn(Box::pin(yield_now()));
         assert_eq!(runtime.tasks(), 1);
@@ -413,7 +411,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "neither it nor any task was woken")]
-    fn a_future_that_waits_for_nobody_is_told_to_be_stuck() {
+    fn a_future_without_a_wake_up_is_reported_as_stuck() {
         ManualRuntime::new().finish(std::future::pending::<()>());
     }
 }

@@ -1,8 +1,8 @@
-//! What the tests of the SQLite driver have in common.
+//! What the tests of the SQLite driver share.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
-pub(crate) mod place;
+pub(crate) mod test_database;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -22,7 +22,7 @@ use cenote::{FromValue, Result, Value};
 
 pub(crate) const CACHED: usize = 16;
 
-/// A database in a folder of its own, which goes with it.
+/// A database in a folder of its own, deleted on drop.
 pub(crate) struct TempDb {
     folder: tempfile::TempDir,
 }
@@ -159,7 +159,7 @@ pub(crate) fn sqlite(connection: &mut Box<dyn Connection>) -> &mut SqliteConnect
 pub(crate) const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
 
-/// Polls a future so many times, and drops it if it is not ready by then.
+/// Polls a future this number of times, and drops it if it is not ready by then.
 pub(crate) fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -211,7 +211,7 @@ impl Gate {
         let passed = Mutex::new(passed);
         let driver = Sqlite::new().function("gate", 0, false, move |_| {
             let passed = passed.lock().unwrap_or_else(PoisonError::into_inner);
-            // The test is over if nobody listens any more.
+            // Without a receiver the test has ended.
             let _ = at_gate.send(());
             let _ = passed.recv();
             Ok(1)

@@ -1,4 +1,4 @@
-//! All that a client can ask of the fake server.
+//! The requests that a client can send to the fake server.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cenote::driver::{
 };
 use cenote::{Error, Kind, Result};
 
-use super::flight::{Call, Manners};
+use super::pending_call::{Call, Precondition};
 use super::rows;
 use super::server::State;
 use super::session::{Done, RowsLeft, Session};
@@ -41,7 +41,7 @@ pub(super) struct Connect(pub(super) Credentials);
 
 impl Call for Connect {
     type Out = ();
-    const MANNERS: Manners = Manners::Connecting;
+    const PRECONDITION: Precondition = Precondition::Connecting;
 
     fn line(&self, number: usize) -> String {
         format!("connect {number}")
@@ -89,10 +89,28 @@ impl Call for RunBatch {
     }
 
     fn execute(&self, state: &mut State, number: usize) -> Result<Outcome> {
+        // All or nothing, unless a transaction is open.
+        let own = state.session(number).transaction.is_none();
+        if own {
+            state.session(number).begin(false)?;
+        }
+        let done = self.run_sets(state, number);
+        if own {
+            match done {
+                Ok(_) => drop(Commit.execute(state, number)?),
+                Err(_) => RollBack.execute(state, number)?,
+            }
+        }
+        done
+    }
+}
+
+impl RunBatch {
+    fn run_sets(&self, state: &mut State, number: usize) -> Result<Outcome> {
         let text = text::read(&self.sql);
         let mut all = Outcome::default();
-        for params in &self.sets {
-            let one = run(state, number, &text, params)?;
+        for (n, params) in (0..).zip(&self.sets) {
+            let one = run(state, number, &text, params).map_err(|error| error.in_set(n))?;
             all.rows_affected += one.affected;
             all.last_insert_id = one.last_insert_id;
         }
@@ -148,7 +166,7 @@ pub(super) struct NextBatch;
 
 impl Call for NextBatch {
     type Out = Option<Batch>;
-    const MANNERS: Manners = Manners::OfStream;
+    const PRECONDITION: Precondition = Precondition::OfStream;
 
     fn line(&self, number: usize) -> String {
         format!("batch {number}")
@@ -174,7 +192,7 @@ pub(super) struct EndStream;
 
 impl Call for EndStream {
     type Out = ();
-    const MANNERS: Manners = Manners::OfStream;
+    const PRECONDITION: Precondition = Precondition::OfStream;
 
     fn line(&self, number: usize) -> String {
         format!("end_stream {number}")
@@ -308,7 +326,7 @@ pub(super) struct Settle;
 
 impl Call for Settle {
     type Out = ();
-    const MANNERS: Manners = Manners::Settling;
+    const PRECONDITION: Precondition = Precondition::Settling;
 
     fn line(&self, number: usize) -> String {
         format!("settle {number}")
@@ -340,7 +358,7 @@ pub(super) struct ResetSession;
 
 impl Call for ResetSession {
     type Out = Reset;
-    const MANNERS: Manners = Manners::OutsideTransaction;
+    const PRECONDITION: Precondition = Precondition::OutsideTransaction;
 
     fn line(&self, number: usize) -> String {
         format!("reset {number}")
@@ -378,7 +396,7 @@ pub(super) struct Close;
 
 impl Call for Close {
     type Out = ();
-    const MANNERS: Manners = Manners::Closing;
+    const PRECONDITION: Precondition = Precondition::Closing;
 
     fn line(&self, number: usize) -> String {
         format!("close {number}")

@@ -1,4 +1,4 @@
-//! The fake as a driver: what the layer sees of it.
+//! The driver of the fake, as the database layer uses it.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use super::calls::{
     AtSavepoint, BeginWith, Close, Commit, Connect, EndStream, Job, NextBatch, Ping, Prepare,
     ResetSession, RollBack, Run, RunBatch, Set, Settle, StartStream,
 };
-use super::flight::{Flight, fly};
+use super::pending_call::{PendingCall, send};
 use super::server::Server;
 use super::session::Line;
 
@@ -79,7 +79,7 @@ impl Template for FakeTemplate {
     ) -> BoxFuture<'t, Result<Box<dyn Connection>>> {
         Box::pin(async move {
             let number = self.server.state().next_connection();
-            fly(&self.server, number, Connect(credentials)).await?;
+            send(&self.server, number, Connect(credentials)).await?;
             let connection: Box<dyn Connection> = Box::new(FakeConnection {
                 server: Arc::clone(&self.server),
                 number,
@@ -94,24 +94,24 @@ impl Template for FakeTemplate {
     }
 }
 
-/// A connection of a [`Fake`](super::Fake): what [`Connection::as_any`] gives.
+/// A connection of a [`Fake`](super::Fake). [`Connection::as_any`] returns it.
 #[derive(Debug)]
 pub struct FakeConnection {
     server: Arc<Server>,
     number: usize,
-    /// Rows that have been asked for and have not come.
-    batch: Option<Flight<NextBatch>>,
+    /// The request for the next rows, while it is not answered.
+    batch: Option<PendingCall<NextBatch>>,
 }
 
 impl FakeConnection {
-    /// Its number, as in the log.
+    /// Returns the number of the connection in the log.
     pub fn number(&self) -> usize {
         self.number
     }
 
     fn call_off_batch(&mut self) {
         if let Some(batch) = self.batch.take() {
-            batch.call_off();
+            batch.cancel();
         }
     }
 }
@@ -137,7 +137,7 @@ fn values(params: &[Param<'_>]) -> Result<Vec<Value<'static>>> {
 
 impl Connection for FakeConnection {
     fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
-        Box::pin(async move { fly(&self.server, self.number, Run(job(&request)?)).await })
+        Box::pin(async move { send(&self.server, self.number, Run(job(&request)?)).await })
     }
 
     fn run_batch<'c>(
@@ -149,29 +149,29 @@ impl Connection for FakeConnection {
             let sets = sets.iter().map(|set| values(set));
             let sets = sets.collect::<Result<_>>()?;
             let sql = sql.to_owned();
-            fly(&self.server, self.number, RunBatch { sql, sets }).await
+            send(&self.server, self.number, RunBatch { sql, sets }).await
         })
     }
 
     fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
-        Box::pin(fly(&self.server, self.number, Prepare(sql.to_owned())))
+        Box::pin(send(&self.server, self.number, Prepare(sql.to_owned())))
     }
 
     fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
-        Box::pin(async move { fly(&self.server, self.number, StartStream(job(&request)?)).await })
+        Box::pin(async move { send(&self.server, self.number, StartStream(job(&request)?)).await })
     }
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
-        let flight = match &mut self.batch {
-            Some(flight) => flight,
-            none => match Flight::depart(&self.server, self.number, NextBatch) {
-                Ok(flight) => none.insert(flight),
+        let pending = match &mut self.batch {
+            Some(pending) => pending,
+            none => match PendingCall::begin(&self.server, self.number, NextBatch) {
+                Ok(pending) => none.insert(pending),
                 Err(error) => return Poll::Ready(Err(error)),
             },
         };
-        ready!(flight.poll_ready(cx));
+        ready!(pending.poll_ready(cx));
         match self.batch.take() {
-            Some(flight) => Poll::Ready(flight.land()),
+            Some(pending) => Poll::Ready(pending.end()),
             None => Poll::Ready(Ok(None)),
         }
     }
@@ -179,7 +179,7 @@ impl Connection for FakeConnection {
     fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.call_off_batch();
-            fly(&self.server, self.number, EndStream).await
+            send(&self.server, self.number, EndStream).await
         })
     }
 
@@ -191,7 +191,7 @@ impl Connection for FakeConnection {
         Box::pin(async move {
             let first = first.as_ref().map(job).transpose()?;
             let begin = *begin;
-            fly(&self.server, self.number, BeginWith { begin, first }).await
+            send(&self.server, self.number, BeginWith { begin, first }).await
         })
     }
 
@@ -200,11 +200,11 @@ impl Connection for FakeConnection {
     }
 
     fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
-        Box::pin(fly(&self.server, self.number, Commit))
+        Box::pin(send(&self.server, self.number, Commit))
     }
 
     fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(fly(&self.server, self.number, RollBack))
+        Box::pin(send(&self.server, self.number, RollBack))
     }
 
     fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>> {
@@ -213,7 +213,7 @@ impl Connection for FakeConnection {
             Savepoint::Release(name) => AtSavepoint::Release(name.to_owned()),
             Savepoint::RollBack(name) => AtSavepoint::RollBack(name.to_owned()),
         };
-        Box::pin(fly(&self.server, self.number, step))
+        Box::pin(send(&self.server, self.number, step))
     }
 
     fn status(&self) -> Status {
@@ -243,16 +243,16 @@ impl Connection for FakeConnection {
     fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.call_off_batch();
-            fly(&self.server, self.number, Settle).await
+            send(&self.server, self.number, Settle).await
         })
     }
 
     fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(fly(&self.server, self.number, Ping))
+        Box::pin(send(&self.server, self.number, Ping))
     }
 
     fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
-        Box::pin(fly(&self.server, self.number, ResetSession))
+        Box::pin(send(&self.server, self.number, ResetSession))
     }
 
     fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
@@ -260,13 +260,13 @@ impl Connection for FakeConnection {
             name: name.to_owned(),
             value: shown(value).into_owned(),
         };
-        Box::pin(fly(&self.server, self.number, set))
+        Box::pin(send(&self.server, self.number, set))
     }
 
     fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             self.call_off_batch();
-            fly(&self.server, self.number, Close).await
+            send(&self.server, self.number, Close).await
         })
     }
 
@@ -275,7 +275,7 @@ impl Connection for FakeConnection {
     }
 }
 
-/// A value as it stands in the log.
+/// Formats a value for the log.
 fn shown<'v>(value: &'v Value<'_>) -> Cow<'v, str> {
     match value {
         Value::Bool(truth) => truth.to_string().into(),

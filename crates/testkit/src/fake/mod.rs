@@ -3,7 +3,7 @@
 //! ```text
 //! Fake (remote control) ──┐
 //! FakeDriver ── template ─┼─> Server: log, orders, sessions, store
-//! FakeConnection ─ calls ─┘      Flight: a call between its first poll and its answer
+//! FakeConnection ─ calls ─┘      PendingCall: a call between its first poll and its answer
 //! ```
 //!
 //! 1. The first poll of a call writes its line to the log; it is executed when it is answered, or
@@ -13,7 +13,7 @@
 
 mod calls;
 mod connection;
-mod flight;
+mod pending_call;
 mod rows;
 mod server;
 mod session;
@@ -30,7 +30,7 @@ use cenote::driver::{Credentials, Value};
 use cenote::{Builder, Db};
 
 pub use self::connection::{FakeConnection, FakeDriver};
-use self::server::{Deed, Order, Server};
+use self::server::{Action, Order, Server};
 use self::session::{Line, Session};
 
 /// A fake database for tests. A test can read the calls that reached it and control its answers.
@@ -211,14 +211,14 @@ impl Fake {
         std::mem::take(&mut self.server().state().violations)
     }
 
-    fn order(&self, pattern: &str, deed: Deed) {
+    fn order(&self, pattern: &str, action: Action) {
         let pattern = pattern.to_owned();
-        self.server().state().orders.push(Order { pattern, deed });
+        self.server().state().orders.push(Order { pattern, action });
     }
 
     /// Holds the next matching call, of any kind, until [`release`](Fake::release).
     pub fn hold(&self, pattern: &str) {
-        self.order(pattern, Deed::Hold);
+        self.order(pattern, Action::Hold);
     }
 
     /// Returns the log lines of the held calls.
@@ -261,23 +261,23 @@ impl Fake {
 
     /// Breaks the connection during the next matching call.
     pub fn break_as(&self, pattern: &str, when: Break) {
-        self.order(pattern, Deed::Break(when));
+        self.order(pattern, Action::Break(when));
     }
 
     /// Answers the next matching call with a database error and does not execute it. The call may
     /// be of any kind: a begin, a commit, a ping.
     pub fn fail_on(&self, pattern: &str, sql_state: &str) {
-        self.order(pattern, Deed::Fail(sql_state.to_owned()));
+        self.order(pattern, Action::Fail(sql_state.to_owned()));
     }
 
     /// Reports a changed session with the answer of the next matching call.
     pub fn touch_session_on(&self, pattern: &str) {
-        self.order(pattern, Deed::TouchSession);
+        self.order(pattern, Action::TouchSession);
     }
 
     /// Reports warnings with the answer of the next matching call.
     pub fn warn_on(&self, pattern: &str, warnings: u64) {
-        self.order(pattern, Deed::Warn(warnings));
+        self.order(pattern, Action::Warn(warnings));
     }
 
     /// Rolls back at the next commit, and reports that.
@@ -338,23 +338,22 @@ impl Fake {
         self.server().state().knobs.refusals = connects;
     }
 
-    /// Whether a reset says that another connection has to take the place of this one. Default: no.
+    /// Sets whether a reset fails and demands a new connection. Default: no.
     pub fn reset_replaces(&self, replaces: bool) {
         self.server().state().knobs.reset_replaces = replaces;
     }
 
-    /// From now on every call is pending so many times, each time waking itself, before it is
-    /// answered. Default: 0.
+    /// Sets how often every call is pending, and wakes itself, before it is answered. Default: 0.
     pub fn poll_pending(&self, times: usize) {
         self.server().state().knobs.pending = times;
     }
 
-    /// What becomes of calls whose futures are dropped. Default: [`DroppedCalls::NotExecuted`].
+    /// Sets whether the server executes calls whose futures are dropped. Default: [`DroppedCalls::NotExecuted`].
     pub fn dropped_calls(&self, are: DroppedCalls) {
         self.server().state().knobs.dropped = are;
     }
 
-    /// How many rows there are at most in a batch of a stream. Default: 2.
+    /// Sets the most rows in a batch of a stream. Default: 2.
     ///
     /// # Panics
     ///

@@ -25,12 +25,12 @@ const TIMESTAMP: u8 = 11;
 const UUID: u8 = 12;
 const JSON: u8 = 13;
 
-/// Columns with these names.
+/// Returns columns with these names.
 pub(super) fn columns(names: impl IntoIterator<Item = String>) -> Arc<Columns> {
     Columns::new(names.into_iter().map(Column::new).collect(), &Cells)
 }
 
-/// These rows, in one piece.
+/// Returns these rows as one batch.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ fn push(batch: &mut BatchBuilder, value: &Value<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads what [`push`] wrote.
+/// Decodes what [`push`] wrote.
 struct Cells;
 
 impl Decode for Cells {

@@ -70,11 +70,11 @@ impl Default for Knobs {
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) pattern: String,
-    pub(super) deed: Deed,
+    pub(super) action: Action,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Deed {
+pub(super) enum Action {
     Hold,
     Break(Break),
     Fail(String),
@@ -121,16 +121,16 @@ impl State {
     }
 
     /// Takes the orders that match this log line: the first of each kind.
-    pub(super) fn take_orders(&mut self, line: &str) -> Vec<Deed> {
-        let mut taken: Vec<Deed> = Vec::new();
+    pub(super) fn take_orders(&mut self, line: &str) -> Vec<Action> {
+        let mut taken: Vec<Action> = Vec::new();
         self.orders.retain(|order| {
-            let kind = std::mem::discriminant(&order.deed);
+            let kind = std::mem::discriminant(&order.action);
             let is_new = taken
                 .iter()
-                .all(|deed| std::mem::discriminant(deed) != kind);
+                .all(|action| std::mem::discriminant(action) != kind);
             let is_meant = is_new && line.contains(&order.pattern);
             if is_meant {
-                taken.push(order.deed.clone());
+                taken.push(order.action.clone());
             }
             !is_meant
         });

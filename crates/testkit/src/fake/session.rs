@@ -7,7 +7,7 @@ use cenote::driver::{Columns, Outcome, Status, Value};
 use cenote::{Error, Kind, Result};
 
 use super::rows::{self, Row};
-use super::store::{Store, Transaction, refused, told_to_fail};
+use super::store::{Store, Transaction, injected_failure, refused};
 use super::text::{Item, Selected, Selection, Statement, Text};
 
 /// A connection as the server sees it.
@@ -164,7 +164,7 @@ impl Session {
             Statement::Create { table, columns } => store.create(table.clone(), columns.clone())?,
             Statement::Drop(table) => store.drop_table(table)?,
             Statement::Fail(state) => {
-                return Err(told_to_fail(state));
+                return Err(injected_failure(state));
             }
             Statement::Insert { table, rows } => {
                 let rows: Vec<Row> = rows.iter().map(|row| fill(row, params)).collect();
@@ -233,7 +233,7 @@ impl Session {
     pub(super) fn columns_of(&self, store: &Store, text: &Text) -> Result<Arc<Columns>> {
         let (items, from) = match text.statements.last() {
             Some(Statement::Select { items, from }) => (items, from),
-            Some(Statement::Fail(state)) => return Err(told_to_fail(state)),
+            Some(Statement::Fail(state)) => return Err(injected_failure(state)),
             _ => return Ok(rows::columns([])),
         };
         let alone = Transaction::new(false);

@@ -1,4 +1,4 @@
-//! The tables: what is committed, and what a transaction would change of it.
+//! The tables: committed rows, and the changes of open transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use cenote::{Error, Result};
 use super::rows::Row;
 use super::text::ColumnRule;
 
-/// What is committed.
+/// The committed tables.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     tables: BTreeMap<String, Table>,
@@ -16,20 +16,20 @@ pub(super) struct Store {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// None for a table that nobody created: it takes any row.
+    /// `None` for a table without a CREATE TABLE, which takes any row.
     columns: Option<Vec<ColumnRule>>,
     rows: Vec<Row>,
-    /// How many rows were ever inserted, kept or not.
+    /// The number of inserted rows, including those rolled back.
     inserted: i64,
 }
 
-/// An open transaction: what it would change, in order.
+/// An open transaction: its changes in order.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     changes: Vec<Change>,
-    /// A name, and how many changes there were when it was set.
+    /// The savepoints: each with its name and the number of changes before it.
     savepoints: Vec<(String, usize)>,
-    /// It can only be rolled back.
+    /// The transaction has failed and can only be rolled back.
     pub(super) has_failed: bool,
     pub(super) is_read_only: bool,
 }
@@ -52,12 +52,12 @@ pub(super) fn refused(state: &str, message: impl Into<String>) -> Error {
     Error::database(DatabaseError::new(message).with_sql_state(state))
 }
 
-pub(super) fn told_to_fail(state: &str) -> Error {
+pub(super) fn injected_failure(state: &str) -> Error {
     refused(state, format!("told to fail with {state}"))
 }
 
 impl Store {
-    /// Creates a table, for everybody and at once, whatever becomes of the transaction.
+    /// Creates a table at once and for all connections, outside of any transaction.
     pub(super) fn create(&mut self, table: String, columns: Vec<ColumnRule>) -> Result<()> {
         if self.tables.contains_key(&table) {
             return Err(refused(
@@ -74,25 +74,25 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a table, for everybody and at once.
+    /// Drops a table at once and for all connections.
     pub(super) fn drop_table(&mut self, table: &str) -> Result<()> {
         let gone = self.tables.remove(table);
         gone.map(drop)
             .ok_or_else(|| refused("42P01", format!("there is no table {table}")))
     }
 
-    /// What its columns are called, if somebody created it.
+    /// Returns the names of a table's columns, if a CREATE TABLE named them.
     pub(super) fn columns_of(&self, table: &str) -> Option<Vec<String>> {
         let columns = self.tables.get(table)?.columns.as_ref()?;
         Some(columns.iter().map(|rule| rule.name.clone()).collect())
     }
 
-    /// The rows that are committed.
+    /// Returns the committed rows.
     pub(super) fn committed(&self, table: &str) -> &[Row] {
         self.tables.get(table).map_or(&[], |table| &table.rows)
     }
 
-    /// The rows that a transaction sees: those that are committed, and its own.
+    /// Returns the rows that a transaction sees: the committed ones and its own.
     pub(super) fn visible<'s>(
         &'s self,
         table: &'s str,
@@ -102,7 +102,7 @@ impl Store {
         committed.iter().chain(inserted)
     }
 
-    /// The same, apart.
+    /// Returns the committed rows and the transaction's own separately.
     fn parts<'s>(
         &'s self,
         table: &'s str,
@@ -123,7 +123,7 @@ impl Store {
         (committed, inserted)
     }
 
-    /// Adds a row in a transaction; gives its number.
+    /// Inserts a row in a transaction and returns its number.
     pub(super) fn insert(&mut self, own: &mut Transaction, table: &str, row: Row) -> Result<i64> {
         own.check_writable()?;
         if let Some(rules) = self
@@ -166,7 +166,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes all rows in a transaction; gives their number.
+    /// Deletes all rows in a transaction and returns how many there were.
     pub(super) fn clear(&self, own: &mut Transaction, table: &str) -> Result<u64> {
         own.check_writable()?;
         let gone = self.visible(table, own).map(|_| 1).sum();
@@ -175,12 +175,12 @@ impl Store {
         Ok(gone)
     }
 
-    /// Keeps what a transaction did.
+    /// Commits a transaction.
     ///
     /// # Errors
     ///
-    /// SQLSTATE 40001 if another has committed a row in the meantime that cannot be there
-    /// twice. Nothing is kept then.
+    /// SQLSTATE 40001 if another transaction has since committed a row with the same key. Then nothing is
+    /// committed.
     pub(super) fn commit(&mut self, own: Transaction) -> Result<()> {
         let tables: BTreeSet<_> = own.changes.iter().map(Change::table).collect();
         if let Some(table) = tables.into_iter().find(|table| self.clashes(table, &own)) {
@@ -202,7 +202,7 @@ impl Store {
         Ok(())
     }
 
-    /// One of its rows has a key that another has committed since.
+    /// Returns whether another transaction has since committed a row with the key of one of these rows.
     fn clashes(&self, table: &str, own: &Transaction) -> bool {
         let rules = self
             .tables
@@ -221,7 +221,7 @@ impl Store {
 }
 
 impl Transaction {
-    /// Of a statement that stands alone, or of one that was begun.
+    /// Returns a transaction, either for one statement or for a BEGIN.
     pub(super) fn new(is_read_only: bool) -> Self {
         Transaction {
             is_read_only,
@@ -246,7 +246,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Undoes what was done since; the savepoint stays set if it is to be kept.
+    /// Undoes the changes since a savepoint; `keep` leaves the savepoint set.
     pub(super) fn roll_back_to(&mut self, name: &str, keep: bool) -> Result<()> {
         let at = self.savepoint(name)?;
         self.changes.truncate(self.savepoints[at].1);
@@ -260,12 +260,12 @@ impl Transaction {
         found.ok_or_else(|| refused("3B001", format!("there is no savepoint {name}")))
     }
 
-    /// How many changes there are, to go back to with [`undo_to`](Transaction::undo_to).
+    /// Returns the number of changes, for [`undo_to`](Transaction::undo_to).
     pub(super) fn mark(&self) -> usize {
         self.changes.len()
     }
 
-    /// Undoes what a statement did before it failed.
+    /// Undoes the changes of a failed statement.
     pub(super) fn undo_to(&mut self, mark: usize) {
         self.changes.truncate(mark);
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use cenote::driver::Value;
 
-/// What a text asks for.
+/// The request that a text contains.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Statement {
     Begin,

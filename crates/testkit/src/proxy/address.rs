@@ -1,4 +1,4 @@
-//! Where a proxy listens, and where the server is: TCP or a unix socket.
+//! Addresses of proxies and servers: TCP or a Unix socket.
 
 use std::fmt;
 use std::io;
@@ -12,17 +12,17 @@ use tokio::net::{TcpListener, TcpStream};
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream};
 
-/// An address of either kind.
+/// The address of a proxy or of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// By a unix socket, which is a file. Only where there are such.
+    /// The path of a Unix socket. Unix only.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// The address, if it is TCP.
+    /// Returns the TCP address, if it is one.
     pub fn socket(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(socket) => Some(*socket),
@@ -30,7 +30,7 @@ impl Address {
         }
     }
 
-    /// The port, if it is TCP.
+    /// Returns the TCP port, if it has one.
     pub fn port(&self) -> Option<u16> {
         self.socket().map(|socket| socket.port())
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where connections come in.
+/// Accepts connections.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
@@ -89,7 +89,7 @@ impl Listener {
         }
     }
 
-    /// Where it came to be, once a port was drawn.
+    /// Returns the bound address, with the port that the system chose.
     pub(super) fn address(&self, asked: Address) -> io::Result<Address> {
         match self {
             Listener::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?)),
@@ -116,17 +116,17 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// What is written leaves at once: pieces stay pieces.
+    /// Wraps a TCP stream without Nagle's algorithm, so that pieces stay pieces.
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Stream::Tcp(stream))
     }
 
-    /// Ends it without a goodbye: what is on its way is thrown away, and the peer gets an error. A
-    /// unix socket knows that only where something was left unread; else it is closed.
+    /// Resets the connection: bytes in flight are lost, and the peer gets an error. A Unix socket can do that only if
+    /// it has unread bytes; else it is closed.
     pub(super) fn reset(self) {
         if let Stream::Tcp(stream) = &self {
-            // One that is gone already needs no more.
+            // A connection that is already closed needs no reset.
             let _ = stream.set_zero_linger();
         }
     }

@@ -1,4 +1,4 @@
-//! The proxy itself: accepts, sends each connection on its way, and takes orders.
+//! The proxy: accepts connections and applies the test's orders.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,43 +11,43 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::address::{Address, Listener, Stream};
-use super::link::{self, End, Ends};
-use super::weather::{Direction, Doors, Weather};
+use super::connection::{self, End, Ends};
+use super::network::{Direction, Network, OnConnect};
 
-/// A proxy in front of a server. Dropped, it listens no more and all its connections are cut.
+/// A proxy in front of a server. Dropping it closes its listener and all its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: Address,
     shared: Arc<Shared>,
     ends: watch::Sender<Ends>,
-    /// Accepts, and has all connections with it.
+    /// The task that accepts; it owns the tasks of all connections.
     _work: JoinSet<()>,
 }
 
-/// What has come through a [`Proxy`] so far.
+/// What a [`Proxy`] has forwarded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Connections that were made to it, also those that it refused.
+    /// Connections that were accepted, including those that were reset at once.
     pub accepted: u64,
     /// Connections that are open now.
     pub open: u64,
-    /// Bytes that clients have sent, whether they have arrived or not.
+    /// Bytes that the proxy has read from clients.
     pub from_client: u64,
-    /// Bytes that the server has sent, whether they have arrived or not.
+    /// Bytes that the proxy has read from the server.
     pub from_server: u64,
-    /// Bytes that were passed on to the server.
+    /// Bytes that were forwarded to the server.
     pub to_server: u64,
-    /// Bytes that were passed on to clients.
+    /// Bytes that were forwarded to clients.
     pub to_client: u64,
-    /// Pieces in which bytes were passed on.
+    /// Pieces in which bytes were forwarded.
     pub pieces: u64,
 }
 
-/// What the proxy and its connections share. Relaxed throughout: every number stands for itself.
+/// What the proxy and its connections share. All atomics are relaxed: no counter guards other data.
 #[derive(Debug)]
 pub(super) struct Shared {
-    weather: watch::Sender<Weather>,
-    doors: Mutex<Doors>,
+    network: watch::Sender<Network>,
+    on_connect: Mutex<OnConnect>,
     arrivals: Mutex<Vec<Instant>>,
     greetings: Mutex<Vec<Vec<u8>>>,
     open: AtomicU64,
@@ -59,22 +59,22 @@ pub(super) struct Shared {
 }
 
 impl Proxy {
-    /// A proxy on a free port of this machine's loopback. Needs Tokio.
+    /// Starts a proxy on a free loopback port. Needs Tokio.
     ///
     /// # Errors
     ///
-    /// No port can be had.
+    /// No port is free.
     pub async fn in_front_of(server: impl Into<Address>) -> io::Result<Self> {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Proxy::listen(anywhere, server, 0).await
     }
 
-    /// A proxy at this address, whose jitter comes from this seed. Needs Tokio. The file of a unix
-    /// socket must not be there yet; it goes with the proxy.
+    /// Starts a proxy at this address. `seed` decides its jitter. Needs Tokio. The file of a Unix socket must not
+    /// exist; the proxy deletes it when it is dropped.
     ///
     /// # Errors
     ///
-    /// The address cannot be had.
+    /// The address cannot be bound.
     pub async fn listen(
         at: impl Into<Address>,
         server: impl Into<Address>,
@@ -84,8 +84,8 @@ impl Proxy {
         let listener = Listener::bind(&at).await?;
         let address = listener.address(at)?;
         let shared = Arc::new(Shared {
-            weather: watch::Sender::new(Weather::fair()),
-            doors: Mutex::default(),
+            network: watch::Sender::new(Network::ideal()),
+            on_connect: Mutex::default(),
             arrivals: Mutex::default(),
             greetings: Mutex::default(),
             open: AtomicU64::new(0),
@@ -96,7 +96,7 @@ impl Proxy {
             pieces: AtomicU64::new(0),
         });
         let ends = watch::Sender::new((0, End::Cut));
-        let house = House {
+        let acceptor = Acceptor {
             listener,
             server: server.into(),
             shared: Arc::clone(&shared),
@@ -104,7 +104,7 @@ impl Proxy {
             rng: Rng::with_seed(seed),
         };
         let mut work = JoinSet::new();
-        work.spawn(house.serve());
+        work.spawn(acceptor.serve());
         Ok(Proxy {
             address,
             shared,
@@ -113,32 +113,32 @@ impl Proxy {
         })
     }
 
-    /// Where clients are to connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Changes the weather, for connections that are there as well.
-    pub fn set(&self, weather: Weather) {
-        self.shared.weather.send_replace(weather);
+    /// Sets the faults of the network, also for open connections.
+    pub fn set(&self, network: Network) {
+        self.shared.network.send_replace(network);
     }
 
-    /// The weather now.
-    pub fn weather(&self) -> Weather {
-        *self.shared.weather.borrow()
+    /// Returns the current faults of the network.
+    pub fn network(&self) -> Network {
+        *self.shared.network.borrow()
     }
 
-    /// From now on, those who connect find the doors like this.
-    pub fn doors(&self, doors: Doors) {
-        *lock(&self.shared.doors) = doors;
+    /// Sets what happens to new connections.
+    pub fn on_connect(&self, on_connect: OnConnect) {
+        *lock(&self.shared.on_connect) = on_connect;
     }
 
-    /// Closes all connections, as a server that ends does.
+    /// Closes all connections, as a server does that shuts down.
     pub fn cut(&self) {
         self.end(End::Cut);
     }
 
-    /// Resets all connections, as a machine that has forgotten them does. What is under way is lost.
+    /// Resets all connections, as after a crash of the server's machine. Bytes in flight are lost.
     pub fn reset(&self) {
         self.end(End::Reset);
     }
@@ -150,13 +150,13 @@ impl Proxy {
         });
     }
 
-    /// Fair weather, and open doors.
+    /// Removes all faults: an ideal network, and new connections are forwarded.
     pub fn heal(&self) {
-        self.set(Weather::fair());
-        self.doors(Doors::Open);
+        self.set(Network::ideal());
+        self.on_connect(OnConnect::Forward);
     }
 
-    /// What has come through so far.
+    /// Returns what was forwarded so far.
     pub fn traffic(&self) -> Traffic {
         let shared = &self.shared;
         Traffic {
@@ -170,13 +170,13 @@ impl Proxy {
         }
     }
 
-    /// When each connection was made, in order, those that were refused included.
+    /// Returns when each connection was accepted, in order, including those that were reset at once.
     pub fn arrivals(&self) -> Vec<Instant> {
         lock(&self.shared.arrivals).clone()
     }
 
-    /// What each client has said first, if anything; at most 64 bytes of it. Whether it was TLS that
-    /// they asked for, for example.
+    /// Returns the first bytes of each client that has sent any, at most 64. They show, for example, whether it
+    /// requested TLS.
     pub fn greetings(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.greetings).clone()
     }
@@ -185,15 +185,15 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address {
-            // There is nobody to tell, and nothing else to do.
+            // A file that is already gone needs no deleting.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 impl Shared {
-    pub(super) fn weather(&self) -> watch::Receiver<Weather> {
-        self.weather.subscribe()
+    pub(super) fn network(&self) -> watch::Receiver<Network> {
+        self.network.subscribe()
     }
 
     pub(super) fn has_greeted(&self, bytes: &[u8]) {
@@ -219,8 +219,8 @@ impl Shared {
     }
 }
 
-/// Accepts.
-struct House {
+/// Accepts connections and starts a task for each.
+struct Acceptor {
     listener: Listener,
     server: Address,
     shared: Arc<Shared>,
@@ -228,7 +228,7 @@ struct House {
     rng: Rng,
 }
 
-impl House {
+impl Acceptor {
     /// # Cancel safety
     ///
     /// Dropped, all connections are cut.
@@ -238,10 +238,10 @@ impl House {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
                     Ok(client) => self.receive(client, &mut connections),
-                    // One that went while it was accepted, or too many at once: the next comes.
+                    // The client has left, or the process has too many files: try the next one.
                     Err(_) => tokio::task::yield_now().await,
                 },
-                // Those that have ended are cleared away.
+                // Removes the tasks that have ended.
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -249,32 +249,32 @@ impl House {
 
     fn receive(&mut self, client: Stream, connections: &mut JoinSet<()>) {
         lock(&self.shared.arrivals).push(Instant::now());
-        let doors = *lock(&self.shared.doors);
-        // What was ordered before it came is not meant for it.
+        let on_connect = *lock(&self.shared.on_connect);
+        // Earlier orders do not apply to a new connection.
         let mut ends = self.ends.clone();
         ends.mark_unchanged();
         let open = Open::new(&self.shared);
-        match doors {
-            Doors::Refusing => client.reset(),
-            Doors::Mute => {
+        match on_connect {
+            OnConnect::Reset => client.reset(),
+            OnConnect::Ignore => {
                 connections.spawn(async move {
                     let _open = open;
-                    link::ignore(client, ends).await;
+                    connection::ignore(client, ends).await;
                 });
             }
-            Doors::Open => {
+            OnConnect::Forward => {
                 let (server, rng) = (self.server.clone(), self.rng.fork());
                 let shared = Arc::clone(&self.shared);
                 connections.spawn(async move {
                     let _open = open;
-                    link::carry(client, &server, shared, ends, rng).await;
+                    connection::carry(client, &server, shared, ends, rng).await;
                 });
             }
         }
     }
 }
 
-/// Counts an open connection, however it ends.
+/// Counts a connection as open until it is dropped.
 struct Open(Arc<Shared>);
 
 impl Open {

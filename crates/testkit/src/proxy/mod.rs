@@ -1,11 +1,11 @@
-//! A bad network, on purpose: a proxy in front of a real server that delays, throttles, slices,
-//! swallows, cuts and resets, by hand or by a script drawn from a seed.
+//! A faulty network for tests: a proxy in front of a real server. It delays, throttles, splits or withholds
+//! bytes, and closes or resets connections. The test controls it directly, or by a random script from a seed.
 //!
-//! The client is told the proxy's address instead of the server's, and nothing else changes:
+//! The client connects to the proxy's address instead of the server's:
 //!
 //! ```
 //! use std::time::Duration;
-//! use cenote_testkit::proxy::{Address, Proxy, Weather};
+//! use cenote_testkit::proxy::{Address, Proxy, Network};
 //! # use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! # use tokio::net::{TcpListener, TcpStream};
 //!
@@ -16,28 +16,27 @@
 //! let proxy = Proxy::in_front_of(server).await?;
 //! let mut client = TcpStream::connect(proxy.address().socket().expect("it is TCP")).await?;
 //! # let (mut at_server, _) = listener.accept().await?;
-//! proxy.set(Weather { slice: Some(1), ..Weather::default() });   // byte by byte
+//! proxy.set(Network { slice: Some(1), ..Network::default() });   // byte by byte
 //! client.write_all(b"hello").await?;
 //! # let mut five = [0; 5];
 //! # at_server.read_exact(&mut five).await?;
 //! assert_eq!(proxy.traffic().pieces, 5);
 //!
-//! proxy.reset();                                                  // and the cable is out
+//! proxy.reset();                                                  // the connection is lost
 //! assert!(client.read_u8().await.is_err());
 //! # Ok(()) }
 //! ```
 //!
-//! Time is Tokio's: under a paused clock a delay of an hour takes no time.
-//! What a seed decides (jitter, scripts) is the same again with the same seed; in which order two
-//! connections come is up to the scheduler.
+//! The proxy uses Tokio's clock: under a paused clock a delay of an hour takes no time. One seed always gives the
+//! same jitter and the same scripts; the scheduler decides in which order two connections are accepted.
 
 mod address;
+mod connection;
 mod front;
-mod link;
+mod network;
 mod script;
-mod weather;
 
 pub use self::address::Address;
 pub use self::front::{Proxy, Traffic};
+pub use self::network::{CutAfter, Direction, Network, OnConnect};
 pub use self::script::{Fault, Script, Step};
-pub use self::weather::{CutAfter, Direction, Doors, Weather};

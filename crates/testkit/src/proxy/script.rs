@@ -1,4 +1,4 @@
-//! A bad day of a network, written down: so that it can be repeated.
+//! Sequences of network faults that can be repeated.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,53 +7,53 @@ use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::front::Proxy;
-use super::weather::{CutAfter, Direction, Doors, Weather};
+use super::network::{CutAfter, Direction, Network, OnConnect};
 
-/// One thing that goes wrong, or right again.
+/// One change of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The weather changes.
-    Weather(Weather),
-    /// Those who connect find other doors.
-    Doors(Doors),
-    /// All connections are closed.
+    /// Sets the faults of the network.
+    Network(Network),
+    /// Sets what happens to new connections.
+    OnConnect(OnConnect),
+    /// Closes all connections.
     Cut,
-    /// All connections are reset.
+    /// Resets all connections.
     Reset,
-    /// Fair weather, and open doors.
+    /// Removes all faults: an ideal network, and new connections are forwarded.
     Heal,
 }
 
-/// A fault, and how long after the one before it.
+/// A fault and the pause before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How long nothing changes before it.
+    /// The pause after the step before.
     pub after: Duration,
-    /// What happens then.
+    /// The change.
     pub fault: Fault,
 }
 
-/// Faults in their order. Its `Display` is what a failing test should print: one line a step.
+/// A sequence of faults. `Display` prints one line per step, for the message of a failing test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     steps: Vec<Step>,
 }
 
 impl Script {
-    /// Nothing happens.
+    /// Returns a script without steps.
     pub fn new() -> Self {
         Script::default()
     }
 
-    /// And then, after so long, this.
+    /// Adds a step: a fault after a pause.
     #[must_use]
     pub fn then(mut self, after: Duration, fault: Fault) -> Self {
         self.steps.push(Step { after, fault });
         self
     }
 
-    /// Draws faults of every kind from a seed, for about so long. Each lasts for up to 200 ms; all
-    /// is well between them, and at the end. The same seed gives the same script.
+    /// Returns a script of random faults of every kind, of about this length. Each fault lasts up to 200 ms. Between
+    /// faults and at the end the network is ideal. The same seed gives the same script.
     pub fn random(seed: u64, length: Duration) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut script = Script::new();
@@ -68,7 +68,7 @@ impl Script {
         script
     }
 
-    /// Its steps.
+    /// Returns the steps.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -86,39 +86,39 @@ impl fmt::Display for Script {
 }
 
 impl Fault {
-    /// Draws one that is no `Heal`.
+    /// Draws a fault other than `Heal`.
     fn draw(rng: &mut Rng) -> Self {
-        let weather = match rng.u8(..9) {
+        let network = match rng.u8(..9) {
             0 => return Fault::Cut,
             1 => return Fault::Reset,
-            2 => return Fault::Doors(Doors::Refusing),
-            3 => return Fault::Doors(Doors::Mute),
-            4 => Weather {
+            2 => return Fault::OnConnect(OnConnect::Reset),
+            3 => return Fault::OnConnect(OnConnect::Ignore),
+            4 => Network {
                 delay: brief(rng) / 4,
                 jitter: brief(rng) / 4,
-                ..Weather::fair()
+                ..Network::ideal()
             },
-            5 => Weather {
+            5 => Network {
                 bandwidth: Some(rng.u64(2_000..200_000)),
-                ..Weather::fair()
+                ..Network::ideal()
             },
-            6 => Weather {
+            6 => Network {
                 slice: Some(rng.usize(1..=8)),
-                ..Weather::fair()
+                ..Network::ideal()
             },
-            7 => Weather {
+            7 => Network {
                 black_hole: Some(direction(rng)),
-                ..Weather::fair()
+                ..Network::ideal()
             },
-            _ => Weather {
+            _ => Network {
                 cut_after: Some(CutAfter {
                     direction: direction(rng),
                     bytes: rng.u64(..20_000),
                 }),
-                ..Weather::fair()
+                ..Network::ideal()
             },
         };
-        Fault::Weather(weather)
+        Fault::Network(network)
     }
 }
 
@@ -134,22 +134,22 @@ fn direction(rng: &mut Rng) -> Direction {
 }
 
 impl Proxy {
-    /// Does this to the network.
+    /// Applies a fault now.
     pub fn inflict(&self, fault: Fault) {
         match fault {
-            Fault::Weather(weather) => self.set(weather),
-            Fault::Doors(doors) => self.doors(doors),
+            Fault::Network(network) => self.set(network),
+            Fault::OnConnect(on_connect) => self.on_connect(on_connect),
             Fault::Cut => self.cut(),
             Fault::Reset => self.reset(),
             Fault::Heal => self.heal(),
         }
     }
 
-    /// Plays a script from its beginning to its end.
+    /// Applies the steps of a script, with their pauses.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it stays as the last step left it.
+    /// Dropped, the network stays as the last step left it.
     pub async fn play(&self, script: &Script) {
         let mut due = Instant::now();
         for Step { after, fault } in script.steps() {

@@ -1,4 +1,4 @@
-//! What a driver can do, found out by trying: the rows of a table for its users.
+//! Measures what a driver can do, for the table in its documentation.
 
 use std::fmt::Write;
 
@@ -10,17 +10,17 @@ use super::status::failing;
 use super::values::samples;
 use super::{Lack, Subject};
 
-/// One thing that drivers differ in, and what was found of it.
+/// One thing in which drivers differ, and what this driver does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ability {
-    /// What it is about: the first cell of a row.
+    /// The question: the first cell of a row.
     pub about: &'static str,
-    /// What the driver does: its cell.
+    /// The driver's cell in that row.
     pub answer: String,
 }
 
-/// Tries out what drivers differ in, on an empty database.
+/// Measures everything in which drivers differ. Needs an empty database.
 ///
 /// # Cancel safety
 ///
@@ -28,7 +28,7 @@ pub struct Ability {
 ///
 /// # Panics
 ///
-/// If a driver does what no driver may: the promises of the [suite](super) say it better.
+/// If the driver breaks a rule of the contract; the [suite](super) then has a clearer message.
 pub async fn abilities(subject: &Subject) -> Vec<Ability> {
     let mut found = Vec::new();
     let mut add = |about, answer: String| found.push(Ability { about, answer });
@@ -71,8 +71,8 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
     found
 }
 
-/// Compares the table of a page with what a driver really does. The table is in Markdown, with a column of this name and
-/// a row for every [`Ability`], and for nothing else.
+/// Compares the table of a page with what a driver does. The table is in Markdown, has a column of this name and one
+/// row for each [`Ability`], and no other rows.
 ///
 /// # Cancel safety
 ///
@@ -80,7 +80,7 @@ pub async fn abilities(subject: &Subject) -> Vec<Ability> {
 ///
 /// # Panics
 ///
-/// If they differ, with the cells as they should be.
+/// If they differ; the message shows the correct cells.
 pub async fn check_table(subject: &Subject, page: &str, column: &str) {
     let found = abilities(subject).await;
     let lines: Vec<Option<Vec<&str>>> = page.lines().map(cells).collect();
@@ -120,7 +120,7 @@ pub async fn check_table(subject: &Subject, page: &str, column: &str) {
     assert!(!differs, "the column {column} should be\n{right}");
 }
 
-/// The cells of a line, if it is a row of a table.
+/// Returns the cells of a line, if it is a row of a table.
 fn cells(line: &str) -> Option<Vec<&str>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     Some(inner.split('|').map(str::trim).collect())
@@ -193,7 +193,7 @@ async fn error_in_transaction(client: &mut Client<'_>) -> &'static str {
     }
 }
 
-/// Whether others read what was there before. Where they would wait for long, they are not tried.
+/// Returns whether other connections read the old row meanwhile. Not tried where they would wait for long.
 async fn is_hidden(client: &mut Client<'_>) -> bool {
     let subject = client.subject;
     if !subject.can(Lack::Isolation) {
@@ -282,7 +282,7 @@ async fn setting(subject: &Subject) -> &'static str {
     }
 }
 
-/// As what the values of each type come back.
+/// Returns the type as which values of each type come back.
 async fn values(subject: &Subject) -> Vec<(&'static str, String)> {
     let about = |name| match name {
         "bools" => "`true` is read as",
@@ -346,14 +346,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_tells_the_truth_passes() {
+    async fn a_correct_table_passes() {
         let page = page(|ability| ability.answer.clone()).await;
         check_table(&fake(), &page, "Fake").await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "the page says: whatever you like")]
-    async fn a_cell_that_is_wrong_is_told_with_what_it_should_be() {
+    async fn a_wrong_cell_is_reported_with_its_expected_value() {
         let page = page(|ability| match ability.about {
             "savepoints" => "whatever you like".to_owned(),
             _ => ability.answer.clone(),
@@ -364,14 +364,14 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "a row that nobody tries: it flies")]
-    async fn a_row_that_is_about_nothing_is_told() {
+    async fn a_row_about_an_unknown_ability_is_reported() {
         let page = page(|ability| ability.answer.clone()).await + "| it flies | yes |\n";
         check_table(&fake(), &page, "Fake").await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "the page has no column Other")]
-    async fn a_column_that_is_missing_is_told() {
+    async fn a_missing_column_is_reported() {
         let page = page(|ability| ability.answer.clone()).await;
         check_table(&fake(), &page, "Other").await;
     }

@@ -1,5 +1,5 @@
 //! Promises about futures that are dropped at any await: after a settle the connection is usable,
-//! its status is known, and nobody sees anything of the dropped call but its effect.
+//! its status is known, and later calls see nothing of the dropped call but its effect.
 
 use cenote::driver::{Begin, Request, Savepoint, Status};
 
@@ -13,7 +13,7 @@ fn key(polls: usize) -> i64 {
     i64::try_from(polls).expect("nobody polls so often") + 1
 }
 
-/// A statement that was dropped has been done or has not; the connection goes on.
+/// A dropped statement has run entirely or not at all, and the connection stays usable.
 pub async fn a_dropped_run_leaves_nothing_but_its_effect(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
@@ -37,7 +37,7 @@ pub async fn a_dropped_run_leaves_nothing_but_its_effect(subject: &Subject) {
     .await;
 }
 
-/// The rows of a query that was dropped are seen by nobody.
+/// No later call sees the rows of a dropped query.
 pub async fn a_dropped_query_leaves_no_rows(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.fill(1..=50).await;
@@ -56,7 +56,7 @@ pub async fn a_dropped_query_leaves_no_rows(subject: &Subject) {
     .await;
 }
 
-/// A transaction in which a statement was dropped can be rolled back, and then nothing is left of it.
+/// A transaction in which a statement was dropped can be rolled back completely.
 pub async fn a_dropped_run_in_a_transaction_can_be_rolled_back(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
@@ -77,8 +77,8 @@ pub async fn a_dropped_run_in_a_transaction_can_be_rolled_back(subject: &Subject
     .await;
 }
 
-/// The error of a call that was dropped is not given to the next one.
-pub async fn a_dropped_error_belongs_to_nobody(subject: &Subject) {
+/// The next call does not return the error of a dropped call.
+pub async fn the_error_of_a_dropped_call_is_discarded(subject: &Subject) {
     let Some(wrong) = failing(subject) else {
         return;
     };
@@ -103,7 +103,7 @@ pub async fn a_dropped_error_belongs_to_nobody(subject: &Subject) {
     .await;
 }
 
-/// After a begin that was dropped, the status says whether there is a transaction.
+/// After a dropped begin the status says whether a transaction is open.
 pub async fn a_dropped_begin_leaves_the_status_known(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let begin = Begin::default();
@@ -128,8 +128,8 @@ pub async fn a_dropped_begin_leaves_the_status_known(subject: &Subject) {
     .await;
 }
 
-/// After a commit that was dropped the transaction is committed, rolled back or open still; the
-/// status tells whether it is over, and everybody sees the same.
+/// After a dropped commit the transaction is committed, rolled back or still open. The status says whether it
+/// has ended, and all connections see the same rows.
 pub async fn a_dropped_commit_has_come_to_something(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let mut other = Client::another(subject).await;
@@ -159,7 +159,7 @@ pub async fn a_dropped_commit_has_come_to_something(subject: &Subject) {
     .await;
 }
 
-/// After a rollback that was dropped, the status says whether it is still to be done.
+/// After a dropped rollback the status says whether the transaction is still open.
 pub async fn a_dropped_rollback_leaves_the_status_known(subject: &Subject) {
     let mut client = Client::first(subject).await;
     at_every_poll(async |polls| {
@@ -180,7 +180,7 @@ pub async fn a_dropped_rollback_leaves_the_status_known(subject: &Subject) {
     .await;
 }
 
-/// A savepoint that was set or not hurts nobody: the transaction goes on, or is over.
+/// After a dropped savepoint the transaction stays usable, or has ended.
 pub async fn a_dropped_savepoint_leaves_the_transaction_usable(subject: &Subject) {
     if !subject.can(Lack::Savepoints) {
         return;
@@ -203,7 +203,7 @@ pub async fn a_dropped_savepoint_leaves_the_transaction_usable(subject: &Subject
     .await;
 }
 
-/// Of a batch that was dropped, any number of sets may have been done, from the first on.
+/// Of a dropped batch, the first sets have run: any number from none to all.
 pub async fn a_dropped_batch_leaves_nothing_but_its_effect(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
@@ -243,7 +243,7 @@ pub async fn a_dropped_prepare_leaves_a_usable_connection(subject: &Subject) {
     .await;
 }
 
-/// The rows of a stream whose start was dropped are seen by nobody.
+/// No later call sees the rows of a stream whose start was dropped.
 pub async fn a_dropped_stream_start_leaves_no_rows(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.fill(1..=50).await;
@@ -263,7 +263,7 @@ pub async fn a_dropped_stream_start_leaves_no_rows(subject: &Subject) {
     .await;
 }
 
-/// A stream whose early end was dropped is over when that is settled.
+/// A stream whose early end was dropped has ended after a settle.
 pub async fn a_dropped_end_of_a_stream_leaves_no_rows(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.fill(1..=50).await;
@@ -282,7 +282,7 @@ pub async fn a_dropped_end_of_a_stream_leaves_no_rows(subject: &Subject) {
     .await;
 }
 
-/// A settle that was dropped is done by the next one.
+/// The next settle completes a dropped one.
 pub async fn a_dropped_settle_can_be_done_again(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.fill(1..=50).await;
@@ -300,7 +300,7 @@ pub async fn a_dropped_settle_can_be_done_again(subject: &Subject) {
     .await;
 }
 
-/// A ping that was dropped leaves nothing behind.
+/// A dropped ping leaves nothing behind.
 pub async fn a_dropped_ping_leaves_a_usable_connection(subject: &Subject) {
     let mut client = Client::another(subject).await;
     at_every_poll(async |polls| {
@@ -314,7 +314,7 @@ pub async fn a_dropped_ping_leaves_a_usable_connection(subject: &Subject) {
     .await;
 }
 
-/// A connect that was dropped keeps nobody from connecting or writing.
+/// After a dropped connect, others can connect and write.
 pub async fn a_dropped_connect_is_no_hindrance(subject: &Subject) {
     let mut client = Client::first(subject).await;
     at_every_poll(async |polls| {
@@ -326,7 +326,7 @@ pub async fn a_dropped_connect_is_no_hindrance(subject: &Subject) {
     .await;
 }
 
-/// A connection whose close was dropped is gone all the same, with its transaction and its locks.
+/// A connection whose close was dropped is closed all the same: the server frees its transaction and its locks.
 pub async fn a_dropped_close_closes_all_the_same(subject: &Subject) {
     let mut client = Client::first(subject).await;
     at_every_poll(async |polls| {
@@ -340,7 +340,7 @@ pub async fn a_dropped_close_closes_all_the_same(subject: &Subject) {
     .await;
 }
 
-/// A connection that is dropped in the middle of a call is gone, with its transaction and its locks.
+/// A connection dropped during a call is closed: the server frees its transaction and its locks.
 pub async fn dropping_a_connection_in_the_middle_of_a_call_rolls_back(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();

@@ -58,7 +58,7 @@ pub async fn a_missing_value_is_a_not_null_violation(subject: &Subject) {
 }
 
 /// A statement that does not parse is a syntax error.
-pub async fn a_syntax_error_is_told(subject: &Subject) {
+pub async fn a_syntax_error_is_reported(subject: &Subject) {
     let Some(wrong) = &subject.sql.syntax_error else {
         return;
     };
@@ -68,7 +68,7 @@ pub async fn a_syntax_error_is_told(subject: &Subject) {
 }
 
 /// A missing table is an undefined-table error.
-pub async fn an_undefined_table_is_told(subject: &Subject) {
+pub async fn an_undefined_table_is_reported(subject: &Subject) {
     let Some(wrong) = &subject.sql.undefined_table else {
         return;
     };
@@ -78,7 +78,7 @@ pub async fn an_undefined_table_is_told(subject: &Subject) {
 }
 
 /// `prepare` reports an invalid statement; with [`Lack::EarlyErrors`] the run reports it.
-pub async fn an_error_of_prepare_is_told(subject: &Subject) {
+pub async fn an_error_of_prepare_is_reported(subject: &Subject) {
     let Some(wrong) = &subject.sql.syntax_error else {
         return;
     };

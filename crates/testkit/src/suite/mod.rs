@@ -95,7 +95,7 @@ macro_rules! __for_each_promise {
             a_commit_keeps
             a_rollback_undoes
             a_rollback_without_a_transaction_is_fine
-            uncommitted_rows_are_seen_by_nobody_else
+            uncommitted_rows_reach_no_other_connection
             savepoints_nest
             a_savepoint_that_was_rolled_back_can_be_set_again
             going_back_to_a_savepoint_heals_a_failed_transaction
@@ -107,7 +107,7 @@ macro_rules! __for_each_promise {
             a_dropped_run_leaves_nothing_but_its_effect
             a_dropped_query_leaves_no_rows
             a_dropped_run_in_a_transaction_can_be_rolled_back
-            a_dropped_error_belongs_to_nobody
+            the_error_of_a_dropped_call_is_discarded
             a_dropped_begin_leaves_the_status_known
             a_dropped_commit_has_come_to_something
             a_dropped_rollback_leaves_the_status_known
@@ -127,9 +127,9 @@ macro_rules! __for_each_promise {
 
             a_broken_key_is_a_unique_violation
             a_missing_value_is_a_not_null_violation
-            a_syntax_error_is_told
-            an_undefined_table_is_told
-            an_error_of_prepare_is_told
+            a_syntax_error_is_reported
+            an_undefined_table_is_reported
+            an_error_of_prepare_is_reported
 
             every_value_comes_back_as_it_was_sent
             null_comes_back_from_a_column_of_every_type
@@ -141,9 +141,10 @@ macro_rules! __for_each_promise {
             rows_that_are_not_wanted_are_not_given
             an_empty_result_has_its_columns
             a_batch_adds_up_its_affected_rows
+            a_batch_returns_the_rows_of_all_sets
             a_batch_of_nothing_does_nothing
             a_batch_stops_at_the_first_error
-            prepare_tells_parameters_and_columns
+            prepare_returns_parameters_and_columns
             a_statement_can_be_run_again_and_again
             more_statements_than_the_cache_holds_are_fine
             a_connection_without_a_cache_is_fine
@@ -163,7 +164,7 @@ macro_rules! __for_each_promise {
             a_probe_of_a_healthy_connection_changes_nothing
             an_unknown_option_is_an_error_that_names_it
             the_address_holds_no_password
-            a_connect_that_fails_says_so
+            a_failed_connect_returns_a_connect_error
         }
     };
 }

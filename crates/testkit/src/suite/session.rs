@@ -1,4 +1,4 @@
-//! Promises about the session as a whole, and about how it comes into being.
+//! Promises about the session: reset, ping, close, settings, templates and connects.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use cenote::driver::{ConnectSettings, Options, Reset, Status, Value};
 use super::Subject;
 use super::client::Client;
 
-/// After a reset the session is as new, with all that was committed; or it says that it cannot
-/// be, and can be closed.
+/// A reset restores a new session and keeps what was committed; or it demands a new connection, and this one can
+/// be closed.
 pub async fn a_reset_gives_a_new_session_or_asks_for_a_new_connection(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.add(1).await;
@@ -52,10 +52,10 @@ pub async fn a_ping_is_answered(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// A setting that there is not is an error, if there are settings at all; the session goes on.
+/// An unknown setting is an error, if the driver has settings at all; the session stays usable.
 pub async fn a_setting_is_made_or_refused(subject: &Subject) {
     let mut client = Client::another(subject).await;
-    // Some databases take any name; what matters is that nothing else comes of it.
+    // Some databases accept any name; the session has to stay usable either way.
     let _ = client
         .connection
         .set("cenote_no_such_setting", &Value::Int(1))
@@ -64,7 +64,7 @@ pub async fn a_setting_is_made_or_refused(subject: &Subject) {
     client.is_usable().await;
 }
 
-/// Looking whether the other side has gone does not hurt one that has not.
+/// A probe leaves a living connection usable.
 pub async fn a_probe_of_a_healthy_connection_changes_nothing(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.begin().await;
@@ -78,7 +78,7 @@ pub async fn a_probe_of_a_healthy_connection_changes_nothing(subject: &Subject) 
     assert_eq!(client.ids().await, [1]);
 }
 
-/// An option that the driver does not know is refused by its name.
+/// An unknown option is an error that names it.
 pub async fn an_unknown_option_is_an_error_that_names_it(subject: &Subject) {
     const UNKNOWN: &str = "cenote_no_such_option";
     let mut options = Options::new();
@@ -92,7 +92,7 @@ pub async fn an_unknown_option_is_an_error_that_names_it(subject: &Subject) {
     assert!(error.message().contains(UNKNOWN), "{error}");
 }
 
-/// What is shown of a template holds no password.
+/// The address and the `Debug` output of a template contain no password.
 pub async fn the_address_holds_no_password(subject: &Subject) {
     let template = &subject.template;
     let shown = format!("{} {template:?} {:?}", template.address(), subject.dsn);
@@ -106,8 +106,8 @@ pub async fn the_address_holds_no_password(subject: &Subject) {
     assert!(!template.address().is_empty(), "an address for messages");
 }
 
-/// A connection that cannot be opened is an error of that kind, with a message.
-pub async fn a_connect_that_fails_says_so(subject: &Subject) {
+/// A failed connect is a connect error with a message.
+pub async fn a_failed_connect_returns_a_connect_error(subject: &Subject) {
     let Some(dsn) = &subject.unreachable else {
         return;
     };

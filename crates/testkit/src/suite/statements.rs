@@ -6,7 +6,7 @@ use super::client::{Client, record, row};
 use super::status::failing;
 use super::{Lack, Subject};
 
-/// The outcome tells how many rows were inserted and deleted.
+/// The outcome has the number of inserted or deleted rows.
 pub async fn affected_rows_are_counted(subject: &Subject) {
     let mut client = Client::first(subject).await;
     for id in 1..=3 {
@@ -18,7 +18,7 @@ pub async fn affected_rows_are_counted(subject: &Subject) {
     assert_eq!(done.rows_affected, 0);
 }
 
-/// Rows are not given to one who does not want them.
+/// A request that wants no rows gets none.
 pub async fn rows_that_are_not_wanted_are_not_given(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.add(1).await;
@@ -64,6 +64,21 @@ pub async fn a_batch_adds_up_its_affected_rows(subject: &Subject) {
     assert_eq!(client.ids().await, (1..=30).collect::<Vec<_>>());
 }
 
+/// A batch of queries returns the rows of all sets.
+pub async fn a_batch_returns_the_rows_of_all_sets(subject: &Subject) {
+    let mut client = Client::first(subject).await;
+    client.fill(1..=3).await;
+    let select = client.text(&subject.sql.select).into_owned();
+    let done = client
+        .connection
+        .query_batch(&select, &[vec![], vec![]])
+        .await;
+    let rows = done.expect("a query can be run for each set");
+    let count: usize = rows.iter().map(cenote::driver::Batch::len).sum();
+    assert_eq!(count, 6);
+    assert_eq!(client.status(), Status::Idle);
+}
+
 /// A batch without sets is no error.
 pub async fn a_batch_of_nothing_does_nothing(subject: &Subject) {
     let mut client = Client::first(subject).await;
@@ -74,8 +89,8 @@ pub async fn a_batch_of_nothing_does_nothing(subject: &Subject) {
     assert_eq!(client.ids().await, [0; 0]);
 }
 
-/// A batch stops at the first error: nothing after it is done. In a transaction the status is known
-/// then, and it can be rolled back.
+/// A batch stops at the first error, which names the set. Outside of a transaction no set takes effect. In a transaction
+/// the status is known then, and it can be rolled back.
 pub async fn a_batch_stops_at_the_first_error(subject: &Subject) {
     if !subject.can(Lack::Constraints) {
         return;
@@ -86,13 +101,14 @@ pub async fn a_batch_stops_at_the_first_error(subject: &Subject) {
     let done = client.connection.run_batch(&insert, &sets).await;
     let error = done.expect_err("a key is there twice");
     assert!(error.is_unique_violation(), "{error}");
+    assert_eq!(error.set_index(), Some(2), "{error}");
     assert_eq!(client.status(), Status::Idle);
-    let ids = client.ids().await;
-    assert!(
-        ids.is_empty() || ids == [1, 2],
-        "those before it, or none: {ids:?}"
-    );
-    client.must(&subject.sql.delete).await;
+    assert_eq!(client.ids().await, [0; 0], "all sets, or none");
+    let done = client.connection.query_batch(&insert, &sets).await;
+    let error = done.expect_err("a key is there twice");
+    assert_eq!(error.set_index(), Some(2), "{error}");
+    assert_eq!(client.status(), Status::Idle);
+    assert_eq!(client.ids().await, [0; 0], "all sets, or none");
 
     client.begin().await;
     let done = client.connection.run_batch(&insert, &sets).await;
@@ -102,9 +118,8 @@ pub async fn a_batch_stops_at_the_first_error(subject: &Subject) {
     assert_eq!(client.ids().await, [0; 0]);
 }
 
-/// A prepared statement tells how many parameters it takes and what its rows look like; it has not
-/// been run.
-pub async fn prepare_tells_parameters_and_columns(subject: &Subject) {
+/// Preparing returns the number of parameters and the columns, and does not run the statement.
+pub async fn prepare_returns_parameters_and_columns(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
     let prepared = client.connection.prepare(&insert).await;
@@ -118,8 +133,7 @@ pub async fn prepare_tells_parameters_and_columns(subject: &Subject) {
     assert_eq!(client.ids().await, [0; 0]);
 }
 
-/// A statement that is in the cache does the same as one that is not, with other parameters
-/// each time.
+/// A cached statement does the same as an uncached one, with other parameters each time.
 pub async fn a_statement_can_be_run_again_and_again(subject: &Subject) {
     let mut client = Client::first(subject).await;
     for id in 1..=40 {
@@ -136,12 +150,12 @@ pub async fn a_statement_can_be_run_again_and_again(subject: &Subject) {
     }
 }
 
-/// Texts that are the same to the database and different to a cache.
+/// Returns texts that mean the same to the database and differ for a cache.
 fn variants(sql: &str, how_many: usize) -> impl Iterator<Item = String> {
     (0..how_many).map(move |n| format!("{sql}{}", " ".repeat(n)))
 }
 
-/// With more statements than the cache holds, some are prepared again, and nobody notices.
+/// With more statements than the cache holds, evicted ones are prepared again and work.
 pub async fn more_statements_than_the_cache_holds_are_fine(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.close().await;
@@ -149,7 +163,7 @@ pub async fn more_statements_than_the_cache_holds_are_fine(subject: &Subject) {
     run_variants(&mut client).await;
 }
 
-/// Without a cache, everything is the same.
+/// Without a cache all statements work the same.
 pub async fn a_connection_without_a_cache_is_fine(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.close().await;

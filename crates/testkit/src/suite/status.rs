@@ -6,7 +6,7 @@ use cenote::driver::{Begin, CommitOutcome, Request, Status};
 use super::client::{Client, row};
 use super::{Lack, Subject};
 
-/// A new connection has no transaction, and works.
+/// A new connection has no transaction and answers a query.
 pub async fn a_new_connection_is_idle_and_whole(subject: &Subject) {
     let mut client = Client::another(subject).await;
     assert_eq!(client.status(), Status::Idle);
@@ -14,7 +14,7 @@ pub async fn a_new_connection_is_idle_and_whole(subject: &Subject) {
     assert_eq!(client.status(), Status::Idle);
 }
 
-/// The status is what the server said last: in a transaction from its begin to its end.
+/// The status is what the server last reported: in a transaction from its begin to its end.
 pub async fn the_status_follows_begin_commit_and_rollback(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.begin().await;
@@ -28,7 +28,7 @@ pub async fn the_status_follows_begin_commit_and_rollback(subject: &Subject) {
 }
 
 /// A BEGIN, COMMIT or ROLLBACK that is the text of a statement changes the status as well. A driver
-/// that cannot see this says so: the status is unknown, and the session has changed.
+/// that cannot see this reports an unknown status and a changed session.
 pub async fn transaction_control_in_a_text_is_seen(subject: &Subject) {
     let Some([begin, commit, rollback]) = &subject.sql.control else {
         return;
@@ -53,7 +53,7 @@ pub async fn transaction_control_in_a_text_is_seen(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// A BEGIN can travel with the first statement, whose outcome it has.
+/// A BEGIN can be sent with the first statement, and returns the outcome of that statement.
 pub async fn a_transaction_begins_with_its_first_statement(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let insert = client.text(&subject.sql.insert).into_owned();
@@ -86,8 +86,8 @@ pub async fn a_begin_whose_first_statement_fails_leaves_the_status_known(subject
     client.is_usable().await;
 }
 
-/// After an error the status is known: the transaction is open still, or it has failed. A failed one
-/// can only be rolled back, and a commit of it says that this was done.
+/// After an error the status is known: the transaction is still open, or it has failed. A failed one can only be
+/// rolled back, and a commit of it reports the rollback.
 pub async fn a_failed_statement_leaves_the_status_known(subject: &Subject) {
     let Some(wrong) = failing(subject) else {
         return;

@@ -6,7 +6,7 @@ use super::client::Client;
 use super::status::failing;
 use super::{Lack, Subject};
 
-/// What was committed is there, for others too.
+/// Committed rows are visible, to other connections too.
 pub async fn a_commit_keeps(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.begin().await;
@@ -17,7 +17,7 @@ pub async fn a_commit_keeps(subject: &Subject) {
     assert_eq!(other.ids().await, [1]);
 }
 
-/// What was rolled back never was.
+/// Rolled-back rows are gone.
 pub async fn a_rollback_undoes(subject: &Subject) {
     let mut client = Client::first(subject).await;
     client.add(1).await;
@@ -39,8 +39,8 @@ pub async fn a_rollback_without_a_transaction_is_fine(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// Other connections do not see what is not committed.
-pub async fn uncommitted_rows_are_seen_by_nobody_else(subject: &Subject) {
+/// Other connections do not see uncommitted rows.
+pub async fn uncommitted_rows_reach_no_other_connection(subject: &Subject) {
     if !subject.can(Lack::Isolation) {
         return;
     }
@@ -54,7 +54,7 @@ pub async fn uncommitted_rows_are_seen_by_nobody_else(subject: &Subject) {
     assert_eq!(other.ids().await, [1]);
 }
 
-/// Savepoints lie within each other: going back to one undoes what was done since, and no more.
+/// Savepoints nest: rolling back to one undoes exactly what came after it.
 pub async fn savepoints_nest(subject: &Subject) {
     if !subject.can(Lack::Savepoints) {
         return;
@@ -78,7 +78,7 @@ pub async fn savepoints_nest(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// A savepoint that was gone back to is forgotten, and its name free.
+/// A savepoint that was rolled back is gone, and its name is free.
 pub async fn a_savepoint_that_was_rolled_back_can_be_set_again(subject: &Subject) {
     if !subject.can(Lack::Savepoints) {
         return;
@@ -97,8 +97,7 @@ pub async fn a_savepoint_that_was_rolled_back_can_be_set_again(subject: &Subject
     assert_eq!(client.ids().await, [3]);
 }
 
-/// Where an error makes a transaction fail, going back to a savepoint that was set before makes it
-/// whole again.
+/// Where an error fails the transaction, rolling back to an earlier savepoint makes it usable again.
 pub async fn going_back_to_a_savepoint_heals_a_failed_transaction(subject: &Subject) {
     let Some(wrong) = failing(subject).filter(|_| subject.can(Lack::Savepoints)) else {
         return;
@@ -165,7 +164,7 @@ pub async fn a_read_only_transaction_writes_nothing(subject: &Subject) {
     assert_eq!(client.ids().await, [1, 3]);
 }
 
-/// Closing a connection in a transaction rolls that back.
+/// Closing a connection rolls its transaction back.
 pub async fn closing_a_connection_rolls_back(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let mut leaver = Client::another(subject).await;
@@ -176,7 +175,7 @@ pub async fn closing_a_connection_rolls_back(subject: &Subject) {
     assert_eq!(client.ids().await, [1]);
 }
 
-/// Dropping a connection in a transaction rolls that back, and takes its locks away.
+/// Dropping a connection rolls its transaction back and frees its locks.
 pub async fn dropping_a_connection_rolls_back(subject: &Subject) {
     let mut client = Client::first(subject).await;
     let mut leaver = Client::another(subject).await;

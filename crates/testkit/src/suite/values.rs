@@ -1,4 +1,4 @@
-//! Promises about parameters, and what comes back of them.
+//! Promises about parameters and the values that come back.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use super::{Lack, Subject};
 
 /// A table with one column of a type, and values for it.
 pub(super) struct Sample {
-    /// Of the table.
+    /// The name of the table.
     pub(super) name: &'static str,
     column: Option<String>,
     pub(super) values: Vec<Value<'static>>,
@@ -100,7 +100,7 @@ fn parsed<T: FromStr>(text: &str) -> T {
 }
 
 impl Sample {
-    /// Creates the table; `false` if the database has no such type.
+    /// Creates the table. Returns `false` if the database has no such type.
     pub(super) async fn create(&self, client: &mut Client<'_>) -> bool {
         let Some(column) = &self.column else {
             return false;
@@ -110,7 +110,7 @@ impl Sample {
         true
     }
 
-    /// Puts a value into the table, takes it out again, and leaves the table empty.
+    /// Writes a value to the table and reads it back; leaves the table empty.
     pub(super) async fn round_trip(
         &self,
         client: &mut Client<'_>,
@@ -133,8 +133,8 @@ impl Sample {
     }
 }
 
-/// A parameter of every neutral type comes back: as the same, or as a text or a number that stands for
-/// it where the database has no such type.
+/// A parameter of every neutral type comes back as the same value, or as an equivalent text or number where the
+/// database has no such type.
 pub async fn every_value_comes_back_as_it_was_sent(subject: &Subject) {
     let mut client = Client::another(subject).await;
     for sample in samples(subject) {
@@ -163,7 +163,7 @@ pub async fn null_comes_back_from_a_column_of_every_type(subject: &Subject) {
     }
 }
 
-/// A mebibyte of text and of bytes arrives to the last one.
+/// A mebibyte of text and a mebibyte of bytes arrive completely.
 pub async fn a_large_text_and_large_bytes_come_back_whole(subject: &Subject) {
     const MEBIBYTE: usize = 1 << 20;
     let mut client = Client::another(subject).await;
@@ -183,7 +183,7 @@ pub async fn a_large_text_and_large_bytes_come_back_whole(subject: &Subject) {
     client.is_usable().await;
 }
 
-/// A number that is too large for the database is refused: it is not changed in silence.
+/// A number that is too large for the database is an error and is not changed silently.
 pub async fn a_number_that_has_no_place_is_refused(subject: &Subject) {
     if subject.sql.types.uint.is_some() {
         return;
@@ -215,7 +215,7 @@ pub async fn the_wrong_number_of_parameters_is_refused(subject: &Subject) {
     assert_eq!(client.ids().await, [0; 0]);
 }
 
-/// Whether a value is what was sent, perhaps in the clothes of another type.
+/// Returns whether a value equals the one sent, perhaps with another type.
 fn stands_for(got: &Value<'_>, sent: &Value<'_>) -> bool {
     if got == sent {
         return true;
@@ -250,7 +250,7 @@ fn stands_for(got: &Value<'_>, sent: &Value<'_>) -> bool {
     }
 }
 
-/// Whether fifteen digits of a floating-point number have arrived.
+/// Returns whether two floating-point numbers agree in fifteen digits.
 fn is_close_to(got: &Value<'_>, sent: &Value<'_>) -> bool {
     let (Value::Float(sent), Some(got)) = (sent, number(got)) else {
         return false;
@@ -278,7 +278,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// Without the zeros that a fixed number of decimals brings.
+/// Returns the number without trailing zeros of its decimals.
 fn trimmed(digits: &str) -> &str {
     match digits.contains('.') {
         true => digits.trim_end_matches('0').trim_end_matches('.'),
@@ -286,7 +286,7 @@ fn trimmed(digits: &str) -> &str {
     }
 }
 
-/// From a text, in UTC if it says so.
+/// Parses a date and time; UTC if the text says so.
 fn read<T: FromStr>(value: &Value<'_>) -> Option<T> {
     let Value::Text(text) = value else {
         return None;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_does_not_stand_for_what_was_sent() {
+    fn another_value_is_not_taken_for_the_one_sent() {
         for (sent, got) in [
             (Value::Bool(true), Value::Int(0)),
             (Value::Int(1), Value::Int(2)),

@@ -23,7 +23,7 @@ fn ints(given: &[i64]) -> Vec<Param<'static>> {
 }
 
 #[test]
-fn the_log_tells_everything_that_reached_the_server() {
+fn the_log_lists_everything_that_reached_the_server() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     let mut serializable = Begin::default();
@@ -106,7 +106,7 @@ fn transaction_control_in_sql_changes_the_status_as_on_a_server() {
 }
 
 #[test]
-fn a_text_can_be_told_to_fail() {
+fn a_failure_can_be_ordered_for_a_text() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     let error = run(&mut one, "FAIL 40001").unwrap_err();
@@ -117,7 +117,7 @@ fn a_text_can_be_told_to_fail() {
 }
 
 #[test]
-fn an_error_fails_the_transaction_only_where_it_was_told_to() {
+fn an_error_fails_the_transaction_only_where_configured() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     run(&mut one, "BEGIN").unwrap();
@@ -137,7 +137,7 @@ fn an_error_fails_the_transaction_only_where_it_was_told_to() {
 }
 
 #[test]
-fn keys_are_unique_and_values_not_null_where_a_table_says_so() {
+fn a_tables_unique_and_not_null_columns_are_enforced() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     run(
@@ -237,7 +237,7 @@ fn held_call_is_caught_once_and_only_if_its_line_matches() {
 }
 
 #[test]
-fn one_that_waits_for_a_call_to_be_held_is_woken_when_it_is() {
+fn waiting_for_a_held_call_ends_when_it_is_held() {
     let fake = Fake::new();
     let mut one = connect(&fake);
     fake.hold("ping");
@@ -503,7 +503,7 @@ fn an_option_that_it_does_not_know_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_connection_tells_its_number() {
+fn a_connection_returns_its_number() {
     let fake = Fake::new();
     connect(&fake);
     let mut two = connect(&fake);

@@ -41,7 +41,7 @@ fn a_call_that_was_never_polled_has_left_nothing_to_settle() {
 }
 
 #[test]
-fn settling_tells_what_a_dropped_begin_or_commit_has_come_to() {
+fn settling_reports_the_outcome_of_a_dropped_begin_or_commit() {
     let fake = Fake::new();
     fake.dropped_calls(DroppedCalls::Executed);
     let mut one = connect(&fake);
@@ -71,8 +71,8 @@ fn a_stream_that_was_dropped_while_it_started_is_settled_away() {
 /// What the fake says to something that the contract does not allow. The panic must be
 /// remembered as well.
 #[track_caller]
-fn violation(fake: &Fake, deed: impl FnOnce()) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(deed)).unwrap_err();
+fn violation(fake: &Fake, action: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(action)).unwrap_err();
     let said = panic.downcast_ref::<String>().unwrap();
     let remembered = fake.take_violations();
     assert_eq!(remembered.len(), 1);

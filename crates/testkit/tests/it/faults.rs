@@ -486,7 +486,7 @@ caught! {
     rows_of_a_dropped_query_are_caught:
         RowsOfDroppedQueryComeNext breaks a_dropped_query_leaves_no_rows;
     an_error_of_a_dropped_query_is_caught:
-        ErrorOfDroppedQueryComesNext breaks a_dropped_error_belongs_to_nobody;
+        ErrorOfDroppedQueryComesNext breaks the_error_of_a_dropped_call_is_discarded;
     a_settle_that_does_not_learn_the_status_is_caught:
         SettleLosesTheStatus breaks a_dropped_begin_leaves_the_status_known;
     a_settle_that_costs_the_connection_is_caught:
@@ -501,9 +501,9 @@ caught! {
     a_null_error_without_its_violation_is_caught:
         ErrorsHaveNoViolation breaks a_missing_value_is_a_not_null_violation;
     a_syntax_error_without_its_violation_is_caught:
-        ErrorsHaveNoViolation breaks a_syntax_error_is_told;
+        ErrorsHaveNoViolation breaks a_syntax_error_is_reported;
     an_undefined_table_without_its_violation_is_caught:
-        ErrorsHaveNoViolation breaks an_undefined_table_is_told;
+        ErrorsHaveNoViolation breaks an_undefined_table_is_reported;
     parameters_that_are_made_to_fit_are_caught:
         ParametersAreMadeToFit breaks the_wrong_number_of_parameters_is_refused;
     a_text_that_is_trimmed_is_caught: TextsAreTrimmed breaks every_value_comes_back_as_it_was_sent;
@@ -519,7 +519,7 @@ caught! {
     a_batch_that_goes_on_is_caught: BatchGoesOnAfterError breaks a_batch_stops_at_the_first_error;
     a_batch_that_counts_wrong_is_caught:
         BatchCountsTheLastSetOnly breaks a_batch_adds_up_its_affected_rows;
-    a_prepare_that_runs_is_caught: PrepareRuns breaks prepare_tells_parameters_and_columns;
+    a_prepare_that_runs_is_caught: PrepareRuns breaks prepare_returns_parameters_and_columns;
     a_script_that_goes_on_is_caught:
         ScriptGoesOnAfterError breaks a_script_stops_at_the_first_error;
     a_stream_that_loses_rows_is_caught:

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cenote_testkit::poll::poll_once;
 use cenote_testkit::proxy::{
-    Address, CutAfter, Direction, Doors, Fault, Proxy, Script, Traffic, Weather,
+    Address, CutAfter, Direction, Fault, Network, OnConnect, Proxy, Script, Traffic,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -83,9 +83,9 @@ async fn bytes_come_through_unchanged_both_ways_whatever_the_pieces() {
     let proxy = server.proxy().await;
     let bytes = noise(20_000);
     for slice in [None, Some(1), Some(7), Some(0), Some(100_000)] {
-        proxy.set(Weather {
+        proxy.set(Network {
             slice,
-            ..Weather::fair()
+            ..Network::ideal()
         });
         let (mut client, mut at_server) = server.connect(&proxy).await;
         passes(&mut client, &mut at_server, &bytes).await;
@@ -101,9 +101,9 @@ async fn a_slice_of_one_is_a_piece_for_each_byte() {
     passes(&mut client, &mut at_server, &noise(1000)).await;
     let whole = proxy.traffic().pieces;
     assert!(whole < 10, "{whole} pieces");
-    proxy.set(Weather {
+    proxy.set(Network {
         slice: Some(1),
-        ..Weather::fair()
+        ..Network::ideal()
     });
     passes(&mut client, &mut at_server, &noise(1000)).await;
     assert_eq!(proxy.traffic().pieces, whole + 1000);
@@ -138,15 +138,15 @@ async fn delay_applies_each_way_and_no_fault_takes_no_time() {
     };
     assert_eq!(took(&mut client, &mut at_server).await, Duration::ZERO);
     let delay = Duration::from_secs(100);
-    proxy.set(Weather {
+    proxy.set(Network {
         delay,
-        ..Weather::fair()
+        ..Network::ideal()
     });
     let slow = took(&mut client, &mut at_server).await;
     assert!(slow >= 2 * delay && slow < 3 * delay, "{slow:?}");
-    proxy.set(Weather {
+    proxy.set(Network {
         jitter: delay,
-        ..Weather::fair()
+        ..Network::ideal()
     });
     let jittery = took(&mut client, &mut at_server).await;
     assert!(
@@ -159,10 +159,10 @@ async fn delay_applies_each_way_and_no_fault_takes_no_time() {
 async fn a_narrow_line_takes_its_time() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
-    proxy.set(Weather {
+    proxy.set(Network {
         bandwidth: Some(100),
         slice: Some(10),
-        ..Weather::fair()
+        ..Network::ideal()
     });
     let (mut client, mut at_server) = server.connect(&proxy).await;
     let begun = Instant::now();
@@ -199,9 +199,9 @@ async fn black_hole_holds_back_one_direction_until_it_closes() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let (mut client, mut at_server) = server.connect(&proxy).await;
-    proxy.set(Weather {
+    proxy.set(Network {
         black_hole: Some(Direction::ToClient),
-        ..Weather::fair()
+        ..Network::ideal()
     });
     passes(&mut client, &mut at_server, b"a question").await;
     at_server.write_all(b"the answer").await.unwrap();
@@ -214,12 +214,12 @@ async fn black_hole_holds_back_one_direction_until_it_closes() {
     client.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"the answer");
 
-    proxy.set(Weather {
+    proxy.set(Network {
         black_hole: Some(Direction::ToServer),
-        ..Weather::fair()
+        ..Network::ideal()
     });
     client.write_all(b"lost").await.unwrap();
-    // A goodbye is held back as well.
+    // A close is withheld as well.
     drop(client);
     until(&proxy, |traffic| traffic.from_client >= 30).await;
     assert!(is_silent(&mut at_server));
@@ -230,10 +230,10 @@ async fn black_hole_holds_back_one_direction_until_it_closes() {
 }
 
 #[tokio::test]
-async fn behind_mute_doors_everything_can_be_said_and_nobody_hears_it() {
+async fn an_ignored_connection_accepts_bytes_and_never_answers() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
-    proxy.doors(Doors::Mute);
+    proxy.on_connect(OnConnect::Ignore);
     let mut client = connect(&proxy).await;
     client.write_all(&noise(100_000)).await.unwrap();
     until(&proxy, |traffic| traffic.accepted == 1).await;
@@ -255,7 +255,7 @@ async fn behind_mute_doors_everything_can_be_said_and_nobody_hears_it() {
 async fn refused_client_is_reset_counted_and_never_reaches_the_server() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
-    proxy.doors(Doors::Refusing);
+    proxy.on_connect(OnConnect::Reset);
     for n in 1..=3 {
         let mut client = connect(&proxy).await;
         let error = client.read(&mut [0]).await.unwrap_err();
@@ -298,9 +298,9 @@ async fn a_connection_is_reset_at_the_very_byte() {
         (Direction::ToClient, 1_000),
         (Direction::ToClient, 99_999),
     ] {
-        proxy.set(Weather {
+        proxy.set(Network {
             cut_after: Some(CutAfter { direction, bytes }),
-            ..Weather::fair()
+            ..Network::ideal()
         });
         let (mut client, mut at_server) = server.connect(&proxy).await;
         let (from, to) = match direction {
@@ -333,9 +333,9 @@ async fn unix_sockets_on_either_side_are_no_different() {
     let listener = UnixListener::bind(&real).unwrap();
     let proxy = Proxy::listen(fake.clone(), real, 1).await.unwrap();
     assert_eq!(proxy.address(), &Address::Unix(fake.clone()));
-    proxy.set(Weather {
+    proxy.set(Network {
         slice: Some(3),
-        ..Weather::fair()
+        ..Network::ideal()
     });
     let mut client = UnixStream::connect(&fake).await.unwrap();
     let (mut at_server, _) = listener.accept().await.unwrap();
@@ -369,26 +369,26 @@ async fn dropped_proxy_stops_listening_and_its_connections_end() {
 async fn a_script_is_played_in_its_order_and_at_its_times() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
-    let slow = Weather {
+    let slow = Network {
         delay: Duration::from_secs(1),
-        ..Weather::fair()
+        ..Network::ideal()
     };
     let script = Script::new()
-        .then(Duration::from_secs(10), Fault::Weather(slow))
-        .then(Duration::from_secs(5), Fault::Doors(Doors::Refusing))
+        .then(Duration::from_secs(10), Fault::Network(slow))
+        .then(Duration::from_secs(5), Fault::OnConnect(OnConnect::Reset))
         .then(Duration::from_secs(1), Fault::Heal);
     let begun = Instant::now();
     let mut playing = pin!(proxy.play(&script));
-    for (until, weather) in [(9, Weather::fair()), (11, slow), (15, slow)] {
+    for (until, network) in [(9, Network::ideal()), (11, slow), (15, slow)] {
         let early = tokio::time::timeout_at(begun + Duration::from_secs(until), &mut playing);
         assert!(early.await.is_err());
-        assert_eq!(proxy.weather(), weather);
+        assert_eq!(proxy.network(), network);
     }
     let mut refused = connect(&proxy).await;
     assert!(refused.read(&mut [0]).await.is_err());
     playing.await;
     assert_eq!(begun.elapsed().as_secs(), 16);
-    assert_eq!(proxy.weather(), Weather::fair());
+    assert_eq!(proxy.network(), Network::ideal());
     assert_eq!(script.to_string().lines().count(), 3);
 }
 
@@ -405,8 +405,8 @@ fn same_seed_gives_the_same_script_with_every_kind_of_fault() {
     for kind in [
         "Cut",
         "Reset",
-        "Refusing",
-        "Mute",
+        "OnConnect(Reset)",
+        "OnConnect(Ignore)",
         "delay: 1",
         "bandwidth: Some",
         "slice: Some",

@@ -20,7 +20,7 @@ fn subject(fake: &Fake) -> Subject {
             sql.add_column = None;
             sql.temporary_table = None;
         })
-        // Its violations are told when it is dropped.
+        // Dropping it reports its violations.
         .keep(fake.clone())
 }
 

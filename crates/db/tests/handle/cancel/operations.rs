@@ -1,4 +1,4 @@
-//! Things to do with a database, to be dropped half-way.
+//! Operations on a database, which the tests drop half-way.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,10 +11,10 @@ use cenote_testkit::poll::yield_now;
 const ONE: &str = "INSERT INTO t VALUES (1)";
 const TWO: &str = "INSERT INTO t VALUES (2)";
 
-/// What a deed has to do with, and what it tells.
+/// What an operation works with, and what it records.
 pub(crate) struct Stage<'d> {
     pub(crate) db: &'d Db,
-    /// From here on something may be committed, whatever is dropped.
+    /// Set once rows may be committed, even if the operation is dropped.
     pub(crate) may_commit: Cell<bool>,
 }
 
@@ -41,13 +41,13 @@ impl<'d> Stage<'d> {
 
 type Doing<'s> = Pin<Box<dyn Future<Output = Result<()>> + 's>>;
 
-/// Something to do with a database.
-pub(crate) struct Deed {
+/// One operation on a database.
+pub(crate) struct Operation {
     pub(crate) name: &'static str,
     pub(crate) run: for<'s> fn(&'s Stage<'_>) -> Doing<'s>,
-    /// What is in the table when it has been done.
+    /// The rows in the table after the operation.
     pub(crate) gives: &'static [i64],
-    /// All of that is committed, or nothing.
+    /// All rows are committed, or none.
     pub(crate) is_atomic: bool,
     /// It works outside of coroutines.
     pub(crate) is_free: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Deed {
     pub(crate) nests: bool,
 }
 
-const DEED: Deed = Deed {
+const OPERATION: Operation = Operation {
     name: "nothing",
     run: |_| Box::pin(async { Ok(()) }),
     gives: &[],
@@ -64,44 +64,44 @@ const DEED: Deed = Deed {
     nests: false,
 };
 
-pub(crate) const DEEDS: &[Deed] = &[
-    Deed {
+pub(crate) const OPERATIONS: &[Operation] = &[
+    Operation {
         name: "begin",
         run: |stage| Box::pin(begin(stage)),
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "commit",
         run: |stage| Box::pin(commit(stage)),
         gives: &[1, 2],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "rollback",
         run: |stage| Box::pin(rollback(stage)),
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "savepoint that is released",
         run: |stage| Box::pin(savepoint(stage, true)),
         gives: &[1, 2],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "savepoint that is rolled back",
         run: |stage| Box::pin(savepoint(stage, false)),
         gives: &[1],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "exec",
         run: |stage| Box::pin(exec(stage)),
         gives: &[1],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "exec_many",
         run: |stage| Box::pin(exec_many(stage)),
         gives: &[1, 2],
@@ -109,110 +109,110 @@ pub(crate) const DEEDS: &[Deed] = &[
         is_free: true,
         nests: true,
     },
-    Deed {
+    Operation {
         name: "query",
         run: |stage| Box::pin(query(stage)),
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "ping",
         run: |stage| Box::pin(async { stage.db.ping().await }),
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "prepare",
         run: |stage| Box::pin(prepare(stage)),
         gives: &[1],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "stream",
         run: |stage| Box::pin(stream(stage)),
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "stream in a transaction",
         run: |stage| Box::pin(stream_in_transaction(stage)),
         gives: &[1],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "transaction",
         run: |stage| Box::pin(transaction(stage)),
         gives: &[1, 2],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "nested transactions",
         run: |stage| Box::pin(nested(stage)),
         gives: &[1, 2],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "a transaction around one that fails",
         run: |stage| Box::pin(failing(stage)),
         gives: &[1],
         is_free: true,
         nests: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "retry_transaction",
         run: |stage| Box::pin(retry(stage)),
         gives: &[2],
         is_free: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "pin",
         run: |stage| Box::pin(pin(stage)),
         gives: &[1],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "connection",
         run: |stage| Box::pin(connection(stage)),
         gives: &[1],
         is_free: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "outside",
         run: |stage| Box::pin(outside(stage)),
         gives: &[1],
         is_free: true,
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "raw transaction",
         run: |stage| Box::pin(raw(stage)),
         gives: &[1, 2],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "touched session",
         run: |stage| Box::pin(session(stage)),
         gives: &[1],
-        ..DEED
+        ..OPERATION
     },
-    Deed {
+    Operation {
         name: "everything at once",
         run: |stage| Box::pin(everything(stage)),
-        ..DEED
+        ..OPERATION
     },
 ];
 
@@ -276,7 +276,7 @@ async fn prepare(stage: &Stage<'_>) -> Result<()> {
     statement.exec(()).await.map(drop)
 }
 
-/// Reads all rows; lets others run when the first has come.
+/// Reads all rows, and yields after the first.
 async fn read(db: &Db) -> Result<usize> {
     let mut rows = db.stream("SELECT * FROM many", ()).await?;
     let mut count = 0;
@@ -297,7 +297,7 @@ async fn stream_in_transaction(stage: &Stage<'_>) -> Result<()> {
     db.transaction(async || {
         db.exec(ONE, ()).await?;
         assert_eq!(read(db).await?, 5);
-        // One that is not read to its end.
+        // A stream that is not read to its end.
         let mut rows = db.stream("SELECT * FROM many", ()).await?;
         rows.try_next().await?;
         drop(rows);
@@ -344,7 +344,7 @@ async fn failing(stage: &Stage<'_>) -> Result<()> {
                 Err(Error::other("no"))
             })
             .await;
-        // Any other error is the deed's own.
+        // Any other error is the operation's own.
         if inner
             .as_ref()
             .is_err_and(|error| error.kind() != cenote::Kind::Other)
@@ -441,20 +441,20 @@ async fn everything(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What must not be in the table after a deed, if anything.
+/// Returns what is wrong with the rows after an operation, if anything.
 pub(crate) fn wrong_rows(
-    deed: &Deed,
+    operation: &Operation,
     stage: &Stage<'_>,
     done: Option<&Result<()>>,
     found: &[i64],
 ) -> Option<String> {
     let is_right = match done {
-        Some(Ok(())) => found == deed.gives,
-        // Nothing here fails by itself.
+        Some(Ok(())) => found == operation.gives,
+        // No operation fails unless it is dropped.
         Some(Err(_)) => false,
         None if !stage.may_commit.get() => found.is_empty(),
-        None if deed.is_atomic => found.is_empty() || found == deed.gives,
-        None => deed.gives.starts_with(found),
+        None if operation.is_atomic => found.is_empty() || found == operation.gives,
+        None => operation.gives.starts_with(found),
     };
     let wrong = || {
         format!(

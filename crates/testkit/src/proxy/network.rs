@@ -1,8 +1,8 @@
-//! What a network does to the bytes that it carries.
+//! The faults of a network: delays, limits, withheld bytes, resets.
 
 use std::time::Duration;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -11,47 +11,47 @@ pub enum Direction {
     ToClient,
 }
 
-/// What becomes of bytes on their way. The default is fair: they come at once and in one piece.
+/// What the network does to bytes. The default forwards them at once and in one piece.
 ///
-/// It holds for connections that are there already, from the next piece on.
+/// A change also applies to open connections, from the next piece on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weather {
-    /// How late everything comes, in each direction. Default: not at all.
+pub struct Network {
+    /// How long everything is delayed, in each direction. Default: not at all.
     pub delay: Duration,
-    /// By how much more, at most; drawn anew each time. Default: not at all.
+    /// The longest random addition to `delay`, drawn for each read. Default: none.
     pub jitter: Duration,
-    /// How many bytes a second it carries in each direction. Default: any number. 0 is taken as 1.
+    /// Bytes per second in each direction. Default: no limit. 0 counts as 1.
     pub bandwidth: Option<u64>,
-    /// The most bytes that it carries in one piece. Default: any number. 0 is taken as 1.
+    /// The most bytes in one piece. Default: no limit. 0 counts as 1.
     pub slice: Option<usize>,
-    /// What goes this way is held back, though all stays connected; it comes when the weather
-    /// changes. Default: nothing is.
+    /// Withholds the bytes of this direction while the connections stay open; a later change delivers them.
+    /// Default: neither direction.
     pub black_hole: Option<Direction>,
-    /// Each connection is reset at this byte. Default: none is.
+    /// Resets each connection at this byte. Default: never.
     pub cut_after: Option<CutAfter>,
 }
 
 /// The byte at which a connection is reset, counted from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutAfter {
-    /// Which bytes are counted.
+    /// The direction whose bytes count.
     pub direction: Direction,
-    /// So many still arrive, and not one more.
+    /// The number of bytes that still arrive.
     pub bytes: u64,
 }
 
-impl Weather {
-    /// Nothing bad happens.
-    pub fn fair() -> Self {
-        Weather::default()
+impl Network {
+    /// Returns a network without faults.
+    pub fn ideal() -> Self {
+        Network::default()
     }
 
     pub(super) fn holds_back(&self, direction: Direction) -> bool {
         self.black_hole == Some(direction)
     }
 
-    /// How many of these bytes go in the next piece, after so many have gone that way.
-    /// None, if the connection ends here.
+    /// Returns how many of the `left` bytes are in the next piece, after `gone` bytes in this direction. Returns
+    /// `None` if the connection ends here.
     pub(super) fn piece(&self, direction: Direction, gone: u64, left: usize) -> Option<usize> {
         let piece = left.min(self.slice.unwrap_or(left).max(1));
         match self.cut_after {
@@ -64,7 +64,7 @@ impl Weather {
         }
     }
 
-    /// How long so many bytes take through a line of this width.
+    /// Returns how long the bandwidth delays these bytes.
     pub(super) fn transmission(&self, bytes: usize) -> Duration {
         self.bandwidth.map_or(Duration::ZERO, |bandwidth| {
             let micros = (bytes as u64).saturating_mul(1_000_000) / bandwidth.max(1);
@@ -73,14 +73,14 @@ impl Weather {
     }
 }
 
-/// What awaits those who connect.
+/// What the proxy does with a new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Doors {
-    /// They are let through to the server.
+pub enum OnConnect {
+    /// Forwards it to the server.
     #[default]
-    Open,
-    /// They are accepted and reset at once.
-    Refusing,
-    /// They are accepted, and never get an answer. This stays so for those who came meanwhile.
-    Mute,
+    Forward,
+    /// Accepts it and resets it at once.
+    Reset,
+    /// Accepts it and never answers, even after a later change of this setting.
+    Ignore,
 }

@@ -1,4 +1,4 @@
-//! A file with a queue of writers, each with its own connection.
+//! A database file with a queue of writers, each with its own connection.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,25 +10,25 @@ use cenote::driver::{Connection, Outcome, Param, Request, Template, Value};
 
 use super::*;
 
-/// A file that nobody gives up waiting for.
-pub(crate) struct Place {
+/// A database whose writers never time out.
+pub(crate) struct TestDatabase {
     pub(crate) file: TempDb,
-    /// By their options: those of one template are alike.
+    /// One template for each set of options.
     templates: Mutex<HashMap<String, Arc<dyn Template>>>,
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn new() -> Self {
-        Place {
+        TestDatabase {
             file: TempDb::new(),
             templates: Mutex::default(),
         }
     }
 
     pub(crate) async fn with(schema: &str) -> Self {
-        let place = Place::new();
-        exec_script(&mut place.open("").await, schema).await;
-        place
+        let database = TestDatabase::new();
+        exec_script(&mut database.open("").await, schema).await;
+        database
     }
 
     fn template(&self, dsn: &str) -> Arc<dyn Template> {
@@ -37,7 +37,7 @@ impl Place {
         Arc::clone(known.or_insert_with(|| template(dsn)))
     }
 
-    /// With these options besides.
+    /// Opens a connection with these options added.
     pub(crate) async fn open(&self, options: &str) -> Box<dyn Connection> {
         let dsn = format!("{}?busy_timeout=1d{options}", self.file.dsn());
         let mut db = connect(&self.template(&dsn)).await;
@@ -62,14 +62,14 @@ pub(crate) async fn write(db: &mut Box<dyn Connection>, (sql, value): Write) -> 
     db.run(alone(sql, &params)).await
 }
 
-/// Waits until so many wait in the write queue, seen by one who does not.
+/// Waits until this number of writers is queued. `seen_by` is a connection that is not.
 pub(crate) fn until_waiting(seen_by: &mut Box<dyn Connection>, writers: usize) {
     while sqlite(seen_by).waiting_writers() != writers {
         std::thread::yield_now();
     }
 }
 
-/// The same, while a call goes on that has to be polled for it.
+/// The same, while a call has to be polled.
 pub(crate) fn until_waiting_beside<F: Future + ?Sized>(
     seen_by: &mut Box<dyn Connection>,
     writers: usize,
@@ -81,14 +81,14 @@ pub(crate) fn until_waiting_beside<F: Future + ?Sized>(
     }
 }
 
-/// Lets all writers queue, in this order, behind one who holds the lock; then lets them go. The
-/// first is the one that writes for those behind it.
+/// Lets all writers queue in this order behind a holder of the lock, then releases the lock. The first writer
+/// writes for those behind it.
 pub(crate) async fn queued(
-    place: &Place,
+    database: &TestDatabase,
     writers: &mut [Box<dyn Connection>],
     writes: &[Write],
 ) -> Vec<Result<Outcome>> {
-    let mut holder = place.open("&synchronous=off").await;
+    let mut holder = database.open("&synchronous=off").await;
     queued_behind(&mut holder, writers, writes).await
 }
 

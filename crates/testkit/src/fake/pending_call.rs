@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use cenote::{Error, Kind, Result};
 
-use super::server::{Deed, Held, Server, State, lost};
+use super::server::{Action, Held, Server, State, lost};
 use super::session::{Line, Traffic};
-use super::store::told_to_fail;
+use super::store::injected_failure;
 use super::{Break, DroppedCalls};
 
 /// A request that a client can send to the server.
@@ -16,7 +16,7 @@ pub(super) trait Call: Send {
     type Out;
 
     /// When the contract allows the call.
-    const MANNERS: Manners = Manners::Ordinary;
+    const PRECONDITION: Precondition = Precondition::Ordinary;
 
     /// The line of the call in the log.
     fn line(&self, number: usize) -> String;
@@ -27,7 +27,7 @@ pub(super) trait Call: Send {
 
 /// When a call may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manners {
+pub(super) enum Precondition {
     /// When all earlier calls are answered, settled or read to their end.
     Ordinary,
     /// As `Ordinary`, and only outside of a transaction.
@@ -43,54 +43,54 @@ pub(super) enum Manners {
 }
 
 /// Sends a call and waits for its answer.
-pub(super) async fn fly<C: Call>(server: &Arc<Server>, number: usize, call: C) -> Result<C::Out> {
-    let mut flight = Flight::depart(server, number, call)?;
-    poll_fn(|cx| flight.poll_ready(cx)).await;
-    flight.land()
+pub(super) async fn send<C: Call>(server: &Arc<Server>, number: usize, call: C) -> Result<C::Out> {
+    let mut pending = PendingCall::begin(server, number, call)?;
+    poll_fn(|cx| pending.poll_ready(cx)).await;
+    pending.end()
 }
 
 /// A call that was sent and is not answered. After a drop the connection must be settled.
 #[derive(Debug)]
-pub(super) struct Flight<C: Call> {
+pub(super) struct PendingCall<C: Call> {
     server: Arc<Server>,
     number: usize,
     line: String,
     /// `None` after the call has ended.
     call: Option<C>,
     id: u64,
-    pending: usize,
+    pending_polls: usize,
     break_at: Option<Break>,
     fail_with: Option<String>,
     touches_session: bool,
     warnings: u64,
 }
 
-impl<C: Call> Flight<C> {
+impl<C: Call> PendingCall<C> {
     /// Sends a call.
     ///
     /// # Panics
     ///
     /// If the contract does not allow it now.
-    pub(super) fn depart(server: &Arc<Server>, number: usize, call: C) -> Result<Self> {
+    pub(super) fn begin(server: &Arc<Server>, number: usize, call: C) -> Result<Self> {
         let line = call.line(number);
-        let violation = violation(&server.state(), C::MANNERS, number, &line);
+        let violation = violation(&server.state(), C::PRECONDITION, number, &line);
         if let Some(violation) = violation {
             server.violated(violation);
         }
         let mut state = server.state();
-        let mut flight = Flight {
+        let mut pending = PendingCall {
             server: Arc::clone(server),
             number,
             line,
             call: None,
             id: state.next_call(),
-            pending: state.knobs.pending,
+            pending_polls: state.knobs.pending,
             break_at: None,
             fail_with: None,
             touches_session: false,
             warnings: 0,
         };
-        if C::MANNERS != Manners::Connecting && C::MANNERS != Manners::Closing {
+        if C::PRECONDITION != Precondition::Connecting && C::PRECONDITION != Precondition::Closing {
             match state.session(number).line {
                 Line::Open => {}
                 // The client checks the connection before it sends.
@@ -99,35 +99,35 @@ impl<C: Call> Flight<C> {
             }
         }
         let mut is_held = false;
-        for deed in state.take_orders(&flight.line) {
-            match deed {
-                Deed::Hold => is_held = true,
-                Deed::Break(when) => flight.break_at = Some(when),
-                Deed::Fail(with) => flight.fail_with = Some(with),
-                Deed::TouchSession => flight.touches_session = true,
-                Deed::Warn(warnings) => flight.warnings = warnings,
+        for action in state.take_orders(&pending.line) {
+            match action {
+                Action::Hold => is_held = true,
+                Action::Break(when) => pending.break_at = Some(when),
+                Action::Fail(with) => pending.fail_with = Some(with),
+                Action::TouchSession => pending.touches_session = true,
+                Action::Warn(warnings) => pending.warnings = warnings,
             }
         }
-        if flight.break_at == Some(Break::NeverSent) {
-            return Err(cut(&mut state, C::MANNERS, number).never_sent());
+        if pending.break_at == Some(Break::NeverSent) {
+            return Err(cut(&mut state, C::PRECONDITION, number).never_sent());
         }
-        state.log.push(flight.line.clone());
+        state.log.push(pending.line.clone());
         if let Some(session) = state.sessions.get_mut(&number) {
-            session.traffic = Traffic::Running(flight.line.clone());
+            session.traffic = Traffic::Running(pending.line.clone());
         }
         let mut watchers = Vec::new();
         if is_held {
             state.held.push(Held {
-                call: flight.id,
-                line: flight.line.clone(),
+                call: pending.id,
+                line: pending.line.clone(),
                 waker: None,
             });
             watchers = std::mem::take(&mut state.watchers);
         }
         drop(state);
         watchers.into_iter().for_each(std::task::Waker::wake);
-        flight.call = Some(call);
-        Ok(flight)
+        pending.call = Some(call);
+        Ok(pending)
     }
 
     /// Waits while the call is held, then for the configured number of pending polls.
@@ -135,8 +135,8 @@ impl<C: Call> Flight<C> {
         if self.server.state().is_held(self.id, cx.waker()) {
             return Poll::Pending;
         }
-        if self.pending > 0 {
-            self.pending -= 1;
+        if self.pending_polls > 0 {
+            self.pending_polls -= 1;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -144,8 +144,8 @@ impl<C: Call> Flight<C> {
     }
 
     /// Executes the call on the server and returns the answer.
-    pub(super) fn land(mut self) -> Result<C::Out> {
-        let call = self.call.take().expect("a call lands once");
+    pub(super) fn end(mut self) -> Result<C::Out> {
+        let call = self.call.take().expect("a call ends once");
         let number = self.number;
         let server = Arc::clone(&self.server);
         let mut state = server.state();
@@ -155,19 +155,19 @@ impl<C: Call> Flight<C> {
             is_cut |= session.line != Line::Open;
         }
         // A close ends the session even if its answer is lost.
-        if is_cut && C::MANNERS != Manners::Closing {
-            return Err(cut(&mut state, C::MANNERS, number));
+        if is_cut && C::PRECONDITION != Precondition::Closing {
+            return Err(cut(&mut state, C::PRECONDITION, number));
         }
         let answer = match self.fail_with.take() {
-            Some(state) => Err(told_to_fail(&state)),
+            Some(state) => Err(injected_failure(&state)),
             None => call.execute(&mut state, number),
         };
         if self.break_at.is_some() {
-            return Err(cut(&mut state, C::MANNERS, number));
+            return Err(cut(&mut state, C::PRECONDITION, number));
         }
         state.note_failure(number, answer.as_ref().err());
         if let Some(session) = state.sessions.get_mut(&number) {
-            if C::MANNERS == Manners::OfStream && answer.is_err() {
+            if C::PRECONDITION == Precondition::OfStream && answer.is_err() {
                 session.stream = None;
             }
             session.said = session.truth();
@@ -178,7 +178,7 @@ impl<C: Call> Flight<C> {
     }
 
     /// Cancels the call; the connection needs no settling.
-    pub(super) fn call_off(mut self) {
+    pub(super) fn cancel(mut self) {
         self.call = None;
         let mut state = self.server.state();
         state.held.retain(|held| held.call != self.id);
@@ -188,7 +188,7 @@ impl<C: Call> Flight<C> {
     }
 }
 
-impl<C: Call> Drop for Flight<C> {
+impl<C: Call> Drop for PendingCall<C> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else {
             return;
@@ -196,7 +196,7 @@ impl<C: Call> Drop for Flight<C> {
         let number = self.number;
         let mut state = self.server.state();
         state.held.retain(|held| held.call != self.id);
-        if C::MANNERS == Manners::Connecting {
+        if C::PRECONDITION == Precondition::Connecting {
             // Nothing was opened.
             state.log.push(format!("drop {number}"));
             return;
@@ -214,8 +214,8 @@ impl<C: Call> Drop for Flight<C> {
 }
 
 /// Breaks the connection during a call.
-fn cut(state: &mut State, manners: Manners, number: usize) -> Error {
-    if manners != Manners::Connecting {
+fn cut(state: &mut State, precondition: Precondition, number: usize) -> Error {
+    if precondition != Precondition::Connecting {
         return state.break_line(number);
     }
     if state.sessions.remove(&number).is_some() {
@@ -226,8 +226,13 @@ fn cut(state: &mut State, manners: Manners, number: usize) -> Error {
 }
 
 /// Returns how the call would break the contract, if it would.
-fn violation(state: &State, manners: Manners, number: usize, line: &str) -> Option<String> {
-    if manners == Manners::Connecting {
+fn violation(
+    state: &State,
+    precondition: Precondition,
+    number: usize,
+    line: &str,
+) -> Option<String> {
+    if precondition == Precondition::Connecting {
         return None;
     }
     let Some(session) = state.sessions.get(&number) else {
@@ -237,7 +242,9 @@ fn violation(state: &State, manners: Manners, number: usize, line: &str) -> Opti
         Traffic::Running(other) => {
             return Some(format!("`{line}` while `{other}` is still running"));
         }
-        Traffic::Dropped(other) if !matches!(manners, Manners::Settling | Manners::Closing) => {
+        Traffic::Dropped(other)
+            if !matches!(precondition, Precondition::Settling | Precondition::Closing) =>
+        {
             return Some(format!(
                 "`{line}` before a settle, though `{other}` was dropped before it was answered"
             ));
@@ -245,11 +252,14 @@ fn violation(state: &State, manners: Manners, number: usize, line: &str) -> Opti
         _ => {}
     }
     if session.stream.is_some()
-        && matches!(manners, Manners::Ordinary | Manners::OutsideTransaction)
+        && matches!(
+            precondition,
+            Precondition::Ordinary | Precondition::OutsideTransaction
+        )
     {
         return Some(format!("`{line}` while a stream is open"));
     }
-    if manners == Manners::OutsideTransaction && session.transaction.is_some() {
+    if precondition == Precondition::OutsideTransaction && session.transaction.is_some() {
         return Some(format!("`{line}` in a transaction"));
     }
     None

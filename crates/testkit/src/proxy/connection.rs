@@ -11,24 +11,24 @@ use tokio::time::Instant;
 
 use super::address::{Address, Stream};
 use super::front::Shared;
-use super::weather::{Direction, Weather};
+use super::network::{Direction, Network};
 
-/// What is read at once.
+/// The most bytes of one read.
 const CHUNK: usize = 16 * 1024;
 
-/// How a connection ends before its time.
+/// How the test ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As if the other side had closed it.
+    /// Closes it.
     Cut,
-    /// With an error.
+    /// Resets it: both sides get an error.
     Reset,
 }
 
-/// The last end that was ordered, and the how-manieth it was.
+/// The number of ends that the test has ordered, and the last of them.
 pub(super) type Ends = (u64, End);
 
-/// Carries bytes both ways, until both sides have said goodbye or an end is ordered.
+/// Forwards bytes in both directions until both sides have closed or the test orders an end.
 ///
 /// # Cancel safety
 ///
@@ -41,7 +41,7 @@ pub(super) async fn carry(
     mut rng: Rng,
 ) {
     let Ok(server) = server.connect().await else {
-        // As good as no server.
+        // To the client this is a server that refuses.
         return client.reset();
     };
     let (mut from_client, mut to_client) = split(client);
@@ -57,7 +57,7 @@ pub(super) async fn carry(
     let end = tokio::select! {
         ended = carried => match ended {
             Ok(_) => End::Cut,
-            // One side is gone: so is the other.
+            // One side is lost, so the other is reset.
             Err(_) => End::Reset,
         },
         end = ordered(&mut ends) => end,
@@ -68,11 +68,11 @@ pub(super) async fn carry(
     }
 }
 
-/// Lets somebody say what they like and never answers, until they go or an end is ordered.
+/// Reads and never answers, until the client closes or the test orders an end.
 ///
 /// # Cancel safety
 ///
-/// Dropped, the client is cut off.
+/// Dropped, the connection is closed.
 pub(super) async fn ignore(mut client: Stream, mut ends: watch::Receiver<Ends>) {
     let mut bytes = [0; 1024];
     let talk = async { while client.read(&mut bytes).await.is_ok_and(|read| read > 0) {} };
@@ -93,12 +93,12 @@ async fn ordered(ends: &mut watch::Receiver<Ends>) -> End {
     }
 }
 
-/// One of the two ways of a connection.
+/// One direction of a connection.
 struct Way<'s> {
     direction: Direction,
     shared: &'s Shared,
-    weather: watch::Receiver<Weather>,
-    /// How many bytes have gone this way.
+    network: watch::Receiver<Network>,
+    /// The bytes forwarded so far.
     gone: u64,
     rng: Rng,
 }
@@ -108,17 +108,17 @@ impl<'s> Way<'s> {
         Way {
             direction,
             shared,
-            weather: shared.weather(),
+            network: shared.network(),
             gone: 0,
             rng,
         }
     }
 
-    /// Until the one side has said goodbye, which is passed on.
+    /// Forwards bytes until the sender closes; then closes the other side as well.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, what was read and not yet written is lost, as it is on a line that is cut.
+    /// Dropped, bytes that were read and not yet written are lost, as on a broken connection.
     async fn carry(
         &mut self,
         from: &mut ReadHalf<Stream>,
@@ -133,8 +133,8 @@ impl<'s> Way<'s> {
                 has_greeted = true;
             }
             self.shared.has_read(self.direction, read);
-            let weather = *self.weather.borrow_and_update();
-            wait(weather.delay + weather.jitter.mul_f64(self.rng.f64())).await;
+            let network = *self.network.borrow_and_update();
+            wait(network.delay + network.jitter.mul_f64(self.rng.f64())).await;
             let mut left = &bytes[..read];
             while !left.is_empty() {
                 left = self.send_piece(left, to).await?;
@@ -146,39 +146,39 @@ impl<'s> Way<'s> {
         }
     }
 
-    /// Sends what goes in one piece, and gives back the rest.
+    /// Sends the next piece and returns the rest.
     async fn send_piece<'b>(
         &mut self,
         bytes: &'b [u8],
         to: &mut WriteHalf<Stream>,
     ) -> io::Result<&'b [u8]> {
-        let weather = self.way_is_free().await?;
-        let piece = weather
+        let network = self.way_is_free().await?;
+        let piece = network
             .piece(self.direction, self.gone, bytes.len())
             .ok_or(io::ErrorKind::ConnectionReset)?;
-        wait(weather.transmission(piece)).await;
+        wait(network.transmission(piece)).await;
         let (piece, rest) = bytes.split_at(piece);
         to.write_all(piece).await?;
         self.gone += piece.len() as u64;
         self.shared.has_sent(self.direction, piece.len());
         if !rest.is_empty() {
-            // So that the reader has a chance to see it alone.
+            // So that the reader can see the piece alone.
             tokio::task::yield_now().await;
         }
         Ok(rest)
     }
 
-    /// Waits while this way is a black hole.
-    async fn way_is_free(&mut self) -> io::Result<Weather> {
+    /// Waits while bytes of this direction are withheld.
+    async fn way_is_free(&mut self) -> io::Result<Network> {
         let direction = self.direction;
         let free = self
-            .weather
-            .wait_for(|weather| !weather.holds_back(direction));
-        free.await.map(|weather| *weather).map_err(io::Error::other)
+            .network
+            .wait_for(|network| !network.holds_back(direction));
+        free.await.map(|network| *network).map_err(io::Error::other)
     }
 }
 
-/// The time that bytes need on their way.
+/// Sleeps, unless the time is zero.
 async fn wait(time: Duration) {
     if !time.is_zero() {
         tokio::time::sleep_until(Instant::now() + time).await;

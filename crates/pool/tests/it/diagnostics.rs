@@ -18,7 +18,7 @@ fn timeout<T>(result: Result<T, AcquireError<Oops>>) -> Timeout {
 }
 
 #[test]
-fn a_timeout_while_waiting_tells_who_holds_what() {
+fn a_timeout_while_waiting_lists_the_holders() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 4);
     let line = line!();
@@ -47,17 +47,20 @@ fn a_timeout_while_waiting_tells_who_holds_what() {
     assert_eq!(oldest[..2], [(1, millis(70)), (2, millis(60))]);
     assert_eq!(oldest.len(), 3);
     let first = timeout.oldest_holders[0].caller;
-    assert!(first.file().ends_with("story.rs"));
+    assert!(first.file().ends_with("diagnostics.rs"));
     assert_eq!(first.line(), line + 1);
     let text = timeout.to_string();
     let start =
         "timed out after 50 ms waiting for a resource (4 of 4 in use); #1 held for 70 ms by ";
     assert!(text.starts_with(start), "{text}");
-    assert!(text.contains(&format!("story.rs:{}", line + 1)), "{text}");
+    assert!(
+        text.contains(&format!("diagnostics.rs:{}", line + 1)),
+        "{text}"
+    );
 }
 
 #[test]
-fn a_timeout_while_creating_says_so() {
+fn a_timeout_while_creating_names_that_phase() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_numbers(&log, &manual, &gate).max(2);
     let pool = pool.acquire_timeout(millis(50)).build().unwrap();
@@ -80,7 +83,7 @@ fn a_timeout_while_creating_says_so() {
 }
 
 #[test]
-fn a_timeout_while_checking_says_so() {
+fn a_timeout_while_checking_names_that_phase() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = numbers(&log, &manual)
         .max(1)
@@ -104,7 +107,7 @@ fn a_timeout_while_checking_says_so() {
 }
 
 #[test]
-fn a_timeout_during_the_back_off_tells_the_last_creation_error() {
+fn a_timeout_during_back_off_has_the_last_creation_error() {
     let (log, manual) = (Log::default(), Manual::new());
     let builder = numbers(&log, &manual).create(|| async { Err(Oops("no route")) });
     let pool = builder.backoff(millis(1000), millis(1000)).build().unwrap();
@@ -215,7 +218,10 @@ fn slow_acquire_is_logged_with_its_line_and_a_quick_one_is_not() {
     for part in ["WARN", "an acquire was slow", "pool=things", "waited=1 s"] {
         assert!(served.contains(part), "{part}: {served}");
     }
-    assert!(served.contains(&format!("story.rs:{line}")), "{served}");
+    assert!(
+        served.contains(&format!("diagnostics.rs:{line}")),
+        "{served}"
+    );
 }
 
 /// Also if the warning is the only trace: an outer time-out cancels the acquire.
@@ -242,10 +248,10 @@ fn acquire_is_reported_as_slow_while_it_waits() {
         "WARN".to_owned(),
         "an acquire is still waiting".to_owned(),
         "pool=things waited=1 s".to_owned(),
-        format!("story.rs:{line}"),
+        format!("diagnostics.rs:{line}"),
         "status=1 of 1 open: 0 idle, 1 busy, 0 opening; 2 waiting".to_owned(),
         "holders=#1 held for 1 s by ".to_owned(),
-        format!("story.rs:{holder}"),
+        format!("diagnostics.rs:{holder}"),
     ] {
         assert!(lines[0].contains(&part), "{part}: {}", lines[0]);
     }
@@ -306,7 +312,7 @@ fn errors_without_an_address_are_logged() {
     let lines = logged(|| drop(now(pool.acquire()).unwrap()));
     let text = lines.join("\n");
     assert!(
-        text.contains("a hook failed") && text.contains("dirty"),
+        text.contains("checking or cleaning up a resource failed") && text.contains("dirty"),
         "{text}"
     );
     assert!(text.contains("destroying a resource failed") && text.contains("stuck"));

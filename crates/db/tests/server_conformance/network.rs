@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cenote::Db;
-use cenote_testkit::proxy::Weather;
+use cenote_testkit::proxy::Network;
 
 use crate::servers::network::{choppy, narrow};
 use crate::servers::{dsn, is_running, lock_all, quiet, session_id, sleep, soon, until};
@@ -15,14 +15,14 @@ use super::chaos::{
 /// F-040, F-041, F-042, F-043, F-051
 #[tokio::test]
 async fn five_rows_come_through_any_weather() {
-    let all_at_once = Weather {
+    let all_at_once = Network {
         delay: Duration::from_millis(3),
         bandwidth: Some(128 * 1024),
         slice: Some(13),
-        ..Weather::fair()
+        ..Network::ideal()
     };
-    for weather in [
-        Weather::fair(),
+    for network in [
+        Network::ideal(),
         latency(1),
         latency(5),
         latency(20),
@@ -32,7 +32,7 @@ async fn five_rows_come_through_any_weather() {
         choppy(512),
         all_at_once,
     ] {
-        let (db, proxy) = chaos(1, weather).await;
+        let (db, proxy) = chaos(1, network).await;
         all_ok(vec![reads(&db)]).await;
         all_ok(vec![reads(&db)]).await;
         assert!(proxy.traffic().to_client > 0);
@@ -42,7 +42,7 @@ async fn five_rows_come_through_any_weather() {
 /// F-044
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_query_is_one_clean_failure() {
-    let (db, proxy) = chaos(1, Weather::fair()).await;
+    let (db, proxy) = chaos(1, Network::ideal()).await;
     let admin = Db::open(&dsn()).await.unwrap();
     let process = session_id(&db).await;
     let inner = db.clone();
@@ -76,8 +76,8 @@ async fn a_query_that_is_dropped_at_any_time_leaves_nothing_behind() {
 /// F-046, F-047
 #[tokio::test]
 async fn tasks_that_share_a_handle_all_get_their_rows() {
-    for (max, tasks, weather) in [(4, 4, Weather::fair()), (3, 3, latency(5))] {
-        let (db, _proxy) = chaos(max, weather).await;
+    for (max, tasks, network) in [(4, 4, Network::ideal()), (3, 3, latency(5))] {
+        let (db, _proxy) = chaos(max, network).await;
         all_ok((0..tasks).map(|_| reads(&db)).collect()).await;
         quiet(&db).await;
         assert!(db.status().total <= max);
@@ -109,7 +109,7 @@ async fn a_transaction_under_latency_commits() {
 /// F-050
 #[tokio::test]
 async fn reset_inside_a_transaction_rolls_it_back_and_frees_its_place() {
-    let (db, proxy) = chaos(2, Weather::fair()).await;
+    let (db, proxy) = chaos(2, Network::ideal()).await;
     let inner = db.clone();
     let (tell, told) = tokio::sync::oneshot::channel();
     let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
