@@ -1,0 +1,678 @@
+//! The connection of a sandbox: transactions are savepoints of one that is never committed.
+//!
+//! Savepoints have names that are never used again. So one that was set by a call that was dropped, or that was not
+//! released, does no harm: the next one is set inside it.
+
+use std::any::Any;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Rules;
+use super::text::{self, Family, Text};
+use crate::driver::{
+    Batch, Begin, BoxFuture, Columns, CommitOutcome, Connection, Dialect, Isolation, Outcome,
+    Param, Prepared, Request, Reset, Savepoint, Status, Tls, Value,
+};
+use crate::{Error, Kind, Result};
+
+pub(super) struct SandboxConnection {
+    inner: Box<dyn Connection>,
+    family: Family,
+    dialect: &'static Dialect,
+    rules: Arc<Rules>,
+    /// The layer runs its hooks and sets its defaults: these calls are not the test's.
+    setting_up: bool,
+    /// The transaction that is never committed is open.
+    begun: bool,
+    /// The transaction of the code under test.
+    transaction: Option<Level>,
+    /// The savepoint around a statement outside of a transaction of the code under test.
+    statement: Option<Level>,
+    /// The number of savepoints so far.
+    savepoints: u64,
+    /// PostgreSQL: makes those constraints deferred again that are so from the start.
+    defer_again: Option<String>,
+}
+
+/// A savepoint.
+struct Level {
+    name: String,
+    step: Step,
+    read_only: bool,
+}
+
+/// What a dropped call leaves to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The savepoint is being set. Nothing has run in it.
+    Setting,
+    Open,
+    /// The savepoint is being released.
+    Releasing,
+    RollingBack,
+}
+
+impl SandboxConnection {
+    pub(super) fn around(
+        inner: Box<dyn Connection>,
+        driver: &str,
+        dialect: &'static Dialect,
+        rules: Arc<Rules>,
+    ) -> Self {
+        SandboxConnection {
+            inner,
+            family: Family::of(driver),
+            dialect,
+            rules,
+            setting_up: true,
+            begun: false,
+            transaction: None,
+            statement: None,
+            savepoints: 0,
+            defer_again: None,
+        }
+    }
+
+    fn new_level(&mut self, read_only: bool) -> Level {
+        self.savepoints += 1;
+        Level {
+            name: format!("cenote_sandbox_{}", self.savepoints),
+            step: Step::Setting,
+            read_only,
+        }
+    }
+
+    /// Returns whether the server has ended the sandbox's transaction.
+    fn is_lost(&self) -> bool {
+        self.begun && (self.inner.status() == Status::Idle || self.rules.lost.get().is_some())
+    }
+
+    /// Returns the answer of a call, or an error if the call has ended the sandbox's transaction.
+    fn still_inside<T>(&self, answer: Result<T>) -> Result<T> {
+        if !self.is_lost() {
+            return answer;
+        }
+        self.rules.lose("the server has ended its transaction");
+        answer.and(Err(Error::new(
+            Kind::TransactionLost,
+            "this statement has ended the sandbox's transaction: what ran before it in the sandbox may be committed, and \
+             the sandbox is over",
+        )))
+    }
+
+    /// Ends the sandbox because a savepoint of its own failed.
+    fn lost_at<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err() && !self.inner.is_broken() {
+            self.rules
+                .lose("the server has refused one of its savepoints");
+        }
+        done
+    }
+
+    /// Begins the transaction that is never committed, unless it is open.
+    async fn begin_outermost(&mut self) -> Result<()> {
+        if self.begun {
+            return self.finish_statement().await;
+        }
+        // A dropped call may have begun it.
+        if self.inner.status() == Status::Idle {
+            let begin = Begin {
+                isolation: self.rules.isolation,
+                ..Begin::default()
+            };
+            self.inner.begin_with(&begin, None).await?;
+        }
+        if self.family == Family::Postgres {
+            let request = Request::new(DEFERRED, &[]);
+            let rows = self.inner.run(request).await?.into_rows();
+            let names = rows.first().map(|row| row.get::<Option<String>>(0));
+            let names = names.transpose()?.flatten();
+            self.defer_again = names.map(|names| format!("SET CONSTRAINTS {names} DEFERRED"));
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Prepares a call: outside of a transaction of the code under test, it gets a savepoint of its own where an error
+    /// would abort the whole sandbox.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the savepoint may be set, which does no harm.
+    async fn enter(&mut self) -> Result<()> {
+        self.begin_outermost().await?;
+        if self.transaction.is_some() || !self.family.aborts() {
+            return Ok(());
+        }
+        let level = self.new_level(false);
+        let name = &self.statement.insert(level).name;
+        let set = self.inner.savepoint(Savepoint::Set(name)).await;
+        self.lost_at(set)?;
+        if let Some(level) = &mut self.statement {
+            level.step = Step::Open;
+        }
+        Ok(())
+    }
+
+    /// Ends a call that was answered.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, [`settle`](Connection::settle) ends the savepoint.
+    async fn leave<T>(&mut self, mut answer: Result<T>) -> Result<T> {
+        if self.inner.is_broken() {
+            return answer;
+        }
+        if self.statement.is_some() && answer.is_ok() && self.defer_again.is_some() {
+            answer = self.check_constraints().await.and(answer);
+        }
+        if answer.is_err() {
+            self.roll_back_statement().await?;
+        }
+        self.finish_statement().await?;
+        self.still_inside(answer)
+    }
+
+    /// Checks deferred constraints, as a commit does.
+    async fn check_constraints(&mut self) -> Result<()> {
+        let Some(defer_again) = &self.defer_again else {
+            return Ok(());
+        };
+        let check = command("SET CONSTRAINTS ALL IMMEDIATE");
+        self.inner.run(check).await?;
+        self.inner.run(command(defer_again)).await.map(drop)
+    }
+
+    async fn roll_back_statement(&mut self) -> Result<()> {
+        let Some(level) = &mut self.statement else {
+            return Ok(());
+        };
+        level.step = Step::RollingBack;
+        let back = self.inner.savepoint(Savepoint::RollBack(&level.name)).await;
+        self.statement = None;
+        self.lost_at(back)
+    }
+
+    /// Ends the savepoint of a statement, also one that a stream or a dropped call has left.
+    async fn finish_statement(&mut self) -> Result<()> {
+        let Some(level) = &mut self.statement else {
+            return Ok(());
+        };
+        if self.inner.status() == Status::Failed {
+            return self.roll_back_statement().await;
+        }
+        if level.step == Step::Open {
+            level.step = Step::Releasing;
+            let released = self.inner.savepoint(Savepoint::Release(&level.name)).await;
+            self.statement = None;
+            return self.lost_at(released);
+        }
+        self.statement = None;
+        Ok(())
+    }
+
+    /// Begins a transaction of the code under test.
+    async fn begin_transaction(&mut self, begin: &Begin) -> Result<()> {
+        if self.transaction.is_some() {
+            let message = "a transaction is already open on this connection; use a savepoint";
+            return Err(Error::new(Kind::NestedBegin, message));
+        }
+        self.check_isolation(begin)?;
+        self.begin_outermost().await?;
+        let level = self.new_level(begin.read_only);
+        let name = &self.transaction.insert(level).name;
+        let set = self.inner.savepoint(Savepoint::Set(name)).await;
+        if let Err(error) = set {
+            self.transaction = None;
+            return self.lost_at(Err(error));
+        }
+        if let Some(level) = &mut self.transaction {
+            level.step = Step::Open;
+        }
+        if begin.read_only && self.family == Family::Postgres {
+            // The server restores the outer mode with the end of the savepoint.
+            self.inner.run(command("SET TRANSACTION READ ONLY")).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a level that the sandbox's transaction does not have.
+    fn check_isolation(&self, begin: &Begin) -> Result<()> {
+        let default = match self.family {
+            Family::Postgres | Family::Other => Isolation::ReadCommitted,
+            Family::Mysql => Isolation::RepeatableRead,
+            Family::Sqlite => Isolation::Serializable,
+        };
+        let has = self.rules.isolation.unwrap_or(default);
+        let wants = match begin.deferrable {
+            true => Some(Isolation::Serializable),
+            false => begin.isolation,
+        };
+        match wants {
+            Some(wants) if strictness(wants) > strictness(has) => {
+                let message = format!(
+                    "this transaction asks for {wants:?}, and the sandbox around it has {has:?}: open the sandbox with \
+                     Builder::sandbox_at(Isolation::{wants:?})"
+                );
+                Err(Error::new(Kind::Unsupported, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn commit_transaction(&mut self) -> Result<CommitOutcome> {
+        if self.transaction.is_none() {
+            let message = "there is no transaction to commit";
+            return Err(Error::new(Kind::NoTransaction, message));
+        }
+        if self.inner.status() == Status::Failed {
+            self.roll_back_transaction().await?;
+            return Ok(CommitOutcome::RolledBack);
+        }
+        if let Err(error) = self.check_constraints().await {
+            if !self.inner.is_broken() {
+                self.roll_back_transaction().await?;
+            }
+            return Err(error);
+        }
+        let Some(level) = &mut self.transaction else {
+            unreachable!("looked up above");
+        };
+        level.step = Step::Releasing;
+        let released = self.inner.savepoint(Savepoint::Release(&level.name)).await;
+        self.transaction = None;
+        self.lost_at(released)?;
+        self.still_inside(Ok(CommitOutcome::Committed))
+    }
+
+    async fn roll_back_transaction(&mut self) -> Result<()> {
+        let Some(level) = &mut self.transaction else {
+            return Ok(());
+        };
+        let was = level.step;
+        let is_failed = self.inner.status() == Status::Failed;
+        let may_be_gone = match was {
+            Step::Open => false,
+            // Nothing has run in it; or it was released, and its outcome is unknown to the caller.
+            Step::Setting | Step::Releasing => {
+                if !is_failed {
+                    self.transaction = None;
+                    return self.still_inside(Ok(()));
+                }
+                false
+            }
+            // PostgreSQL's driver waits for a dropped rollback. The others answer a second one with an error at most.
+            Step::RollingBack if self.family.aborts() && !is_failed => {
+                self.transaction = None;
+                return self.still_inside(Ok(()));
+            }
+            Step::RollingBack => true,
+        };
+        level.step = Step::RollingBack;
+        let back = self.inner.savepoint(Savepoint::RollBack(&level.name)).await;
+        self.transaction = None;
+        match may_be_gone && !self.inner.is_broken() {
+            true => self.still_inside(Ok(())),
+            false => {
+                self.lost_at(back)?;
+                self.still_inside(Ok(()))
+            }
+        }
+    }
+
+    /// Refuses a write where the server does not do so itself.
+    fn check_read_only(&self, reads_only: bool) -> Result<()> {
+        let is_read_only = self
+            .transaction
+            .as_ref()
+            .is_some_and(|level| level.read_only);
+        if !is_read_only || reads_only || self.family == Family::Postgres {
+            return Ok(());
+        }
+        let message = "cannot write in a read-only transaction";
+        Err(Error::new(Kind::Database, message))
+    }
+
+    /// Checks a text of the code under test. Sends nothing.
+    fn check(&self, sql: &str) -> Result<Text> {
+        self.rules.check_caller()?;
+        let text = text::check(self.family, self.dialect, sql)?;
+        match text {
+            Text::Plain { reads_only } => self.check_read_only(reads_only)?,
+            Text::AtSavepoint if self.transaction.is_none() => {
+                let message = "there is no transaction for this savepoint";
+                return Err(Error::new(Kind::NoTransaction, message));
+            }
+            _ => {}
+        }
+        Ok(text)
+    }
+
+    /// Checks a text that cannot be transaction control.
+    fn check_plain(&self, sql: &str) -> Result<()> {
+        match self.check(sql)? {
+            Text::Plain { .. } => Ok(()),
+            _ => {
+                let message = "a sandbox runs transaction control with exec only";
+                Err(Error::new(Kind::Unsupported, message))
+            }
+        }
+    }
+
+    async fn run_text(&mut self, request: Request<'_>) -> Result<Outcome> {
+        match self.check(request.sql)? {
+            Text::Plain { .. } => {
+                self.enter().await?;
+                let answer = self.inner.run(inside(request)).await;
+                self.leave(answer).await
+            }
+            Text::AtSavepoint => {
+                let answer = self.inner.run(inside(request)).await;
+                self.still_inside(answer)
+            }
+            Text::Begin => {
+                self.begin_transaction(&Begin::default()).await?;
+                Ok(Outcome::default())
+            }
+            // The databases accept an end without a transaction.
+            Text::Commit if self.transaction.is_none() => Ok(Outcome::default()),
+            Text::Commit => match self.commit_transaction().await? {
+                CommitOutcome::Committed => Ok(Outcome::default()),
+                CommitOutcome::RolledBack => Err(Error::new(
+                    Kind::RolledBack,
+                    "the transaction was rolled back, because a statement in it had failed",
+                )),
+            },
+            Text::Rollback => {
+                self.roll_back_transaction().await?;
+                Ok(Outcome::default())
+            }
+        }
+    }
+}
+
+/// Names the constraints that are deferred from the start.
+const DEFERRED: &str = "SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.conname), ', ') \
+                        FROM pg_catalog.pg_constraint c \
+                        JOIN pg_catalog.pg_namespace n ON n.oid = c.connamespace WHERE c.condeferred";
+
+fn command(sql: &str) -> Request<'_> {
+    let mut request = Request::new(sql, &[]);
+    request.rows = false;
+    request.cache = false;
+    request
+}
+
+/// Returns a request that has to run on this very connection.
+fn inside(mut request: Request<'_>) -> Request<'_> {
+    request.unpinned = false;
+    request
+}
+
+fn strictness(isolation: Isolation) -> u8 {
+    match isolation {
+        Isolation::ReadUncommitted => 0,
+        Isolation::ReadCommitted => 1,
+        Isolation::RepeatableRead => 2,
+        Isolation::Serializable => 3,
+    }
+}
+
+impl Connection for SandboxConnection {
+    fn run<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            match self.setting_up {
+                true => self.inner.run(inside(request)).await,
+                false => self.run_text(request).await,
+            }
+        })
+    }
+
+    fn run_all<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.run_all(inside(request)).await;
+            }
+            if !request.script {
+                return Ok(vec![self.run_text(request).await?]);
+            }
+            self.check_plain(request.sql)?;
+            self.enter().await?;
+            let answer = self.inner.run_all(inside(request)).await;
+            self.leave(answer).await
+        })
+    }
+
+    fn run_batch<'c>(
+        &'c mut self,
+        sql: &'c str,
+        sets: &'c [Vec<Param<'c>>],
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.run_batch(sql, sets).await;
+            }
+            self.check_plain(sql)?;
+            self.enter().await?;
+            let answer = self.inner.run_batch(sql, sets).await;
+            self.leave(answer).await
+        })
+    }
+
+    fn prepare<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, Result<Prepared>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.prepare(sql).await;
+            }
+            self.check(sql)?;
+            self.enter().await?;
+            let answer = self.inner.prepare(sql).await;
+            self.leave(answer).await
+        })
+    }
+
+    fn start_stream<'c>(&'c mut self, request: Request<'c>) -> BoxFuture<'c, Result<Arc<Columns>>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.start_stream(request).await;
+            }
+            self.check_plain(request.sql)?;
+            self.enter().await?;
+            let started = self.inner.start_stream(inside(request)).await;
+            match started {
+                // The next call, or the end of the stream, ends the savepoint.
+                Ok(columns) => Ok(columns),
+                Err(error) => self.leave(Err(error)).await,
+            }
+        })
+    }
+
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Batch>>> {
+        self.inner.poll_batch(cx)
+    }
+
+    fn end_stream(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.inner.end_stream().await?;
+            self.finish_statement().await
+        })
+    }
+
+    fn begin_with<'c>(
+        &'c mut self,
+        begin: &'c Begin,
+        first: Option<Request<'c>>,
+    ) -> BoxFuture<'c, Result<Outcome>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.begin_with(begin, first).await;
+            }
+            self.rules.check_caller()?;
+            self.begin_transaction(begin).await?;
+            match first {
+                Some(first) => self.run_text(first).await,
+                None => Ok(Outcome::default()),
+            }
+        })
+    }
+
+    fn begins_lazily(&self) -> bool {
+        self.inner.begins_lazily()
+    }
+
+    fn commit(&mut self) -> BoxFuture<'_, Result<CommitOutcome>> {
+        Box::pin(async move {
+            match self.setting_up {
+                true => self.inner.commit().await,
+                false => self.commit_transaction().await,
+            }
+        })
+    }
+
+    fn rollback(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.setting_up && !self.begun {
+                true => self.inner.rollback().await,
+                false => self.roll_back_transaction().await,
+            }
+        })
+    }
+
+    fn savepoint<'c>(&'c mut self, step: Savepoint<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(async move {
+            if self.transaction.is_none() && self.begun {
+                let message = "there is no transaction for this savepoint";
+                return Err(Error::new(Kind::NoTransaction, message));
+            }
+            let done = self.inner.savepoint(step).await;
+            self.still_inside(done)
+        })
+    }
+
+    fn status(&self) -> Status {
+        if !self.begun {
+            return match self.setting_up {
+                true => self.inner.status(),
+                false => Status::Idle,
+            };
+        }
+        match &self.transaction {
+            None => Status::Idle,
+            Some(level) if level.step == Step::Open => self.inner.status(),
+            Some(_) => Status::Unknown,
+        }
+    }
+
+    fn session_changed(&self) -> bool {
+        self.inner.session_changed()
+    }
+
+    fn expect_session_change(&mut self) {
+        self.inner.expect_session_change();
+    }
+
+    fn session_is_set_up(&mut self) {
+        self.setting_up = false;
+        // Release pairs with the acquire in `SandboxTemplate::connect`.
+        self.rules.opened.store(true, Ordering::Release);
+        self.inner.session_is_set_up();
+    }
+
+    fn warnings(&self) -> u64 {
+        self.inner.warnings()
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        self.inner.tls()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.inner.is_broken() || self.is_lost()
+    }
+
+    fn probe(&mut self, rested: Duration) {
+        self.inner.probe(rested);
+    }
+
+    fn settle(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.inner.settle().await?;
+            if self.inner.is_broken() {
+                return Ok(());
+            }
+            // The dropped statement may have run, or not: it is undone.
+            if matches!(&self.statement, Some(level) if level.step == Step::Open) {
+                self.roll_back_statement().await?;
+            }
+            self.finish_statement().await
+        })
+    }
+
+    fn ping(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if !self.setting_up {
+                self.begin_outermost().await?;
+            }
+            self.inner.ping().await
+        })
+    }
+
+    /// Resets the session inside the transaction where the driver can. Elsewhere statements that only change the session
+    /// are refused, and what else a statement may have changed stays.
+    fn reset(&mut self) -> BoxFuture<'_, Result<Reset>> {
+        Box::pin(async move {
+            let done = match self.family.resets_in_transaction() || !self.begun {
+                true => self.inner.reset().await?,
+                false => Reset::Done,
+            };
+            self.setting_up = true;
+            Ok(done)
+        })
+    }
+
+    fn set_call_site(&mut self, site: &'static Location<'static>) {
+        self.inner.set_call_site(site);
+    }
+
+    fn set<'c>(&'c mut self, name: &'c str, value: &'c Value<'c>) -> BoxFuture<'c, Result<()>> {
+        Box::pin(async move {
+            if self.setting_up {
+                return self.inner.set(name, value).await;
+            }
+            self.enter().await?;
+            let answer = self.inner.set(name, value).await;
+            self.leave(answer).await
+        })
+    }
+
+    /// Rolls back, and waits for the answer, so that nothing is left when a test has ended.
+    fn close(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            if self.begun && !self.inner.is_broken() {
+                // If either fails, closing rolls back.
+                let settled = self.inner.settle().await;
+                if settled.is_ok() && !self.inner.is_broken() {
+                    let _ = self.inner.rollback().await;
+                }
+            }
+            self.inner.close().await
+        })
+    }
+
+    /// Returns the sandbox's own connection: the driver's could commit.
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl std::fmt::Debug for SandboxConnection {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("SandboxConnection")
+            .field("inner", &self.inner)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}

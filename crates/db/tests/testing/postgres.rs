@@ -1,0 +1,208 @@
+//! What only PostgreSQL has.
+
+use cenote::Kind;
+
+use crate::EmptyDatabase;
+use crate::{add, names, with_table};
+
+#[tokio::test]
+async fn deferred_constraints_are_checked_at_each_commit() {
+    let empty = EmptyDatabase::postgres().await;
+    let outside = with_table(&empty).await;
+    let sql = "CREATE TABLE part (
+        item varchar(40) REFERENCES item DEFERRABLE INITIALLY DEFERRED,
+        other varchar(40) REFERENCES item DEFERRABLE INITIALLY IMMEDIATE
+    )";
+    outside.exec(sql, ()).await.unwrap();
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    for _ in 0..2 {
+        let too_late = db.transaction(async || {
+            db.exec("INSERT INTO part (item) VALUES ('none')", ())
+                .await?;
+            Ok(())
+        });
+        assert!(too_late.await.unwrap_err().is_foreign_key_violation());
+        let alone = db.exec("INSERT INTO part (item) VALUES ('none')", ());
+        assert!(alone.await.unwrap_err().is_foreign_key_violation());
+        // Still deferred, and the other one is not.
+        let not_deferred = db.transaction(async || {
+            db.exec("INSERT INTO part (other) VALUES ('none')", ())
+                .await?;
+            Err::<(), _>(cenote::Error::other("too late"))
+        });
+        assert!(not_deferred.await.unwrap_err().is_foreign_key_violation());
+    }
+    let in_time = db.transaction(async || {
+        db.exec("INSERT INTO part (item) VALUES ('late')", ())
+            .await?;
+        add(db, "late").await
+    });
+    in_time.await.unwrap();
+    assert_eq!(names(db).await, ["first", "late"]);
+    sandbox.finish().await.unwrap();
+}
+
+#[tokio::test]
+async fn commit_of_an_aborted_transaction_rolls_back() {
+    let empty = EmptyDatabase::postgres().await;
+    with_table(&empty).await;
+    let sandbox = empty.builder().sandbox().await.unwrap();
+    let db = sandbox.db();
+    let swallowed = db.transaction(async || {
+        add(db, "a").await?;
+        assert!(add(db, "first").await.is_err());
+        Ok(())
+    });
+    assert_eq!(swallowed.await.unwrap_err().kind(), Kind::RolledBack);
+    cenote::scope(async {
+        db.exec("BEGIN", ()).await.unwrap();
+        assert!(add(db, "first").await.is_err());
+        let error = db.exec("COMMIT", ()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::RolledBack);
+    })
+    .await;
+    assert_eq!(names(db).await, ["first"]);
+    add(db, "b").await.unwrap();
+    sandbox.finish().await.unwrap();
+}
+
+mod test_database {
+    use cenote::postgres::TestDatabase;
+    use cenote::{Db, Isolation, TransactionOptions};
+
+    use crate::support::{files, forty, soon, until};
+
+    fn dsn() -> String {
+        std::env::var("CENOTE_TEST_POSTGRES").expect("ci/postgres.sh sets it")
+    }
+
+    async fn numbers(db: &Db) -> Vec<i64> {
+        crate::support::numbers(db, "SELECT CAST(n AS bigint) FROM log").await
+    }
+
+    /// The test databases whose names contain this.
+    async fn databases(like: &str) -> Vec<String> {
+        let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+        let sql = "SELECT datname::text FROM pg_database WHERE starts_with(datname, 'cenote_t') AND datname LIKE $1";
+        let found = db.query_scalar(sql, (format!("%{like}%"),)).await.unwrap();
+        db.close().await.unwrap();
+        found
+    }
+
+    #[tokio::test]
+    async fn copies_have_the_schema_and_real_commits() {
+        let database = TestDatabase::create(&dsn(), &forty()).await.unwrap();
+        assert!(database.name().contains("copies_have_the_schema"));
+        assert_eq!(numbers(database.db()).await.len(), 40);
+        // Two connections, serializable, and a commit that another handle sees.
+        let db = database.db();
+        let options = TransactionOptions::new().isolation(Isolation::Serializable);
+        let body = options.on(db).run(async || {
+            db.exec("INSERT INTO log VALUES (41)", ()).await?;
+            db.outside().query("SELECT 1", ()).await?;
+            Ok(())
+        });
+        body.await.unwrap();
+        let other = database.builder().max(1).open().await.unwrap();
+        assert_eq!(numbers(&other).await.len(), 41);
+        other.close().await.unwrap();
+        let name = database.name().to_owned();
+        let second = TestDatabase::create(&dsn(), &forty()).await.unwrap();
+        assert_eq!(numbers(second.db()).await.len(), 40);
+        second.finish().await.unwrap();
+        database.finish().await.unwrap();
+        assert!(databases(&name).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn panicking_test_removes_its_database() {
+        let (named, name) = tokio::sync::oneshot::channel();
+        let test = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let database = TestDatabase::create(&dsn(), &forty()).await.unwrap();
+                named.send(database.name().to_owned()).unwrap();
+                let db = database.db();
+                let body = db.transaction(async || {
+                    db.exec("INSERT INTO log VALUES (41)", ()).await?;
+                    assert_eq!(1, 2, "the test fails");
+                    Ok(())
+                });
+                body.await
+            })
+        });
+        let name = name.await.unwrap();
+        assert!(test.join().is_err());
+        assert!(databases(&name).await.is_empty());
+    }
+
+    /// A copy without a lock is what a killed run leaves: its session is gone. The next program removes it, so this runs a
+    /// second one.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn killed_run_is_cleaned_up_by_the_next_one() {
+        if std::env::var_os("CENOTE_TEST_NEXT_RUN").is_some() {
+            let database = TestDatabase::create(&dsn(), &forty()).await.unwrap();
+            database.finish().await.unwrap();
+            return;
+        }
+        let living = TestDatabase::create(&dsn(), &forty()).await.unwrap();
+        let scope = living.name().split('_').nth(2).unwrap();
+        let left = format!("cenote_test_{scope}_left_{}", std::process::id());
+        let db = Db::builder(&dsn()).max(1).open().await.unwrap();
+        db.exec(&format!("CREATE DATABASE {left}"), ())
+            .await
+            .unwrap();
+        db.close().await.unwrap();
+        let next = std::env::current_exe().unwrap();
+        let next = tokio::task::spawn_blocking(move || {
+            std::process::Command::new(next)
+                .args([
+                    "--exact",
+                    "postgres::test_database::killed_run_is_cleaned_up_by_the_next_one",
+                ])
+                .env("CENOTE_TEST_NEXT_RUN", "1")
+                .output()
+        });
+        let next = soon("the next run", next).await.unwrap().unwrap();
+        assert!(next.status.success(), "{next:?}");
+        assert!(databases(&left).await.is_empty());
+        assert_eq!(databases(living.name()).await.len(), 1);
+        assert_eq!(numbers(living.db()).await.len(), 40);
+        living.finish().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn failed_migration_leaves_no_template_that_counts() {
+        let wrong = files(&[("V1__wrong.sql", "CREATE TABLE a (n int); SELEC")]);
+        for _ in 0..2 {
+            let error = TestDatabase::create(&dsn(), &wrong).await.unwrap_err();
+            assert_eq!(error.kind(), cenote::Kind::Migration);
+        }
+        let right = files(&[("V1__right.sql", "CREATE TABLE a (n int)")]);
+        let database = TestDatabase::create(&dsn(), &right).await.unwrap();
+        database.db().query("SELECT * FROM a", ()).await.unwrap();
+        database.finish().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropped_creation_leaves_nothing_for_long() {
+        use cenote_testkit::poll::drop_after;
+        let mut polls = 0;
+        loop {
+            let created = drop_after(polls, TestDatabase::create(&dsn(), &forty())).await;
+            if let Some(created) = created {
+                created.unwrap().finish().await.unwrap();
+                break;
+            }
+            polls += 7;
+        }
+        until("the last copy is removed", async || {
+            databases("dropped_creation").await.is_empty()
+        })
+        .await;
+    }
+}
