@@ -40,8 +40,8 @@ impl<M: Manager> Builder<M> {
         }
     }
 
-    /// Builds the pool. It needs no runtime, creates no resource and starts no task: the first acquire
-    /// does.
+    /// Builds the pool. Building needs no runtime. The first acquire creates the first resource and starts
+    /// the pool's maintenance.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl<M: Manager> Builder<M> {
         self
     }
 
-    /// Sets how long a resource may be idle. After that, and at most a quarter later, it is destroyed if
-    /// more than `min` resources exist. Default: no limit.
+    /// Sets how long a resource may be idle. The pool then destroys it, at most a quarter of the time-out
+    /// late, if more than `min` resources exist. Default: no limit.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.config.idle_timeout = Some(timeout);
         self
@@ -228,13 +228,6 @@ impl<M: Manager> Builder<M> {
     /// line. Default: off.
     pub fn leak_warning(mut self, after: Duration) -> Self {
         self.config.leak_warning = Some(after);
-        self
-    }
-
-    /// Keeps histograms for [`Pool::timings`]. Every acquire and release then reads a precise clock and takes
-    /// the pool's lock. Default: off.
-    pub fn histograms(mut self) -> Self {
-        self.config.histograms = true;
         self
     }
 

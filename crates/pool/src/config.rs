@@ -59,8 +59,6 @@ pub struct Config {
     pub slow_acquire_warning: Option<Duration>,
     /// See [`Builder::leak_warning`](crate::Builder::leak_warning).
     pub leak_warning: Option<Duration>,
-    /// See [`Builder::histograms`](crate::Builder::histograms).
-    pub histograms: bool,
 }
 
 impl Default for Config {
@@ -84,7 +82,6 @@ impl Default for Config {
             backoff: Some((Duration::from_millis(100), Duration::from_secs(5))),
             slow_acquire_warning: Some(Duration::from_secs(1)),
             leak_warning: None,
-            histograms: false,
         }
     }
 }

@@ -60,9 +60,9 @@ pub struct Unavailable {
 pub struct Timeout {
     /// What the acquire was doing at its deadline.
     pub phase: Phase,
-    /// How long it had waited.
+    /// How long the acquire had waited.
     pub waited: Duration,
-    /// The pool at that moment.
+    /// The status of the pool at the deadline.
     pub status: Status,
     /// The last failed creation, if none has succeeded since.
     pub last_creation_error: Option<CreationError>,
@@ -183,9 +183,9 @@ impl<E: Error + 'static> Error for AcquireError<E> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// The setting.
+    /// The name of the setting.
     pub field: &'static str,
-    /// Its value.
+    /// The setting's value.
     pub value: String,
     /// The rule that the value breaks.
     pub rule: String,

@@ -28,6 +28,8 @@ pub(crate) struct Usage {
     pub(crate) leases: AtomicU64,
     /// When the last lease began, by the coarse clock, in nanoseconds.
     pub(crate) since: AtomicU64,
+    /// When the last sampled lease began, by the precise clock, in nanoseconds.
+    pub(crate) sampled: AtomicU64,
 }
 
 impl<'a> Info<'a> {

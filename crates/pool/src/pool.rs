@@ -265,14 +265,13 @@ impl<M: Manager> Pool<M> {
     /// Returns the counters of the pool.
     pub fn counters(&self) -> Counters {
         let mut counters = self.core.state().counters;
-        counters.acquired = self.core.slots.iter().map(|(_, slot)| slot.uses()).sum();
+        counters.acquired = self.core.leases();
         counters
     }
 
-    /// Returns how long acquires, creations, checks and leases took; `None` without
-    /// [`histograms`](Builder::histograms).
-    pub fn timings(&self) -> Option<Timings> {
-        self.core.histograms.as_ref().map(|live| live.snapshot())
+    /// Returns how long acquires, creations and leases took since the pool was built, as histograms.
+    pub fn timings(&self) -> Timings {
+        self.core.histograms.snapshot(|| self.core.leases())
     }
 
     /// Returns the current leases, longest first.

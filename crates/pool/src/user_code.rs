@@ -14,7 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use crate::core::{Core, CreateFailure};
 use crate::error::{DestroyError, chain, panic_message};
@@ -215,15 +214,6 @@ impl<M: Manager> Core<M> {
             Some(Ok(Err(error))) => Err(DestroyError::Failed(error)),
             Some(Err(panic)) => Err(DestroyError::Broken(panic)),
             None => Err(DestroyError::Broken(late(limit))),
-        }
-    }
-
-    /// Records how long an acquire hook took, if the pool keeps histograms.
-    #[inline]
-    pub(crate) fn note_check(&self, began: Option<Instant>) {
-        if let (Some(histograms), Some(began)) = (&self.histograms, began) {
-            let took = self.now().saturating_duration_since(began);
-            histograms.check.record(took);
         }
     }
 

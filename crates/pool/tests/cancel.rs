@@ -271,7 +271,7 @@ fn try_acquire_of_a_refused_resource_may_cancel_at_any_poll() {
         |world| Box::pin(async { drop(world.pool.try_acquire().await.unwrap().unwrap()) }),
         |world| {
             world.rest();
-            // Its destructor is run to the end, whoever waits for it.
+            // Its destructor runs to the end, with or without a waiter.
             let destroyed = world.pool.counters().destroyed;
             assert_eq!(destroyed, world.log.gone().len() as u64);
         },

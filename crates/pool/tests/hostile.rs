@@ -439,7 +439,7 @@ impl World {
 }
 
 #[test]
-fn hostile_schedules_starve_nobody_who_is_polled() {
+fn hostile_schedules_starve_no_polled_waiter() {
     let steps = std::env::var("CENOTE_HOSTILE_STEPS")
         .ok()
         .and_then(|steps| steps.parse().ok())

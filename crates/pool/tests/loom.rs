@@ -165,7 +165,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 }
 
 #[test]
-fn a_release_is_never_missed_by_one_who_parks() {
+fn a_new_waiter_never_misses_a_release() {
     loom::model(|| {
         let (pool, tally) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -180,7 +180,7 @@ fn a_release_is_never_missed_by_one_who_parks() {
 }
 
 #[test]
-fn two_who_take_without_waiting_never_share_a_resource() {
+fn two_acquires_without_waiting_never_share_a_resource() {
     loom::model(|| {
         let (pool, tally) = warm(2);
         let other = {
@@ -225,7 +225,7 @@ fn a_cancelled_waiter_passes_its_place_on() {
 }
 
 #[test]
-fn a_creation_and_a_return_serve_two_who_wait() {
+fn a_creation_and_a_release_serve_two_waiters() {
     loom::model(|| {
         let (pool, tally) = pool(1);
         let other = {
@@ -272,7 +272,7 @@ fn close_during_an_acquire_gives_a_lease_or_an_error() {
 }
 
 #[test]
-fn closing_wakes_one_who_parks() {
+fn closing_wakes_a_new_waiter() {
     loom::model(|| {
         let (pool, tally) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -291,7 +291,7 @@ fn closing_wakes_one_who_parks() {
 }
 
 #[test]
-fn a_breaker_that_opens_fails_or_serves_one_who_parks() {
+fn a_breaker_that_opens_fails_or_serves_a_new_waiter() {
     loom::model(|| {
         let (pool, _) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -361,7 +361,7 @@ fn shrink_that_revokes_a_reservation_strands_no_waiter() {
 }
 
 #[test]
-fn growing_serves_one_who_parks() {
+fn growing_serves_a_new_waiter() {
     loom::model(|| {
         let (pool, _) = warm(1);
         let lease = block_on(pool.acquire_owned()).unwrap();
@@ -587,7 +587,7 @@ fn newcomer_takes_what_a_sleeper_collects_at_the_same_time() {
 }
 
 #[test]
-fn a_crowd_whose_members_come_and_go_is_served_to_the_last() {
+fn every_waiter_of_a_changing_crowd_is_served() {
     loom::model(|| {
         let runtime = ByHand::default();
         let (pool, tally) = pool_on(1, runtime.clone());

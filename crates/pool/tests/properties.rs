@@ -482,7 +482,7 @@ fn quiet_expected_panics() {
 }
 
 #[test]
-fn whatever_is_asked_of_it_a_pool_keeps_its_invariants() {
+fn a_pool_keeps_its_invariants_in_random_sequences() {
     quiet_expected_panics();
     let cases = std::env::var("CENOTE_PROPERTY_CASES")
         .ok()

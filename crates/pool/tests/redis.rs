@@ -90,14 +90,14 @@ async fn killed_server_that_returns_costs_errors_but_no_place_or_task() {
 
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        tasks.spawn(work_until_told(pool.clone(), Arc::clone(&progress)));
+        tasks.spawn(work_until_stopped(pool.clone(), Arc::clone(&progress)));
     }
     let work = watch.wait_for(|progress| progress.successes() >= 2_000);
     drop(in_time("work on the first server", work).await.unwrap());
 
     server.kill().await;
     // All that were in use fail in the hands of their holders, and then those
-    // who try to make new ones are told why that fails.
+    // that try to create new ones get the reason of the failure.
     let fail = watch.wait_for(|p| p.broken_in_use > 0 && p.refused >= 3);
     drop(in_time("errors that surface", fail).await.unwrap());
     in_time("every dead connection to be found and destroyed", async {
@@ -166,7 +166,7 @@ impl Progress {
 }
 
 /// Counts up on the server, and counts what came of it; goes on after every error.
-async fn work_until_told(pool: Pool<Redis>, progress: Arc<watch::Sender<Progress>>) {
+async fn work_until_stopped(pool: Pool<Redis>, progress: Arc<watch::Sender<Progress>>) {
     while !progress.borrow().enough {
         match pool.acquire().await {
             Ok(mut connection) => {

@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use crate::acquire::{Acquire, Acquired, Answered, Stage};
 use crate::core::slot::Slot;
@@ -19,7 +18,7 @@ use crate::lease::Handout;
 use crate::manager::Manager;
 use crate::observe::events::{DestroyReason, Hook};
 use crate::observe::text::human;
-use crate::runtime::Limit;
+use crate::runtime::PollTimer;
 use crate::user_code::{Caught, Contained, caught_check, into_answer};
 
 /// A resource in its acquire hook. The hook borrows the resource, so it comes first: fields are
@@ -35,30 +34,14 @@ pub(crate) struct Checking<'p, M: Manager, H> {
 
 #[derive(Default)]
 pub(crate) struct Extra {
-    /// When the hook began, for the histogram.
-    began: Option<Instant>,
     /// The time limit of the hook.
-    pub(crate) limit: Limit,
+    pub(crate) limit: PollTimer,
 }
 
 impl<'p, M: Manager, H> Checking<'p, M, H> {
     /// Takes out everything but the hook.
-    pub(crate) fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>, Option<Instant>) {
-        let extra = self.extra.take();
-        let began = extra.and_then(|extra| extra.began);
-        (self.unchecked.take_over(), self.key, began)
-    }
-}
-
-impl Extra {
-    #[inline]
-    pub(crate) fn new(began: Option<Instant>) -> Option<Box<Extra>> {
-        began.map(|began| {
-            Box::new(Extra {
-                began: Some(began),
-                limit: Limit::default(),
-            })
-        })
+    pub(crate) fn take(&mut self) -> (Unchecked<'p, M>, Option<WaiterKey>) {
+        (self.unchecked.take_over(), self.key)
     }
 }
 
@@ -148,7 +131,6 @@ where
     ) -> Option<&'p Slot<Filled<M>>> {
         let core = self.core;
         let mut unchecked = Unchecked::new(core, slot);
-        let began = core.histograms.as_ref().map(|_| core.now());
         match &core.hooks.before_acquire {
             None => {
                 let make = || {
@@ -166,12 +148,11 @@ where
                     hook,
                     unchecked,
                     key: None,
-                    extra: Extra::new(began),
+                    extra: None,
                 }));
             }
             Some(Check::Sync(check)) => {
                 let answer = caught_check(|| check(unchecked.parts().0));
-                core.note_check(began);
                 return match answer {
                     Ok(_) => self.pass_if_open(unchecked),
                     Err(refusal) => {
@@ -189,7 +170,7 @@ where
                         hook,
                         unchecked,
                         key: None,
-                        extra: Extra::new(began),
+                        extra: None,
                     }));
                 }
                 Err(panic) => {
@@ -255,7 +236,7 @@ where
     /// Handles the answer of a hook.
     #[inline(never)]
     fn answered(&mut self, answer: Answered, cx: &mut Context<'_>) -> Option<&'p Slot<Filled<M>>> {
-        let (mut unchecked, key, began) = match &mut *self.stage {
+        let (mut unchecked, key) = match &mut *self.stage {
             Stage::Checking(checking) => checking.take(),
             Stage::CheckingBoxed(checking) => checking.take(),
             _ => return None,
@@ -264,7 +245,6 @@ where
         if let Some(key) = key {
             self.core.locked(|locked| locked.leave(key));
         }
-        self.core.note_check(began);
         match answer {
             Ok(_) => self.pass_if_open(unchecked),
             Err(refusal) => {

@@ -224,9 +224,7 @@ impl<M: Manager> NewResource<M> {
         }
         let made = core.now();
         let took = made.saturating_duration_since(began);
-        if let Some(histograms) = &core.histograms {
-            histograms.create.record(took);
-        }
+        core.histograms.create.record(took);
         Ok(NewResource {
             resource,
             domain,
@@ -256,7 +254,6 @@ impl<M: Manager> NewResource<M> {
             judged: locked.state.retains,
             domain: self.domain,
             probe: None,
-            leased: None,
             seen: (0, self.made),
             warned: None,
             reserved_for: None,

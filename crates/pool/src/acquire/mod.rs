@@ -27,6 +27,7 @@ use crate::hooks::{BoxFuture, Refusal};
 use crate::info::Info;
 use crate::lease::Handout;
 use crate::manager::{Manager, Verdict};
+use crate::observe::histogram::WaitCause;
 use crate::runtime::Task;
 use crate::user_code::{Caught, Contained};
 
@@ -170,7 +171,7 @@ where
         };
         if let Some(slot) = taken {
             if let Some(slot) = this.check_at_once(slot, cx) {
-                return Poll::Ready(Ok(this.serve(slot)));
+                return Poll::Ready(Ok(this.serve(slot, None)));
             }
             if this.is_checking()
                 && let Some(polled) = this.hook_waits(cx)
@@ -219,7 +220,7 @@ where
                     let passed = self.poll_hook(cx);
                     let unchecked = passed.map(|slot| Unchecked::new(self.core, slot));
                     if let Some(slot) = unchecked.and_then(|it| self.pass_if_open(it)) {
-                        return Poll::Ready(Ok(self.serve(slot)));
+                        return Poll::Ready(Ok(self.serve(slot, Some(WaitCause::Check))));
                     }
                     if self.is_checking()
                         && let Some(polled) = self.wait_in_hook(cx)
@@ -264,7 +265,8 @@ where
                         false => self.check_at_once(slot, cx),
                     };
                     if let Some(slot) = checked {
-                        return Poll::Ready(Ok(self.serve(slot)));
+                        let cause = fresh.then_some(WaitCause::Creation);
+                        return Poll::Ready(Ok(self.serve(slot, cause)));
                     }
                     if self.is_checking()
                         && let Some(polled) = self.wait_in_hook(cx)
@@ -360,14 +362,20 @@ where
         L::nothing().ok_or(error)
     }
 
-    /// Ends with a lease.
+    /// Ends with a lease. `cause` is what the acquire waited for, if that was not the queue.
     #[inline]
-    fn serve(&mut self, slot: &'p Slot<Filled<M>>) -> L {
+    fn serve(&mut self, slot: &'p Slot<Filled<M>>, cause: Option<WaitCause>) -> L {
         self.go_to(Stage::Done);
-        slot.count_lease();
+        if slot.count_lease() {
+            self.core.begin_sample(slot);
+        }
         let lease = L::of(self.core, slot);
         if self.wait.has_begun() {
-            self.wait.served(self.core, slot);
+            let cause = match (cause, self.serial) {
+                (None | Some(WaitCause::Check), Some(_)) => Some(WaitCause::Queue),
+                _ => cause,
+            };
+            self.wait.served(self.core, slot, cause);
         } else {
             slot.note_holder(self.wait.caller, self.core.runtime.coarse_now());
         }

@@ -6,18 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::idle;
 use crate::core::slot::Slot;
-use crate::core::waiters::Began;
 use crate::core::{Core, Filled, signal};
 use crate::error::{AcquireError, Phase, Timeout};
 use crate::manager::Manager;
 use crate::observe::events::Event;
+use crate::observe::histogram::WaitCause;
 use crate::observe::log;
 
 /// Every waiting task contains one, so it is small.
 pub(crate) struct Wait {
     pub(crate) caller: &'static Location<'static>,
     pub(crate) timeout: Option<Duration>,
-    began: Began,
+    /// `None` until something has to be waited for.
+    began: Option<Instant>,
 }
 
 impl Wait {
@@ -26,7 +27,7 @@ impl Wait {
         Wait {
             caller,
             timeout,
-            began: Began::NotYet,
+            began: None,
         }
     }
 
@@ -36,58 +37,49 @@ impl Wait {
         Wait {
             caller: Location::caller(),
             timeout,
-            began: Began::Precisely(now),
+            began: Some(now),
         }
     }
 
-    /// Starts the clock of the wait: by the coarse clock, unless there is a deadline or a histogram.
+    /// Starts the clock of the wait, unless it runs already.
     pub(crate) fn begin<M: Manager>(&mut self, core: &Core<M>) {
-        if self.has_begun() {
-            return;
-        }
-        self.began = match self.timeout.is_some() || core.histograms.is_some() {
-            true => Began::Precisely(core.now()),
-            false => Began::Roughly(core.runtime.coarse_now()),
-        };
+        self.began.get_or_insert_with(|| core.now());
     }
 
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        !matches!(self.began, Began::NotYet)
+        self.began.is_some()
     }
 
-    pub(crate) fn began(&self) -> Began {
+    pub(crate) fn began(&self) -> Option<Instant> {
         self.began
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.began {
-            Began::Precisely(began) => began.checked_add(self.timeout?),
-            Began::Roughly(_) | Began::NotYet => None,
-        }
+        self.began?.checked_add(self.timeout?)
     }
 
-    fn took<M: Manager>(&self, core: &Core<M>, coarse_now: u64) -> Duration {
-        self.began.elapsed(|| core.now(), coarse_now)
+    /// Returns how long the wait has lasted.
+    fn lasted<M: Manager>(&self, core: &Core<M>) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| {
+            core.now().saturating_duration_since(began)
+        })
     }
 
     /// Ends the wait with a lease: notes the holder of the slot, and reports how long it took.
+    /// `cause` is what the acquire waited for; `None` if it found an idle resource under the lock.
     #[inline(never)]
-    pub(crate) fn served<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>) {
-        let now = core.runtime.coarse_now();
-        slot.note_holder(self.caller, now);
+    pub(crate) fn served<M: Manager>(
+        &self,
+        core: &Core<M>,
+        slot: &Slot<Filled<M>>,
+        cause: Option<WaitCause>,
+    ) {
+        let (caller, waited) = (self.caller, self.lasted(core));
+        slot.note_holder(caller, core.runtime.coarse_now());
         idle::used(core, slot);
-        // By the coarse clock most waits take no time.
-        let at_once = matches!(self.began, Began::Roughly(began) if began == now);
-        if !at_once || core.signals() & signal::OBSERVED != 0 {
-            self.report(core, slot, now);
-        }
-    }
-
-    fn report<M: Manager>(&self, core: &Core<M>, slot: &Slot<Filled<M>>, now: u64) {
-        let (caller, waited) = (self.caller, self.took(core, now));
-        if let Some(histograms) = &core.histograms {
-            histograms.wait.record(waited);
+        if let Some(cause) = cause {
+            core.histograms.record_wait(cause, waited);
         }
         if core.signals() & signal::OBSERVED != 0 {
             let resource = core.state().metas[slot.index()].id;
@@ -112,7 +104,7 @@ impl Wait {
     ) -> AcquireError<M::Error> {
         let holders = core.holders(3);
         let caller = self.caller;
-        let waited = self.took(core, core.runtime.coarse_now());
+        let waited = self.lasted(core);
         let timeout = core.locked(|locked| {
             locked.state.counters.timed_out += 1;
             locked.note(|| Event::TimedOut { caller, phase });

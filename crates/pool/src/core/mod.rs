@@ -99,7 +99,7 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) config: Config,
     pub(crate) runtime: Contained<Arc<dyn Runtime>>,
     pub(crate) listeners: Listeners,
-    pub(crate) histograms: Option<Box<Histograms>>,
+    pub(crate) histograms: Box<Histograms>,
     pub(crate) wakeup: Arc<Wakeup>,
     /// Enforces deadlines while nobody drives the runtime.
     pub(crate) alarm: Alarm,
@@ -152,7 +152,7 @@ impl<M: Manager> Core<M> {
             handles: CachePadded(AtomicUsize::new(1)),
             manager: Contained::new(manager),
             hooks,
-            histograms: config.histograms.then(Box::default),
+            histograms: Box::new(Histograms::new(runtime.now())),
             config,
             runtime: Contained::new(runtime),
             listeners: Listeners::default(),
@@ -372,6 +372,11 @@ impl<M: Manager> Core<M> {
         state.observed = !self.listeners.is_empty();
         state.update_watch_flags(&self.slots);
         self.publish_signals(&mut state);
+    }
+
+    /// Returns the number of leases since the pool was built.
+    pub(crate) fn leases(&self) -> u64 {
+        self.slots.iter().map(|(_, slot)| slot.uses()).sum()
     }
 
     /// Returns the name of the pool in messages.

@@ -37,6 +37,9 @@ use crate::core::table::{self, Table};
 use crate::info::Usage;
 use crate::sync::{AtomicPtr, AtomicU64, UnsafeCell};
 
+/// The length of one in this many leases of a slot is measured, beginning with the first.
+pub(crate) const SAMPLED: u64 = 64;
+
 /// The state of a slot; see [`Word::state`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
@@ -129,6 +132,7 @@ impl<T> Slot<T> {
             usage: Usage {
                 leases: AtomicU64::new(0),
                 since: AtomicU64::new(0),
+                sampled: AtomicU64::new(0),
             },
             index,
         }
@@ -313,12 +317,19 @@ impl<T> Slot<T> {
         self.usage.since.store(since, Ordering::Relaxed);
     }
 
-    /// Counts a lease. For the owner of the slot.
+    /// Counts a lease, and returns whether its length is to be measured. For the owner of the slot.
     #[inline]
-    pub(crate) fn count_lease(&self) {
+    pub(crate) fn count_lease(&self) -> bool {
         // Only the owner writes, so no read-modify-write is needed.
-        let uses = self.usage.leases.load(Ordering::Relaxed);
-        self.usage.leases.store(uses + 1, Ordering::Relaxed);
+        let uses = self.usage.leases.load(Ordering::Relaxed) + 1;
+        self.usage.leases.store(uses, Ordering::Relaxed);
+        uses % SAMPLED == 1
+    }
+
+    /// Returns whether the length of the current lease is to be measured. For the owner of the slot.
+    #[inline]
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.usage.leases.load(Ordering::Relaxed) % SAMPLED == 1
     }
 
     /// Notes that the pool itself holds the slot. For its owner.

@@ -34,6 +34,9 @@ pub(crate) fn may_return_unlocked<M: Manager>(
     core: &Core<M>,
     slot: &Slot<Filled<M>>,
 ) -> Result<(), Option<Result<Verdict, Refusal>>> {
+    if slot.is_sampled() {
+        core.end_sample(slot);
+    }
     let flagged = slot.word().must_lock();
     // Only a flagged slot can belong to a closed pool, on which no hook runs.
     if flagged && core.signals() & signal::CLOSED != 0 {
@@ -134,10 +137,10 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
     }
 
     fn keep_locked(core: &Arc<Core<M>>, index: usize) {
-        let (used, replaced) = core.locked(|locked| {
+        let replaced = core.locked(|locked| {
             // Written only if there is a probe: other threads read this cache line.
             let meta = &mut locked.state.metas[index];
-            let (resource, leased) = (meta.id, meta.leased);
+            let resource = meta.id;
             if let Some(epoch) = meta.probe {
                 meta.probe = None;
                 locked.end_probe(Some(epoch), Some(true));
@@ -148,14 +151,10 @@ impl<M: Manager, C: Borrow<Arc<Core<M>>>> Return<M, C> {
                 _ => None,
             };
             locked.release(index);
-            let used = leased.map(|leased| locked.clock.now().saturating_duration_since(leased));
-            (used, replaced)
+            replaced
         });
         if let Some(replaced) = replaced {
             replaced.destroy_in_background();
-        }
-        if let (Some(histograms), Some(used)) = (&core.histograms, used) {
-            histograms.usage.record(used);
         }
     }
 

@@ -1,39 +1,66 @@
 //! Histograms of durations, with buckets that are at most a quarter wide.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::core::slot::Slot;
+use crate::core::{Core, Filled};
+use crate::manager::Manager;
 
 /// Two bits below the leading one: four buckets for each power of two.
 const SUB: u32 = 2;
 const BUCKETS: usize = 64 << SUB;
 
-/// A live histogram. Relaxed throughout: the numbers are independent of each other.
+/// A histogram that any number of threads record into; [`snapshot`](LiveHistogram::snapshot) reads it.
+///
+/// It takes 2 KiB, whatever is recorded. The methods take no lock and allocate nothing, except for the snapshot.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use cenote_pool::LiveHistogram;
+///
+/// let requests = LiveHistogram::new();
+/// requests.record(Duration::from_millis(3));
+/// assert_eq!(requests.snapshot().count(), 1);
+/// ```
+// Relaxed throughout: the numbers are independent of each other.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub struct LiveHistogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
     max: AtomicU64,
 }
 
-impl Default for Live {
+impl Default for LiveHistogram {
     fn default() -> Self {
-        Live {
+        LiveHistogram::new()
+    }
+}
+
+impl LiveHistogram {
+    /// Returns an empty histogram.
+    pub const fn new() -> Self {
+        LiveHistogram {
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
             sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
         }
     }
-}
 
-impl Live {
-    pub(crate) fn record(&self, took: Duration) {
+    /// Adds a duration.
+    pub fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);
-        self.max.fetch_max(nanos, Ordering::Relaxed);
+        if nanos > self.max.load(Ordering::Relaxed) {
+            self.max.fetch_max(nanos, Ordering::Relaxed);
+        }
     }
 
-    fn snapshot(&self) -> Histogram {
+    /// Returns what was recorded until now.
+    pub fn snapshot(&self) -> Histogram {
         Histogram {
             buckets: self
                 .buckets
@@ -46,43 +73,116 @@ impl Live {
     }
 }
 
+/// What an acquire waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitCause {
+    /// Another lease had to end.
+    Queue,
+    /// A resource had to be created.
+    Creation,
+    /// The acquire hook was pending, on a resource that was idle.
+    Check,
+}
+
 /// The live histograms of a pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Histograms {
-    pub(crate) wait: Live,
-    pub(crate) create: Live,
-    pub(crate) check: Live,
-    pub(crate) usage: Live,
+    /// Sampled leases note their beginning as the time since this moment.
+    epoch: Instant,
+    wait_queue: LiveHistogram,
+    wait_create: LiveHistogram,
+    wait_check: LiveHistogram,
+    pub(crate) create: LiveHistogram,
+    usage: LiveHistogram,
 }
 
 impl Histograms {
-    pub(crate) fn snapshot(&self) -> Timings {
-        let Histograms {
-            wait,
-            create,
-            check,
-            usage,
-        } = self;
+    pub(crate) fn new(epoch: Instant) -> Self {
+        Histograms {
+            epoch,
+            wait_queue: LiveHistogram::default(),
+            wait_create: LiveHistogram::default(),
+            wait_check: LiveHistogram::default(),
+            create: LiveHistogram::default(),
+            usage: LiveHistogram::default(),
+        }
+    }
+
+    /// Records an acquire that waited and got a lease.
+    pub(crate) fn record_wait(&self, cause: WaitCause, waited: Duration) {
+        let histogram = match cause {
+            WaitCause::Queue => &self.wait_queue,
+            WaitCause::Creation => &self.wait_create,
+            WaitCause::Check => &self.wait_check,
+        };
+        histogram.record(waited);
+    }
+
+    /// Returns the histograms. `leases` counts all leases: those without a recorded wait did not wait.
+    pub(crate) fn snapshot(&self, leases: impl FnOnce() -> u64) -> Timings {
+        let wait_queue = self.wait_queue.snapshot();
+        let wait_create = self.wait_create.snapshot();
+        let wait_check = self.wait_check.snapshot();
+        let mut wait = wait_queue.clone();
+        wait.add(&wait_create);
+        wait.add(&wait_check);
+        // Counted last: a lease is counted before its wait is recorded.
+        wait.buckets[0] += leases().saturating_sub(wait.count());
         Timings {
-            wait: wait.snapshot(),
-            create: create.snapshot(),
-            check: check.snapshot(),
-            usage: usage.snapshot(),
+            wait,
+            wait_queue,
+            wait_create,
+            wait_check,
+            create: self.create.snapshot(),
+            usage: self.usage.snapshot(),
         }
     }
 }
 
-/// Histograms of a pool; see [`Pool::timings`](crate::Pool::timings).
+impl<M: Manager> Core<M> {
+    /// Notes when a sampled lease begins. For the owner of the slot.
+    #[cold]
+    pub(crate) fn begin_sample(&self, slot: &Slot<Filled<M>>) {
+        // Relaxed: only the owner of the slot writes and reads it.
+        let since = self.nanos_since_epoch();
+        slot.usage().sampled.store(since, Ordering::Relaxed);
+    }
+
+    /// Records the length of a sampled lease that ends. For the owner of the slot.
+    #[cold]
+    pub(crate) fn end_sample(&self, slot: &Slot<Filled<M>>) {
+        // Relaxed: as above.
+        let since = slot.usage().sampled.load(Ordering::Relaxed);
+        let length = self.nanos_since_epoch().saturating_sub(since);
+        self.histograms.usage.record(Duration::from_nanos(length));
+    }
+
+    fn nanos_since_epoch(&self) -> u64 {
+        let passed = self.now().saturating_duration_since(self.histograms.epoch);
+        // 584 years fit.
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Histograms of a pool since it was built; see [`Pool::timings`](crate::Pool::timings).
+///
+/// They are always on. An acquire that finds an idle resource reads no clock for them, so it counts as a wait of zero.
+/// All other durations are measured exactly, except [`usage`](Timings::usage), which is a sample.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timings {
-    /// From the start of an acquire to its lease.
+    /// From the start of an acquire to its lease. Every acquire that got a lease counts.
     pub wait: Histogram,
+    /// Of these: acquires that got a resource which another holder released, from start to lease.
+    pub wait_queue: Histogram,
+    /// Of these: acquires that got a new resource, from start to lease.
+    pub wait_create: Histogram,
+    /// Of these: acquires that got an idle resource whose async acquire hook did not answer at once.
+    pub wait_check: Histogram,
     /// Creations that succeeded.
     pub create: Histogram,
-    /// The acquire hook.
-    pub check: Histogram,
-    /// From the beginning of a lease to its end.
+    /// From the beginning of a lease to its end: a sample of one lease in 64 of each slot, beginning with the first. A
+    /// lease that ended by `discard` or `detach` does not count.
     pub usage: Histogram,
 }
 
@@ -95,6 +195,15 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Adds the durations of another histogram.
+    pub fn add(&mut self, other: &Histogram) {
+        for (count, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
     /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -108,6 +217,20 @@ impl Histogram {
     /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
+    }
+
+    /// Returns the buckets that are not empty, shortest durations first. The bounds of buckets are the same in every
+    /// histogram: up to 4 ns each nanosecond has a bucket, and from there on each power of two has four.
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+        let filled = self
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
+        filled.map(|(index, &count)| Bucket {
+            end: Duration::from_nanos(upper_bound(index)),
+            count,
+        })
     }
 
     /// Returns the duration that this share (0.0 to 1.0) of the durations did not exceed, rounded up to the
@@ -131,6 +254,17 @@ impl Histogram {
         }
         Duration::ZERO
     }
+}
+
+/// One bucket of a [`Histogram`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Bucket {
+    /// The longest duration that belongs to the bucket. Its shortest is a nanosecond more than the end of the bucket
+    /// before.
+    pub end: Duration,
+    /// The number of durations.
+    pub count: u64,
 }
 
 fn bucket(nanos: u64) -> usize {
@@ -175,7 +309,7 @@ mod tests {
 
     #[test]
     fn quantiles_come_in_order_and_end_at_the_longest() {
-        let live = Live::default();
+        let live = LiveHistogram::default();
         for millis in 1..=100 {
             live.record(Duration::from_millis(millis));
         }

@@ -61,7 +61,7 @@ pub(crate) fn leak_suspected(
     caller: &Location<'_>,
 ) {
     warn!(pool = pool, resource = resource, held_for = human(held_for), caller = caller;
-        "a lease exceeds leak_warning; it may have leaked");
+        "a resource is in use for longer than leak_warning; it may have leaked");
 }
 
 pub(crate) fn destroy_failed(pool: &str, resource: ResourceId, error: &str) {
@@ -74,7 +74,7 @@ pub(crate) fn create_failed(pool: &str, error: &str) {
 
 pub(crate) fn hook_failed(pool: &str, resource: ResourceId, error: &str) {
     warn!(pool = pool, resource = resource, error = error;
-        "a hook failed; its resource is destroyed");
+        "checking or cleaning up a resource failed; it is destroyed");
 }
 
 pub(crate) fn strategy_panicked(pool: &str, error: &str) {

@@ -131,11 +131,11 @@ pub(crate) fn default_runtime() -> Arc<dyn Runtime> {
 
 /// A time limit that begins with its first poll, so that a future that is ready at once reads no clock.
 #[derive(Default)]
-pub(crate) struct Limit {
+pub(crate) struct PollTimer {
     sleep: Option<Contained<Task>>,
 }
 
-impl Limit {
+impl PollTimer {
     /// Returns whether the limit has passed. A timer that panics counts as passed.
     pub(crate) fn is_over(
         &mut self,
@@ -173,7 +173,7 @@ pub async fn within<F: Future>(
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut timer = Limit::default();
+    let mut timer = PollTimer::default();
     std::future::poll_fn(move |cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));

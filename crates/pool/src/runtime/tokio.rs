@@ -208,7 +208,8 @@ impl Runtime for TokioRuntime {
             // Panics on a runtime that was built without timers.
             let sleep = catch_unwind(|| tokio::time::sleep_until(until.into()));
             if let Ok(sleep) = sleep {
-                return Box::pin(sleep);
+                // Outside of the budget: otherwise a future that uses it up at every poll never meets its limit.
+                return Box::pin(tokio::task::unconstrained(sleep));
             }
         }
         ThreadRuntime::new().sleep(until)

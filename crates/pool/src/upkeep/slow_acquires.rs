@@ -46,13 +46,13 @@ impl<T, F> Locked<'_, T, F> {
         if self.state.slow_look_at.is_none_or(|at| at > now) {
             return;
         }
-        let coarse_now = self.clock.coarse_now();
         let (mut slow, mut next) = (Vec::new(), None);
         for waiter in self.state.waiters.still_waiting_mut() {
             if waiter.warned {
                 continue;
             }
-            let waited = waiter.began.elapsed(|| now, coarse_now);
+            let Some(began) = waiter.began else { continue };
+            let waited = now.saturating_duration_since(began);
             if waited >= limit {
                 waiter.warned = true;
                 let caller = waiter.caller;

@@ -1,4 +1,4 @@
-//! The circuit breaker, moved by hand, and what its strategy is told.
+//! The circuit breaker, moved by hand, and the reports to its strategy.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +65,7 @@ fn open_breaker_refuses_despite_idle_resources_and_keeps_them() {
 
 /// P-043, for a breaker without a strategy.
 #[test]
-fn a_recovering_breaker_without_a_strategy_admits_everybody() {
+fn a_recovering_breaker_without_a_strategy_admits_every_acquire() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 2);
     pool.half_open_breaker();
@@ -77,7 +77,7 @@ fn a_recovering_breaker_without_a_strategy_admits_everybody() {
 
 /// The decision: deactivating wakes every parked waiter with `Unavailable`.
 #[test]
-fn deactivating_fails_everybody_who_waits() {
+fn deactivating_fails_every_waiter() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let lease = now(pool.acquire()).unwrap();

@@ -11,7 +11,7 @@ use cenote_pool::{
 
 use crate::tools::*;
 
-/// Opens at every failure; recovers when told to.
+/// Opens at every failure; recovers on request.
 #[derive(Default)]
 struct Touchy {
     healthy: AtomicBool,
@@ -60,7 +60,7 @@ fn sick() -> Arc<AtomicBool> {
 }
 
 #[test]
-fn advice_to_open_fails_everybody_who_waits() {
+fn advice_to_open_fails_every_waiter() {
     let (_, _, pool) = pool_with(Arc::new(Touchy::default()), &sick());
     pool.resize(1).unwrap();
     let lease = now(pool.acquire()).unwrap();

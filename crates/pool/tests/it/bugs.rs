@@ -25,7 +25,7 @@ fn failing(
 
 /// B-001: 16 tasks on 5 places; nobody's first turn comes after another's third.
 #[test]
-fn nobody_starves_while_others_loop() {
+fn no_task_starves_while_others_loop() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 5);
     let mut crew = Crew::new();
@@ -156,7 +156,7 @@ fn tokio_program_ends_although_a_health_checked_pool_lives() {
 
 /// B-044
 #[test]
-fn one_failure_is_told_once() {
+fn one_failure_is_one_event() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     gate.open();
     let pool = failing(&log, &manual, &gate).max(1).build().unwrap();

@@ -215,7 +215,7 @@ fn a_pool_that_refuses_every_release_reports_failures_only() {
 
 /// F-002, F-011
 #[test]
-fn a_strategy_that_comes_and_goes_leaves_nobody_behind() {
+fn a_strategy_set_and_removed_leaves_no_waiter_behind() {
     for seed in SEEDS {
         let (log, manual, acquired) = (Log::default(), Manual::new(), Cell::new(0));
         let pool = busy_pool(&log, &manual, 0, 2);
@@ -284,7 +284,7 @@ fn cancelled_failed_and_refused_work_leaves_every_place_free() {
         let status = pool.status();
         assert_eq!((status.active, status.creating), (0, 0));
         assert_eq!((status.waiting, status.reserved), (0, 0));
-        // All three places can still be had.
+        // All three places can still be acquired.
         let leases = [(); 3].map(|()| {
             std::iter::repeat_with(|| {
                 let mut acquire = hand(pool.acquire());

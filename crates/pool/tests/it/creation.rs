@@ -24,7 +24,7 @@ fn gated_failing(
     })
 }
 
-/// Notes every failed creation: its error, and whether somebody got it.
+/// Records every failed creation: its error, and whether an acquire returned it.
 fn note_failures(pool: &cenote_pool::FnPool<usize, Oops>, log: &Log) {
     let told = log.clone();
     pool.on_event(move |event| {
@@ -50,7 +50,7 @@ fn a_creation_outlives_its_acquire_and_serves_the_next_waiter() {
 }
 
 #[test]
-fn what_comes_first_serves_the_head_a_return_or_the_new_one() {
+fn the_first_release_or_creation_serves_the_oldest_waiter() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let pool = gated_numbers(&log, &manual, &gate).max(2).build().unwrap();
     gate.let_one_pass();
@@ -64,7 +64,7 @@ fn what_comes_first_serves_the_head_a_return_or_the_new_one() {
     assert!(first.is_woken() && !second.is_woken());
     let lease = first.done().unwrap();
     assert_eq!(*lease, 1);
-    // Its creation serves whoever is first by now.
+    // Its creation serves the waiter that is oldest by now.
     gate.let_one_pass();
     manual.run();
     assert_eq!(*second.done().unwrap(), 2);
@@ -222,7 +222,7 @@ fn without_back_off_every_acquire_tries_at_once() {
 }
 
 #[test]
-fn a_creation_that_outlasts_its_time_fails_and_says_so() {
+fn a_creation_over_its_time_limit_fails_with_a_timeout() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
     let builder = gated_numbers(&log, &manual, &gate).max(1);
     let pool = builder.create_timeout(millis(50)).build().unwrap();

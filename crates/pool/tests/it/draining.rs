@@ -21,7 +21,7 @@ fn a_drain_waits_for_the_last_lease() {
 }
 
 #[test]
-fn a_drain_that_runs_out_of_time_says_who_is_left() {
+fn a_drain_that_times_out_lists_the_remaining_holders() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 2);
     let line = line!() + 1;
@@ -111,7 +111,7 @@ fn a_creation_that_fails_after_close_completes_the_drain() {
 }
 
 #[test]
-fn closed_resolves_for_everybody_who_awaits_it() {
+fn closed_resolves_for_every_task_that_awaits_it() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let (mut one, mut two) = (hand(pool.closed()), hand(pool.closed()));

@@ -142,7 +142,7 @@ fn h3_cancel_in_the_hook_drops_the_hook_once() {
 
 /// Every way out of the pool, with a destructor whose error panics when it is dropped.
 #[test]
-fn h3_errors_of_destroy_are_dropped_where_nobody_notices() {
+fn h3_panicking_errors_of_destroy_are_contained() {
     type Way = fn(FnPool<usize, Boom>, &Manual);
     let ways: &[(&str, Way)] = &[
         ("discard", |pool, _| {
@@ -467,7 +467,7 @@ fn h3_wakers_that_panic_when_dropped_lose_nothing() {
 
 /// A watched pool takes by the lock, which clones the waker first.
 #[test]
-fn h3_waker_that_nobody_needed_costs_no_place() {
+fn h3_unneeded_panicking_waker_costs_no_place() {
     let (log, manual, bombs) = (Log::default(), Manual::new(), Bombs::default());
     let pool = number_pool(&log, &manual, 1);
     pool.on_event(|_| {}).forever();
@@ -680,7 +680,7 @@ fn h3_whatever_the_pool_owns_may_panic_when_dropped() {
         .build()
         .unwrap();
     let lease = now(pool.acquire_owned()).unwrap();
-    // The strategy goes while it is being told of something.
+    // The strategy is removed while it receives a report.
     let weak = pool.downgrade();
     let heard = Owner::new(&bombs);
     let subscription = Arc::new(Mutex::new(None));

@@ -256,7 +256,7 @@ fn resource_created_on_a_dead_executor_is_not_kept() {
         .build()
         .unwrap();
     manual.die();
-    // Whoever asked may have it or not; nobody else may.
+    // Only the acquire that asked may get it.
     let first = hand(pool.acquire()).poll();
     assert!(log.made() < 100, "it creates for ever");
     drop(first);

@@ -75,7 +75,7 @@ fn a_callback_hears_the_life_of_a_resource_in_order() {
 }
 
 #[test]
-fn breaker_moves_are_told_once_each() {
+fn each_breaker_move_is_one_event() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     note_all(&pool, &log).forever();
@@ -95,7 +95,7 @@ fn breaker_moves_are_told_once_each() {
 }
 
 #[test]
-fn a_listener_is_heard_from_when_it_comes_until_it_goes() {
+fn a_listener_gets_events_while_it_is_registered() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     drop(now(pool.acquire()).unwrap());
@@ -227,11 +227,10 @@ fn counters_add_up_what_has_happened() {
 }
 
 #[test]
-fn timings_are_kept_when_asked_for() {
+fn timings_split_a_wait_by_its_cause() {
     let (log, manual) = (Log::default(), Manual::new());
-    assert!(number_pool(&log, &manual, 1).timings().is_none());
     let (make, clock) = (log.clone(), manual.clone());
-    let builder = numbers(&log, &manual).max(1).histograms();
+    let builder = numbers(&log, &manual).max(1);
     let pool = builder
         .create(move || {
             let (make, slow) = (make.clone(), clock.sleep_for(millis(40)));
@@ -256,22 +255,63 @@ fn timings_are_kept_when_asked_for() {
     drop(lease);
     second.waits();
     manual.advance_millis(10);
-    let lease = second.done().unwrap();
-    manual.advance_millis(5);
-    drop(lease);
-    let timings = pool.timings().unwrap();
-    assert_eq!(
-        (timings.create.count(), timings.create.max()),
-        (1, millis(40))
-    );
-    assert_eq!(
-        (timings.check.count(), timings.check.max()),
-        (1, millis(10))
-    );
-    // 40 ms for the creation; 20 ms in the queue and 10 ms in the hook.
-    assert_eq!((timings.wait.count(), timings.wait.sum()), (2, millis(70)));
-    assert_eq!(timings.wait.quantile(1.0), millis(40));
-    assert_eq!(timings.usage.count(), 2);
-    assert!(timings.usage.quantile(0.0) <= timings.usage.quantile(1.0));
-    assert_eq!(timings.usage.max(), millis(20));
+    drop(second.done().unwrap());
+    let mut third = hand(pool.acquire());
+    third.waits();
+    manual.advance_millis(10);
+    drop(third.done().unwrap());
+    let timings = pool.timings();
+    let whole = |histogram: &cenote_pool::Histogram| (histogram.count(), histogram.sum());
+    assert_eq!(whole(&timings.create), (1, millis(40)));
+    assert_eq!(whole(&timings.wait_create), (1, millis(40)));
+    // 20 ms in the queue and 10 ms in the hook.
+    assert_eq!(whole(&timings.wait_queue), (1, millis(30)));
+    assert_eq!(whole(&timings.wait_check), (1, millis(10)));
+    assert_eq!(whole(&timings.wait), (3, millis(80)));
+    assert_eq!(timings.wait.max(), millis(40));
+    // The first lease of the slot is measured, the others are not.
+    assert_eq!(whole(&timings.usage), (1, millis(20)));
+}
+
+#[test]
+fn acquire_of_an_idle_resource_counts_as_a_wait_of_zero() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 2);
+    drop(now(pool.acquire()).unwrap());
+    for _ in 0..9 {
+        let lease = now(pool.acquire()).unwrap();
+        manual.advance_millis(1);
+        drop(lease);
+    }
+    let wait = pool.timings().wait;
+    assert_eq!((wait.count(), wait.max()), (10, millis(0)));
+    let first = wait.buckets().next().unwrap();
+    assert_eq!((first.end, first.count), (millis(0), 10));
+}
+
+#[test]
+fn one_lease_in_64_is_measured() {
+    let (log, manual) = (Log::default(), Manual::new());
+    let pool = number_pool(&log, &manual, 1);
+    for lease in 0u64..129 {
+        let held = now(pool.acquire()).unwrap();
+        manual.advance_millis(1 + lease);
+        drop(held);
+    }
+    let usage = pool.timings().usage;
+    assert_eq!((usage.count(), usage.sum()), (3, millis(1 + 65 + 129)));
+    // A discarded lease is not measured, and its successor in the slot is not mistaken for it.
+    for _ in 129..192 {
+        drop(now(pool.acquire()).unwrap());
+    }
+    Lease::discard(now(pool.acquire()).unwrap());
+    drop(now(pool.acquire()).unwrap());
+    assert_eq!(pool.timings().usage.count(), 3);
+    // Neither is a detached one.
+    for _ in 194..256 {
+        drop(now(pool.acquire()).unwrap());
+    }
+    drop(Lease::detach(now(pool.acquire()).unwrap()));
+    drop(now(pool.acquire()).unwrap());
+    assert_eq!(pool.timings().usage.count(), 3);
 }

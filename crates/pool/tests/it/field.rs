@@ -45,7 +45,7 @@ fn a_waiter_is_served_at_once_on_many_threads_too() {
         std::thread::yield_now();
     }
     drop(lease);
-    // Whoever comes now comes after the one that waits.
+    // A new acquire is queued behind the waiter.
     while !served.load(Ordering::SeqCst) {
         drop(pool.acquire_blocking().unwrap());
         turns.fetch_add(1, Ordering::SeqCst);
@@ -118,7 +118,7 @@ fn a_shrink_with_waiters_never_lets_more_than_the_old_max_live() {
 }
 
 #[test]
-fn growing_serves_those_who_wait_at_once() {
+fn growing_serves_waiters_at_once() {
     let log = Log::default();
     let pool = number_pool(&log, &Manual::new(), 1);
     let _lease = now(pool.acquire()).unwrap();

@@ -71,7 +71,7 @@ fn h1_waiter_behind_an_orphaned_creation_waits_one_second() {
 
 /// The same while the first acquire, which gave up, is not dropped: it is polled no more.
 #[test]
-fn h1_abandoned_acquire_with_a_hung_creation_starves_nobody() {
+fn h1_abandoned_acquire_with_a_hung_creation_starves_no_waiter() {
     let manual = Manual::new();
     let (_, builder) = hanging(&manual, 1);
     let pool = builder.max(2).concurrent_creations(1).build().unwrap();

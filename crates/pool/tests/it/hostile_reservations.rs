@@ -39,7 +39,7 @@ fn beside_sleepers<'p>(pool: &'p FnPool<usize, Oops>, more: usize) -> Vec<Hand<A
 
 /// S+1 futures that nobody polled passed S slots among themselves for ever.
 #[test]
-fn h2_more_sleepers_than_slots_starve_nobody() {
+fn h2_more_unpolled_waiters_than_slots_starve_no_other() {
     for max in [1, 2, 5] {
         let (log, manual) = (Log::default(), Manual::new());
         let pool = number_pool(&log, &manual, max);
@@ -412,7 +412,7 @@ impl Runtime for CountedSleeps {
 
 /// Nobody else wants what the sleeper does not collect, so nobody needs to look.
 #[test]
-fn h2_sleeper_alone_keeps_nobody_busy() {
+fn h2_lone_unpolled_waiter_sets_few_timers() {
     let (log, manual) = (Log::default(), Manual::new());
     let sleeps = Arc::new(AtomicU64::new(0));
     let runtime = CountedSleeps(manual.clone(), Arc::clone(&sleeps));

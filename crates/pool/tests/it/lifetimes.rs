@@ -77,7 +77,7 @@ fn a_crowd_is_served_with_a_resource_for_as_long_as_that_lives() {
         lease = crowd.next().unwrap().done().unwrap();
         assert_eq!((*lease, served, log.gone()), (1, served, vec![]));
     }
-    // 99 ms old, and then older than it may be.
+    // 99 ms old, and then over its lifetime.
     manual.advance_millis(26);
     drop(lease);
     assert_eq!(log.gone(), [1]);

@@ -83,7 +83,7 @@ fn acquires_with_a_creation_under_way_do_not_count() {
 }
 
 #[test]
-fn limit_changes_at_run_time_and_turns_nobody_out() {
+fn limit_changes_at_run_time_without_ending_holders() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();

@@ -8,7 +8,7 @@ use cenote_pool::{AcquireError, Advice, BreakerState, Report, Strategy, with};
 
 use crate::tools::*;
 
-/// Never opens by itself, admits so many probes, and counts what it is told.
+/// Never opens by itself, admits this number of probes, and counts its reports.
 #[derive(Default)]
 struct Lenient {
     probes: u32,
@@ -66,7 +66,7 @@ fn a_probe_whose_hook_refuses_gives_its_probe_back() {
         assert_eq!((*lease, log.gone().len()), (4, 3));
         drop(lease);
         assert_eq!(pool.breaker(), BreakerState::HalfOpen);
-        // That was no verdict: both probes are still to be had, and close the breaker.
+        // That was no verdict: both probes are still free, and close the breaker.
         sick.store(false, Ordering::SeqCst);
         let probes = [now(pool.acquire()).unwrap(), now(pool.acquire()).unwrap()];
         let third = now(pool.acquire()).map(drop);

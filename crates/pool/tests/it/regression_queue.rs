@@ -10,10 +10,10 @@ use cenote_pool::{FnPool, Lease, Order, Pool, with};
 
 use crate::tools::*;
 
-/// The maintenance task looked at a place that nobody collects only while somebody else was
-/// waiting for it already; whoever came later was never offered it.
+/// The maintenance task revoked an uncollected place only if another acquire was already waiting; a later
+/// acquire was never offered it.
 #[test]
-fn a_place_that_nobody_collects_goes_to_one_who_comes_later() {
+fn an_uncollected_place_goes_to_a_later_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();
@@ -165,7 +165,7 @@ fn the_longest_lifetime_there_is_means_for_ever() {
 /// A shrink takes a reservation back; the lease that comes back then used to stay idle
 /// while somebody waited.
 #[test]
-fn shrink_that_takes_a_reservation_back_leaves_nobody_waiting() {
+fn shrink_that_revokes_a_reservation_leaves_no_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 2);
     let first = now(pool.acquire_owned()).unwrap();
@@ -184,8 +184,8 @@ fn shrink_that_takes_a_reservation_back_leaves_nobody_waiting() {
     assert_eq!(counts(&pool), (1, 1, 0));
 }
 
-/// Creations that ended in another order than they began cost a third one: whoever was served
-/// by another's creation left its own behind, and nobody counted on that.
+/// Creations that ended in another order than they began cost a third one: a waiter that was served by another
+/// waiter's creation left its own behind, which was not counted.
 #[test]
 fn two_waiters_cause_two_creations_in_whatever_order_these_end() {
     let manual = Manual::new();
@@ -228,7 +228,7 @@ fn two_waiters_cause_two_creations_in_whatever_order_these_end() {
 /// The creation that a served waiter left behind may fail: the next in the queue, which
 /// counted on it, gets one of its own.
 #[test]
-fn a_failed_creation_that_was_left_behind_is_made_up_for() {
+fn a_failed_abandoned_creation_is_replaced() {
     let manual = Manual::new();
     let made = Arc::new(AtomicUsize::new(0));
     let pool = Pool::from_fn({
@@ -301,18 +301,19 @@ fn pool_with_lifetimes_is_open_once_its_first_resources_exist() {
     panic!("it never opened");
 }
 
-/// What is too old to be handed out stayed without a flag until it was gone, though everything was to come by the lock: harmless, but
-/// the check of the invariants, in a build with assertions, panicked in whoever came by next.
+/// In a watched pool, an expired resource stayed without a flag until it was destroyed: harmless, but the check of the
+/// invariants panicked in the next acquire of a debug build.
 #[test]
-fn what_an_acquire_finds_too_old_goes_while_others_come_and_go() {
+fn an_expired_resource_is_destroyed_while_others_are_acquired() {
     let (log, manual, gate) = (Log::default(), Manual::new(), Gate::new());
-    let builder = numbers(&log, &manual).max(2).histograms();
+    let builder = numbers(&log, &manual).max(2);
     let builder = builder.max_lifetime(millis(100)).lifetime_jitter(0.0);
     let way_out = gate.clone();
     let pool = builder
         .destroy_async(move |_| way_out.pass())
         .build()
         .unwrap();
+    let _watched = pool.on_event(|_| {});
     gate.let_one_pass();
     let first = now(pool.acquire()).unwrap();
     manual.advance_millis(10);

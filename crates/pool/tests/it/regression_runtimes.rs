@@ -93,7 +93,7 @@ fn waker_may_look_at_the_pool_when_cloned_used_or_dropped() {
 /// Only waiters with a deadline used to learn that the maintenance task was gone; the one
 /// who waits for the back-off needs it as well.
 #[test]
-fn a_waiter_in_the_back_off_outlives_the_executor_of_the_keeper() {
+fn a_waiter_in_back_off_outlives_the_maintenance_executor() {
     let (log, manual) = (Log::default(), Manual::new());
     let make = log.clone();
     let pool = numbers(&log, &manual)
@@ -169,7 +169,7 @@ mod on_tokio {
 
     /// The deadline used to be the business of a maintenance task that nobody polled.
     #[test]
-    fn a_blocking_acquire_times_out_while_nobody_drives_the_runtime() {
+    fn a_blocking_acquire_times_out_on_an_undriven_runtime() {
         let tokio = current_thread();
         let pool = tokio_numbers().max(1).build().unwrap();
         let lease = tokio.block_on(pool.acquire_owned()).unwrap();

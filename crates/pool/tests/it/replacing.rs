@@ -163,7 +163,7 @@ fn a_spare_goes_with_the_pool() {
 }
 
 #[test]
-fn a_spare_that_nobody_needs_any_more_goes() {
+fn an_unneeded_replacement_is_destroyed() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 2);
     let lease = now(pool.acquire()).unwrap();

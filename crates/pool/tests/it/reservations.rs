@@ -28,7 +28,7 @@ fn resource_that_is_not_collected_goes_to_the_next_waiter() {
 }
 
 #[test]
-fn resource_stays_reserved_while_nobody_else_waits() {
+fn resource_stays_reserved_without_another_waiter() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();

@@ -278,7 +278,7 @@ mod on_tokio {
     }
 
     #[tokio::test]
-    async fn the_keepers_long_sleep_sets_no_timer_of_tokios() {
+    async fn the_long_sleep_of_maintenance_sets_no_tokio_timer() {
         assert!(!maintenance_sleeps_by_tokio(TokioRuntime::new()).await);
     }
 

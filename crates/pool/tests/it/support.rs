@@ -1,5 +1,5 @@
-//! What the tests share: a runtime with a clock and a scheduler that move only
-//! when told to, futures polled by hand, and a factory with a remote control.
+//! What the tests share: a runtime whose clock and scheduler the test moves,
+//! futures polled by hand, and a factory under the test's control.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -38,7 +38,7 @@ struct Spawned {
     flag: Arc<Flag>,
 }
 
-/// A waker that only remembers.
+/// A waker that only counts.
 #[derive(Default)]
 pub struct Flag {
     woken: AtomicBool,
@@ -218,13 +218,13 @@ impl Runtime for Manual {
     }
 }
 
-/// A future polled by hand. Dropping it is a cancellation.
+/// A future that is polled by hand. Dropping it cancels the future.
 pub struct Hand<F: Future> {
     future: Pin<Box<F>>,
     flag: Arc<Flag>,
 }
 
-/// Takes a future into the hand; it is not polled yet.
+/// Wraps a future without polling it.
 pub fn hand<F: Future>(future: F) -> Hand<F> {
     Hand {
         future: Box::pin(future),
@@ -355,8 +355,8 @@ pub fn units() -> Builder<FnManager<(), Infallible>> {
 
 /// Runs `work` with this log for its thread.
 ///
-/// The only log there is, `tracing` takes for everybody's: it asks whichever thread comes to a line
-/// first, which may be another test's, and leaves the line out for good. Of two it asks both.
+/// `tracing` caches for each line whether a subscriber wants it. With one subscriber, a thread of another test
+/// may decide that; with two, both are asked.
 #[cfg(feature = "tracing")]
 pub fn with_log<T>(
     log: impl tracing::Subscriber + Send + Sync + 'static,

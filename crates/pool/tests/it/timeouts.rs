@@ -31,7 +31,7 @@ fn acquire_that_waits_too_long_times_out_and_leaves_nothing() {
 
 /// P-055b, P-006, surprise 7
 #[test]
-fn the_four_kinds_of_no_are_told_apart() {
+fn each_of_the_four_refusals_has_its_own_error() {
     let (log, manual) = (Log::default(), Manual::new());
     let pool = number_pool(&log, &manual, 1);
     let lease = now(pool.acquire()).unwrap();

@@ -45,7 +45,7 @@ fn times_out(pool: &FnPool<(), Oops>) {
 }
 
 #[test]
-fn h5_deadline_passes_while_nobody_drives_tokio() {
+fn h5_deadline_passes_on_an_undriven_runtime() {
     must_end(|| {
         let tokio = current_thread();
         let (pool, _lease) = busy_pool(&tokio);
@@ -88,7 +88,7 @@ fn h5_deadline_passes_in_a_task_that_blocks_its_runtime() {
 }
 
 #[test]
-fn h5_deadline_of_a_hook_passes_while_nobody_drives_tokio() {
+fn h5_deadline_of_a_hook_passes_on_an_undriven_runtime() {
     must_end(|| {
         let tokio = current_thread();
         let hangs = async |(): &mut ()| std::future::pending::<()>().await;
@@ -103,7 +103,7 @@ fn h5_deadline_of_a_hook_passes_while_nobody_drives_tokio() {
 }
 
 #[test]
-fn h5_drain_ends_in_time_while_nobody_drives_tokio() {
+fn h5_drain_ends_in_time_on_an_undriven_runtime() {
     must_end(|| {
         let tokio = current_thread();
         let (pool, lease) = busy_pool(&tokio);
@@ -142,7 +142,7 @@ fn waits_for_back_off(drops_tokio: bool) {
 }
 
 #[test]
-fn h6_back_off_ends_while_nobody_drives_tokio() {
+fn h6_back_off_ends_on_an_undriven_runtime() {
     waits_for_back_off(false);
 }
 
@@ -178,5 +178,24 @@ fn blocking_is_allowed_where_no_task_is_polled() {
             assert!(pool.acquire_blocking().is_err());
             tokio::task::block_in_place(|| drop(pool.acquire_blocking().unwrap()));
         });
+    });
+}
+
+#[test]
+fn limit_ends_a_future_that_uses_up_every_tokio_budget() {
+    must_end(|| {
+        let tokio = current_thread();
+        let endless = async {
+            loop {
+                // Pending at every 128th turn, and woken at once.
+                tokio::task::coop::consume_budget().await;
+            }
+        };
+        let task = tokio.spawn(async {
+            let runtime = TokioRuntime::new();
+            let never: Option<()> = cenote_pool::within(&runtime, Some(millis(5)), endless).await;
+            never
+        });
+        assert_eq!(tokio.block_on(task).unwrap(), None);
     });
 }

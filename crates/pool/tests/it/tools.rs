@@ -1,5 +1,5 @@
-//! More of what the tests share: gates, a crew of tasks in a known order, and a
-//! few short names.
+//! More of what the tests share: gates, tasks in a known order, and a few short
+//! names.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,7 +13,7 @@ use cenote_pool::{Builder, FnManager, FnPool, Manager, Pool};
 
 pub use crate::support::*;
 
-/// A door that futures wait at until it is opened.
+/// A gate at which futures wait until it opens.
 #[derive(Clone, Default)]
 pub struct Gate {
     shared: Arc<Mutex<GateState>>,
@@ -55,7 +55,7 @@ impl Gate {
         })
     }
 
-    /// Lets everybody through from now on.
+    /// Opens the gate for all futures.
     pub fn open(&self) {
         let waiting = {
             let mut state = self.shared.lock().unwrap();
@@ -75,13 +75,13 @@ impl Gate {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// How many have come to the gate so far.
+    /// Returns how many futures have reached the gate.
     pub fn arrived(&self) -> usize {
         self.shared.lock().unwrap().arrived
     }
 }
 
-/// Gives way once.
+/// Yields once.
 pub fn yield_now() -> impl Future<Output = ()> + Send {
     let mut yielded = false;
     std::future::poll_fn(move |cx| {
@@ -227,7 +227,7 @@ pub fn all_places_are_there(pool: &FnPool<usize, Oops>, manual: &Manual) {
 pub fn must_end<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = std::sync::mpsc::channel();
     let worker = std::thread::spawn(move || {
-        // Nobody listens any more if it took too long.
+        // After the time limit there is no receiver.
         let _ = send.send(work());
     });
     match receive.recv_timeout(Duration::from_secs(10)) {

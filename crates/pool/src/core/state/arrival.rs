@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::core::claims::ClaimKey;
-use crate::core::waiters::{Began, Newcomer, WaiterKey};
+use crate::core::waiters::{Newcomer, WaiterKey};
 use crate::error::Unavailable;
 use crate::user_code::Contained;
 
@@ -13,7 +13,7 @@ use crate::user_code::Contained;
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) caller: &'static Location<'static>,
-    pub(crate) began: Began,
+    pub(crate) began: Option<Instant>,
     pub(crate) deadline: Option<Instant>,
     /// The slot that this thread used last.
     pub(crate) hint: Option<usize>,

@@ -80,8 +80,6 @@ pub(crate) struct Meta {
     pub(crate) domain: Option<u64>,
     /// The number of the breaker's probe, if the current lease is one.
     pub(crate) probe: Option<u64>,
-    /// When the current lease began, if the pool keeps histograms.
-    pub(crate) leased: Option<Instant>,
     /// The slot's mark at the last look of maintenance, and since when it has been that.
     pub(crate) seen: (u64, Instant),
     /// The mark of the lease that a leak warning was given for.
@@ -117,8 +115,6 @@ pub(crate) struct State<F> {
     pub(crate) short_paths: bool,
     /// Somebody listens to events.
     pub(crate) observed: bool,
-    /// The pool keeps histograms.
-    timed: bool,
     /// The maintenance task is missing, and the next acquire starts it.
     pub(crate) maintenance_lost: bool,
     /// Until when the maintenance task sleeps; `None` if there is no such task.
@@ -207,7 +203,6 @@ impl<F> State<F> {
             returns: 0,
             short_paths: false,
             observed: false,
-            timed: config.histograms,
             maintenance_lost: config.needs_maintenance(),
             maintenance: None,
             close_waiters: Vec::new(),
@@ -293,7 +288,6 @@ impl<F> State<F> {
     pub(crate) fn watched(&self) -> bool {
         self.order != Order::Affine
             || self.observed
-            || self.timed
             || self.maintenance_lost
             || self.replacing == Replacing::Ready
             || self.judging

@@ -31,12 +31,7 @@ impl<T, F> Locked<'_, T, F> {
             }
             match self.state.unfit(index, &self.clock) {
                 Some(reason) => self.destroy(index, reason),
-                None => {
-                    if self.state.timed {
-                        self.state.metas[index].leased = Some(self.clock.now());
-                    }
-                    return Some(index);
-                }
+                None => return Some(index),
             }
         }
     }

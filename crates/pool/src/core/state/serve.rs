@@ -25,7 +25,7 @@ impl<F> State<F> {
         granted: u64,
     ) -> Option<Waker> {
         // A waiter that gets more than the slot collects under the lock.
-        let must_lock = fresh || self.timed || self.waiters.is_probe(key);
+        let must_lock = fresh || self.waiters.is_probe(key);
         let grant = Grant {
             slot: narrow(slot.index()),
             ticket: slot.set(SlotState::Reserved, must_lock).ticket(),

@@ -246,7 +246,6 @@ impl World {
                 judged: 0,
                 domain: None,
                 probe: None,
-                leased: None,
                 seen: (0, now),
                 warned: None,
                 reserved_for: None,

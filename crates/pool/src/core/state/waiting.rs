@@ -180,9 +180,6 @@ impl<T, F> Locked<'_, T, F> {
         }
         slot.set(SlotState::Leased, self.state.must_flag_leases());
         slot.stamp(self.clock.coarse_now());
-        if self.state.timed {
-            self.state.metas[index].leased = Some(self.clock.now());
-        }
         if let Some(waiter) = self.state.waiters.get_mut(key) {
             if let Some(probe) = waiter.probe.take().map(NonZeroU64::get) {
                 self.state.metas[index].probe = Some(probe);

@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::core::grants::{Grant, Grants};
 
@@ -62,25 +62,6 @@ impl WaiterKey {
     /// Returns its number in the order of arrival.
     pub(crate) fn serial(self) -> u32 {
         self.serial
-    }
-}
-
-/// When an acquire began to wait: by the coarse clock where that is enough.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Began {
-    NotYet,
-    Roughly(u64),
-    Precisely(Instant),
-}
-
-impl Began {
-    /// Returns how long ago that was.
-    pub(crate) fn elapsed(self, now: impl FnOnce() -> Instant, coarse_now: u64) -> Duration {
-        match self {
-            Began::NotYet => Duration::ZERO,
-            Began::Roughly(began) => Duration::from_nanos(coarse_now.saturating_sub(began)),
-            Began::Precisely(began) => now().saturating_duration_since(began),
-        }
     }
 }
 
@@ -125,7 +106,8 @@ pub(crate) struct Waiter<F> {
     pub(crate) counted: bool,
     /// A slow-acquire warning was given for it.
     pub(crate) warned: bool,
-    pub(crate) began: Began,
+    /// When it began to wait; `None` in a free entry.
+    pub(crate) began: Option<Instant>,
     /// The line that called acquire.
     pub(crate) caller: &'static Location<'static>,
     pub(crate) deadline: Option<Instant>,
@@ -149,7 +131,7 @@ pub(crate) enum Revoked {
 #[derive(Debug)]
 pub(crate) struct Newcomer {
     pub(crate) caller: &'static Location<'static>,
-    pub(crate) began: Began,
+    pub(crate) began: Option<Instant>,
     pub(crate) deadline: Option<Instant>,
     /// Its number in the order of arrival, if it was in the queue before.
     pub(crate) serial: Option<u32>,
@@ -176,7 +158,7 @@ impl<F> Waiter<F> {
             waker: None,
             counted: false,
             warned: false,
-            began: Began::NotYet,
+            began: None,
             caller: Location::caller(),
             deadline: None,
             granted: 0,
