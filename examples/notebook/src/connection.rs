@@ -14,7 +14,7 @@ use cenote::{Error, Kind, Result};
 use crate::rows;
 use crate::wire::{Line, Wire};
 
-/// A stream gives so many rows at once.
+/// The number of rows in a batch of a stream.
 const BATCH: usize = 100;
 
 /// A connection to a notebook.
@@ -165,7 +165,7 @@ impl Connection for NotebookConnection {
                     self.streaming = None;
                     return Poll::Ready(Err(error));
                 }
-                // What there is had better be given than kept waiting.
+                // Returns the rows that are there instead of waiting for more.
                 Poll::Pending if batch.rows() > 0 => break,
                 Poll::Pending => return Poll::Pending,
             }
@@ -198,7 +198,7 @@ impl Connection for NotebookConnection {
                 true => "BEGIN READONLY",
                 false => "BEGIN",
             };
-            // What cannot be written is an error before anything was begun.
+            // A parameter that cannot be written is an error before BEGIN is sent.
             let first = first.map(|first| (first, fields(first.params)));
             let first = match first {
                 Some((first, params)) => Some((first, params?)),
@@ -284,7 +284,7 @@ impl Connection for NotebookConnection {
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        // The server takes a closed connection for a goodbye, and rolls back.
+        // The server rolls back when the connection closes.
         drop(self);
         Box::pin(std::future::ready(Ok(())))
     }

@@ -26,18 +26,18 @@ impl Driver for Notebook {
         let port = reader.take_parsed("port")?.unwrap_or(4000);
         // An unknown option is left over: an error that names it.
         reader.finish()?;
-        Ok(Arc::new(Place { host, port }))
+        Ok(Arc::new(Endpoint { host, port }))
     }
 }
 
 /// Where a notebook is.
 #[derive(Debug)]
-struct Place {
+struct Endpoint {
     host: String,
     port: u16,
 }
 
-impl Template for Place {
+impl Template for Endpoint {
     fn dialect(&self) -> &'static Dialect {
         &Dialect::ODBC
     }

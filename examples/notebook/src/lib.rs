@@ -1,4 +1,4 @@
-//! A driver of one's own, complete: for a small server that keeps notes.
+//! A complete driver for a small server that keeps notes.
 //!
 //! [`Notebook`] is the driver, [`Server`] the database. See the README for which file is what.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Rows keep the bytes that came from the server. What they mean is found out when somebody asks.
+//! Rows keep the bytes from the server and decode a value when it is read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote::driver::{BatchBuilder, Column, Columns, Decode, Value};
 use cenote::{Error, Kind, Result};
 
-/// What a cell is taken for: its tag.
+/// The type of a cell: its tag.
 const TEXT: u8 = 0;
 const NUMBER: u8 = 1;
 

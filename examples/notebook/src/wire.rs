@@ -1,5 +1,4 @@
-//! Lines there and back; and how many answers are still to come, which is what a dropped call
-//! leaves behind.
+//! Sends and receives lines, and counts the answers that are still to come, also those of dropped calls.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use crate::line;
 pub(crate) struct Wire {
     stream: TcpStream,
     address: (String, u16),
-    /// What the server calls this session, and what it wants to hear before it cancels something.
+    /// The session's id, and the key that a cancel request needs.
     id: String,
     key: String,
     /// Written, but not sent yet.
@@ -41,7 +40,7 @@ pub(crate) enum Line {
 }
 
 impl Wire {
-    /// Connects, and hears who we are.
+    /// Connects and reads the session's id and key.
     pub(crate) async fn connect(host: &str, port: u16) -> Result<Self> {
         let failed = |error: io::Error| {
             let message = format!("cannot connect to the notebook at {host}:{port}: {error}");
@@ -76,31 +75,30 @@ impl Wire {
         }
     }
 
-    /// Writes a request. It is sent when somebody waits for an answer; what was written
-    /// before it goes in the same packet.
+    /// Writes a request. It is sent when a call waits for an answer, in one packet with the requests before it.
     pub(crate) fn ask(&mut self, fields: &[Option<&str>]) {
         self.outbox
             .extend_from_slice(line::write(fields).as_bytes());
         self.asked += 1;
     }
 
-    /// BEGIN, COMMIT or ROLLBACK was written: until it is answered nobody knows.
+    /// A BEGIN, COMMIT or ROLLBACK was written: the status is unknown until the answer.
     pub(crate) fn ask_control(&mut self, text: &str) {
         self.ask(&[Some("RUN"), Some(text)]);
         self.status = Status::Unknown;
     }
 
-    /// Answers are still to come.
+    /// Returns whether answers are still to come.
     pub(crate) fn is_busy(&self) -> bool {
         self.answered < self.asked
     }
 
-    /// The next line of the answer that is due. An error is the end of it, and is told when the
-    /// server is done, with the status known.
+    /// Returns the next line of the current answer. An error ends the answer, and is returned when the server has ended
+    /// the request, so that the status is known.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost: what was sent and what has come in stays where it is.
+    /// Nothing is lost: unsent and unread bytes stay in their buffers.
     pub(crate) fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<Line>> {
         let mut fields = ready!(self.poll_fields(cx))?;
         let is = |fields: &[Option<String>], what: &str| fields[0].as_deref() == Some(what);
@@ -125,7 +123,7 @@ impl Wire {
         })
     }
 
-    /// Sends what is to be sent, and gives the next line that has come in.
+    /// Sends what is unsent and returns the next line that has arrived.
     fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Option<String>>>> {
         let done = ready!(self.poll_text(cx)).map_err(|error| {
             self.broken = true;
@@ -138,7 +136,7 @@ impl Wire {
     fn poll_text(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<String>> {
         while !self.outbox.is_empty() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outbox))?;
-            // Only what was sent goes: one who is dropped here leaves the rest to the next.
+            // Removes only what was sent: if this is dropped here, the next call sends the rest.
             self.outbox.drain(..sent);
         }
         loop {
@@ -160,7 +158,7 @@ impl Wire {
         }
     }
 
-    /// After a dropped call: cancels what still runs, and throws away what comes of it.
+    /// Cancels a dropped call and discards its answer.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What `Db` makes of the driver: all of it, without knowing anything about notebooks.
+//! `Db` works with the driver without knowing anything about notebooks.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn a_transaction_is_all_or_nothing_and_nests() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_retried_until_everybody_is_served() {
+async fn a_conflict_is_retried_until_every_task_is_served() {
     let server = Server::start().await.unwrap();
     let db = open(&server, 4).await;
     let mut tasks = JoinSet::new();

@@ -3,7 +3,7 @@
 use cenote_notebook::{Notebook, Server};
 use cenote_testkit::suite::{Lack, Subject, Types};
 
-/// An empty notebook, what it is to be told, and what it cannot do.
+/// Returns an empty notebook, its statements, and the capabilities that it lacks.
 async fn make() -> Subject {
     let server = Server::start().await.expect("there is a free port");
     Subject::new(Notebook, &server.dsn())

@@ -14,7 +14,7 @@ use tower_http::timeout::TimeoutLayer;
 use crate::error::Error;
 use crate::{export, handlers};
 
-/// The shop: all routes, in all layers. A request may take so long until its response begins.
+/// Returns the shop: all routes in all layers. `time_limit` is the longest time until a response begins.
 pub fn app(db: Db, time_limit: Duration) -> Router {
     with_layers(routes(&db), time_limit).with_state(db)
 }

@@ -66,7 +66,7 @@ impl IntoResponse for Error {
         let error = match &self {
             // The database's message goes to the log, not to clients.
             Error::Database(error) => {
-                eprintln!("{status}: {error}");
+                tracing::error!(status = status.as_u16(), "{error}");
                 match status {
                     StatusCode::SERVICE_UNAVAILABLE => "busy, please try again".to_owned(),
                     _ => "internal error".to_owned(),

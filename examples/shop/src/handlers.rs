@@ -21,7 +21,7 @@ pub(crate) async fn show_product(
     Ok(Json(repository::product(&db, id).await?))
 }
 
-/// Two writes, and no transaction to be seen: the layer around this route has one.
+/// Two writes in one transaction, which the layer around this route opens.
 pub(crate) async fn add_product(
     State(db): State<Db>,
     Json(new): Json<NewProduct>,

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use cenote::Db;
 use tokio::net::TcpListener;
 use tokio::signal;
 
 /// How long a request may take until its response begins.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// How long requests may take to be answered when the server ends.
+/// How long the server waits for open requests when it shuts down.
 const GRACE: Duration = Duration::from_secs(15);
 
 const USAGE: &str = "usage: cenote-shop [DSN]
 
-DSN     where the database is; default: the variable SHOP_DSN, or sqlite:shop.db
+DSN     where the database is, such as sqlite:shop.db or postgres://user@host/shop;
+        default: the variable SHOP_DSN, or sqlite:shop.db
 The variable SHOP_LISTEN says where to listen; default: 127.0.0.1:3000";
 
 #[tokio::main]
@@ -24,8 +24,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     };
     let listen = std::env::var("SHOP_LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
 
-    let db = Db::open(&dsn).await?;
-    cenote_shop::set_up(&db).await?;
+    // Slow statements, failed requests and migrations go to the log.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
+    let db = cenote_shop::open(&dsn).await?;
     let listener = TcpListener::bind(&listen).await?;
     println!("listening on http://{}", listener.local_addr()?);
     let app = cenote_shop::app(db.clone(), TIME_LIMIT);
@@ -51,7 +54,7 @@ async fn asked_to_end() {
         use signal::unix::{SignalKind, signal};
         let mut terminated = signal(SignalKind::terminate()).expect("a signal can be waited for");
         tokio::select! {
-            // That it cannot be waited for is a reason to end, too.
+            // If the signal cannot be awaited, end as well.
             _ = interrupted => {}
             _ = terminated.recv() => {}
         }

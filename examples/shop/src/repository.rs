@@ -5,23 +5,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A thing on the shelf.
+/// A product.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Product {
     /// Its number.
     pub id: i64,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// In cents.
     pub price: i64,
-    /// How many there are.
+    /// The number in stock.
     pub stock: i64,
 }
 
-/// A thing that is not on the shelf yet.
+/// A product to be added.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NewProduct {
-    /// What it is to be called.
+    /// Its name.
     pub name: String,
     /// In cents.
     pub price: i64,
@@ -34,7 +34,7 @@ pub struct NewProduct {
 pub struct Order {
     /// Its number.
     pub id: i64,
-    /// Whose it is.
+    /// The customer.
     pub customer: String,
     /// In cents.
     pub total: i64,
@@ -53,7 +53,7 @@ pub struct Line {
 ///
 /// # Errors
 ///
-/// What the database says.
+/// A database error.
 pub async fn products(db: &Db) -> Result<Vec<Product>> {
     let sql = "SELECT id, name, price, stock FROM product ORDER BY id";
     Ok(db.query_as(sql, ()).await?)
@@ -63,18 +63,18 @@ pub async fn products(db: &Db) -> Result<Vec<Product>> {
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`]; what the database says.
+/// [`Error::NotFound`]; a database error.
 pub async fn product(db: &Db, id: i64) -> Result<Product> {
     let sql = "SELECT id, name, price, stock FROM product WHERE id = ?";
     let product = db.query_as_opt(sql, (id,)).await?;
     product.ok_or(Error::NotFound("product"))
 }
 
-/// Adds a product without any stock, and gives its number.
+/// Adds a product without stock and returns its number.
 ///
 /// # Errors
 ///
-/// [`Error::Duplicate`] if the name is taken; what the database says.
+/// [`Error::Duplicate`] if the name is taken; a database error.
 pub async fn add_product(db: &Db, name: &str, price: i64) -> Result<i64> {
     let sql = "INSERT INTO product (name, price, stock) VALUES (?, ?, 0) RETURNING id";
     let id = db.query_as_one(sql, (name, price)).await;
@@ -84,22 +84,22 @@ pub async fn add_product(db: &Db, name: &str, price: i64) -> Result<i64> {
     })
 }
 
-/// Notes that so many have been delivered.
+/// Records a delivery.
 ///
 /// # Errors
 ///
-/// What the database says.
+/// A database error.
 pub async fn note_delivery(db: &Db, product: i64, quantity: i64) -> Result<()> {
     let sql = "INSERT INTO delivery (product, quantity) VALUES (?, ?)";
     db.exec(sql, (product, quantity)).await?;
     Ok(())
 }
 
-/// Puts so many on the shelf.
+/// Adds to the stock of a product.
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`]; what the database says.
+/// [`Error::NotFound`]; a database error.
 pub async fn put_on_shelf(db: &Db, product: i64, quantity: i64) -> Result<()> {
     let sql = "UPDATE product SET stock = stock + ? WHERE id = ?";
     match db.exec(sql, (quantity, product)).await?.rows_affected {
@@ -108,11 +108,11 @@ pub async fn put_on_shelf(db: &Db, product: i64, quantity: i64) -> Result<()> {
     }
 }
 
-/// Takes so many from the shelf, and gives the price of one.
+/// Removes from the stock of a product and returns the price of one.
 ///
 /// # Errors
 ///
-/// [`Error::OutOfStock`], [`Error::NotFound`]; what the database says.
+/// [`Error::OutOfStock`], [`Error::NotFound`]; a database error.
 pub async fn take_from_shelf(db: &Db, line: &Line) -> Result<i64> {
     let sql = "UPDATE product SET stock = stock - :quantity
                WHERE id = :product AND stock >= :quantity RETURNING price";
@@ -120,16 +120,16 @@ pub async fn take_from_shelf(db: &Db, line: &Line) -> Result<i64> {
     if let Some(price) = db.query_as_opt(sql, params).await? {
         return Ok(price);
     }
-    // Too few, or there never was one?
+    // Either the stock is too small or the product does not exist.
     let id = product(db, line.product).await?.id;
     Err(Error::OutOfStock { product: id })
 }
 
-/// Begins an order, which has nothing in it yet, and gives its number.
+/// Creates an empty order and returns its number.
 ///
 /// # Errors
 ///
-/// What the database says.
+/// A database error.
 pub async fn add_order(db: &Db, customer: &str) -> Result<i64> {
     let sql = "INSERT INTO purchase (customer, total) VALUES (?, 0) RETURNING id";
     Ok(db.query_as_one(sql, (customer,)).await?)
@@ -139,7 +139,7 @@ pub async fn add_order(db: &Db, customer: &str) -> Result<i64> {
 ///
 /// # Errors
 ///
-/// What the database says.
+/// A database error.
 pub async fn add_line(db: &Db, order: i64, line: &Line, price: i64) -> Result<()> {
     let sql = "INSERT INTO purchase_line (purchase, product, quantity, price) VALUES (?, ?, ?, ?)";
     db.exec(sql, (order, line.product, line.quantity, price))
@@ -147,11 +147,11 @@ pub async fn add_line(db: &Db, order: i64, line: &Line, price: i64) -> Result<()
     Ok(())
 }
 
-/// Writes down what an order costs.
+/// Stores the price of an order.
 ///
 /// # Errors
 ///
-/// What the database says.
+/// A database error.
 pub async fn set_total(db: &Db, order: i64, total: i64) -> Result<()> {
     let sql = "UPDATE purchase SET total = ? WHERE id = ?";
     db.exec(sql, (total, order)).await?;
@@ -162,7 +162,7 @@ pub async fn set_total(db: &Db, order: i64, total: i64) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`]; what the database says.
+/// [`Error::NotFound`]; a database error.
 pub async fn order(db: &Db, id: i64) -> Result<Order> {
     let sql = "SELECT id, customer, total FROM purchase WHERE id = ?";
     let order = db.query_as_opt(sql, (id,)).await?;

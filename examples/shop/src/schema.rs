@@ -1,68 +1,44 @@
-//! The tables.
+//! The database: how it is opened, and its migrations.
+
+use std::time::Duration;
 
 use cenote::Db;
+use cenote::migrate::{Migrations, embed};
 
-/// Makes the tables, and puts a few products on the shelf of an empty shop.
+/// A statement that takes this long is logged as slow.
+const SLOW: Duration = Duration::from_millis(200);
+/// A statement that takes this long is cancelled.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// Opens the database that the DSN names, SQLite or PostgreSQL, and applies the migrations that are pending.
 ///
 /// # Errors
 ///
-/// What the database says.
+/// The database cannot be reached, or a migration failed.
+pub async fn open(dsn: &str) -> cenote::Result<Db> {
+    let db = Db::builder(dsn)
+        .slow_statements(SLOW)
+        .statement_timeout(LONGEST)
+        .open()
+        .await?;
+    set_up(&db).await?;
+    Ok(db)
+}
+
+/// Applies the migrations that are pending. Any number of instances may do so at the same time.
+///
+/// # Errors
+///
+/// A migration failed.
 pub async fn set_up(db: &Db) -> cenote::Result<()> {
-    db.transaction(async || {
-        db.exec(
-            "CREATE TABLE IF NOT EXISTS product (
-                 id    INTEGER PRIMARY KEY,
-                 name  TEXT    NOT NULL UNIQUE,
-                 price INTEGER NOT NULL CHECK (price >= 0), -- in cents
-                 stock INTEGER NOT NULL CHECK (stock >= 0)
-             )",
-            (),
-        )
-        .await?;
-        db.exec(
-            "CREATE TABLE IF NOT EXISTS purchase (
-                 id       INTEGER PRIMARY KEY,
-                 customer TEXT    NOT NULL,
-                 total    INTEGER NOT NULL
-             )",
-            (),
-        )
-        .await?;
-        db.exec(
-            "CREATE TABLE IF NOT EXISTS purchase_line (
-                 purchase INTEGER NOT NULL REFERENCES purchase,
-                 product  INTEGER NOT NULL REFERENCES product,
-                 quantity INTEGER NOT NULL CHECK (quantity > 0),
-                 price    INTEGER NOT NULL,
-                 PRIMARY KEY (purchase, product)
-             ) WITHOUT ROWID",
-            (),
-        )
-        .await?;
-        db.exec(
-            "CREATE TABLE IF NOT EXISTS delivery (
-                 product  INTEGER NOT NULL REFERENCES product,
-                 quantity INTEGER NOT NULL CHECK (quantity > 0)
-             )",
-            (),
-        )
-        .await?;
-        let products: i64 = db.query_as_one("SELECT count(*) FROM product", ()).await?;
-        if products == 0 {
-            let shelf = [
-                (1, "lamp", 4900, 100),
-                (2, "rope", 1250, 100),
-                (3, "map", 800, 100),
-            ];
-            db.exec_many(
-                "INSERT INTO product (id, name, price, stock) VALUES (?, ?, ?, ?)",
-                shelf,
-            )
-            .await?;
-            db.exec("INSERT INTO delivery SELECT id, stock FROM product", ())
-                .await?;
-        }
-        Ok(())
-    })
-    .await
+    // The log names each migration that is applied.
+    db.migrate(&migrations(db)).await.map(drop)
+}
+
+/// The tables are the same; their types and what begins empty are not.
+fn migrations(db: &Db) -> Migrations {
+    match db.driver_name() {
+        "pgsql" => embed!("migrations/postgres"),
+        _ => embed!("migrations/sqlite"),
+    }
 }

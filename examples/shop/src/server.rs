@@ -1,4 +1,4 @@
-//! Serving, and ending in order.
+//! Serves, and shuts down gracefully.
 
 use std::future::{Future, IntoFuture, pending};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::time::timeout;
 /// Serves until it is asked to end. Then it takes no new requests, answers those it has, and closes
 /// the database.
 ///
-/// Clients have `grace` to take their answers, and what still runs on the database then has it once
-/// more; whatever is left is rolled back when the program ends.
+/// Clients have `grace` to read their responses; then the database has `grace` to finish its calls. What is still
+/// open after that is rolled back when the program ends.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub async fn serve(
     };
     tokio::select! {
         served = axum::serve(listener, app).with_graceful_shutdown(asked).into_future() => served?,
-        () = overdue => eprintln!("some clients have not taken their answers in time"),
+        () = overdue => tracing::warn!("some clients have not taken their answers in time"),
     }
     Ok(db.close_and_drain(grace).await?)
 }

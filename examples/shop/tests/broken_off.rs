@@ -14,7 +14,7 @@ use axum::routing::post;
 use cenote::Db;
 use cenote_shop::repository::{self, Line};
 use serde_json::json;
-use support::{Client, Shop};
+use support::{Client, Place, Shop};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ async fn panics(State(db): State<Db>) -> cenote_shop::Result<()> {
     .await
 }
 
-/// A route that hangs in the middle of an order, and tells when it does.
+/// A route that hangs in the middle of an order, and signals that it does.
 fn hangs(reached: Arc<Notify>) -> Router<Db> {
     let handler = async move |State(db): State<Db>| {
         let hanging = db.transaction(async || {
@@ -50,7 +50,7 @@ fn hangs(reached: Arc<Notify>) -> Router<Db> {
     Router::new().route("/hang", post(handler))
 }
 
-/// A transaction that nobody ends but the coroutine of the request.
+/// A transaction that only the end of the request's coroutine ends.
 async fn forgets(State(db): State<Db>) -> cenote_shop::Result<()> {
     std::mem::forget(db.begin().await?);
     half_an_order(&db).await
@@ -100,14 +100,14 @@ async fn client_that_disconnects_midway_takes_its_order_with_it() {
 async fn a_request_that_takes_too_long_is_a_504_and_rolled_back() {
     let routes = hangs(Arc::new(Notify::new()));
     let limit = Duration::from_millis(200);
-    let shop = Shop::with(routes, |db| db, limit).await;
+    let shop = Shop::with(Place::sqlite(), routes, |db| db, limit).await;
     let (status, _) = shop.post("/hang", json!(null)).await;
     assert_eq!(status, 504);
     nothing_happened(&shop).await;
 }
 
-/// Places an order or delivers, but hangs up after so many turns of the scheduler. Whether the shop
-/// said that it was done.
+/// Places an order or delivers, and hangs up after `turns` turns of the scheduler. Returns whether the shop
+/// confirmed it.
 async fn ask_impatiently(mut client: Client, quantity: i64, delivers: bool, turns: u32) -> bool {
     let (path, body) = match delivers {
         // A transaction by the layer.

@@ -80,7 +80,7 @@ async fn request_under_way_is_answered_and_committed_before_shutdown() {
     let end = async {
         reached.notified().await;
         server.end.notify_one();
-        // Nobody new is let in.
+        // New connections are refused.
         while tokio::net::TcpStream::connect(server.address).await.is_ok() {
             tokio::task::yield_now().await;
         }

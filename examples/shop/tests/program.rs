@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-/// Ends with the test, whatever becomes of that.
+/// Kills the process when the test ends, also by a panic.
 struct Program(Child);
 
 impl Drop for Program {
@@ -46,12 +46,12 @@ fn server_runs_until_asked_to_end_and_then_closes_the_database() {
     assert!(killed.unwrap().success());
     assert_eq!(said.next().unwrap().unwrap(), "closed");
     assert!(program.0.wait().unwrap().success());
-    // The last connection that is closed in order takes the log with it.
+    // Closing the last connection deletes the write-ahead log.
     assert!(!folder.path().join("shop.db-wal").exists());
 }
 
 #[test]
-fn help_tells_what_it_takes() {
+fn help_names_the_environment_variables() {
     let help = Command::new(env!("CARGO_BIN_EXE_cenote-shop"))
         .arg("--help")
         .output()

@@ -3,17 +3,51 @@
 
 mod support;
 
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::Once;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use support::{AGES, Shop};
+use support::{AGES, Place, Shop};
 
-#[tokio::test]
-async fn products_are_listed_shown_and_added() {
-    let shop = Shop::open().await;
+/// Writes each promise as a test on SQLite and on PostgreSQL.
+macro_rules! on_both_databases {
+    ($($promise:ident,)*) => {
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(crate::support::Place::sqlite()).await;
+            })*
+        }
+
+        mod on_postgres {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(crate::support::Place::postgres().await).await;
+            })*
+        }
+    };
+}
+
+on_both_databases! {
+    products_are_listed_shown_and_added,
+    delivery_of_an_unknown_product_is_not_found,
+    order_takes_its_products_from_stock_and_can_be_looked_up,
+    order_above_stock_is_a_conflict_and_takes_nothing,
+    invalid_input_is_unprocessable_and_missing_items_not_found,
+    shop_without_a_free_connection_answers_503_with_retry_after,
+    all_orders_are_exported_one_a_line,
+    export_broken_off_half_way_returns_its_connection,
+    instances_that_start_together_migrate_once,
+    slow_statements_are_logged_with_their_line,
+}
+
+async fn products_are_listed_shown_and_added(place: Place) {
+    let shop = Shop::at(place).await;
     let (status, all) = shop.get("/products").await;
     assert_eq!((status.as_u16(), all.as_array().unwrap().len()), (200, 3));
     let lamp = json!({ "name": "lantern", "price": 700, "stock": 5 });
@@ -28,9 +62,8 @@ async fn products_are_listed_shown_and_added() {
     shop.is_whole().await;
 }
 
-#[tokio::test]
-async fn delivery_of_an_unknown_product_is_not_found() {
-    let shop = Shop::open().await;
+async fn delivery_of_an_unknown_product_is_not_found(place: Place) {
+    let shop = Shop::at(place).await;
     let (status, product) = shop
         .post("/products/1/deliveries", json!({ "quantity": 7 }))
         .await;
@@ -42,9 +75,8 @@ async fn delivery_of_an_unknown_product_is_not_found() {
     shop.books_balance().await;
 }
 
-#[tokio::test]
-async fn order_takes_its_products_from_stock_and_can_be_looked_up() {
-    let shop = Shop::open().await;
+async fn order_takes_its_products_from_stock_and_can_be_looked_up(place: Place) {
+    let shop = Shop::at(place).await;
     let basket = json!({
         "customer": "a diver",
         "lines": [{ "product": 1, "quantity": 2 }, { "product": 2, "quantity": 10 }],
@@ -59,9 +91,8 @@ async fn order_takes_its_products_from_stock_and_can_be_looked_up() {
     shop.is_whole().await;
 }
 
-#[tokio::test]
-async fn order_above_stock_is_a_conflict_and_takes_nothing() {
-    let shop = Shop::open().await;
+async fn order_above_stock_is_a_conflict_and_takes_nothing(place: Place) {
+    let shop = Shop::at(place).await;
     let basket = json!({
         "customer": "a whole crew",
         "lines": [{ "product": 1, "quantity": 2 }, { "product": 2, "quantity": 101 }],
@@ -74,9 +105,8 @@ async fn order_above_stock_is_a_conflict_and_takes_nothing() {
     shop.is_whole().await;
 }
 
-#[tokio::test]
-async fn invalid_input_is_unprocessable_and_missing_items_not_found() {
-    let shop = Shop::open().await;
+async fn invalid_input_is_unprocessable_and_missing_items_not_found(place: Place) {
+    let shop = Shop::at(place).await;
     let line = json!({ "product": 1, "quantity": 1 });
     let baskets = [
         json!({ "customer": "a diver", "lines": [] }),
@@ -98,10 +128,15 @@ async fn invalid_input_is_unprocessable_and_missing_items_not_found() {
     shop.books_balance().await;
 }
 
-#[tokio::test]
-async fn shop_without_a_free_connection_answers_503_with_retry_after() {
+async fn shop_without_a_free_connection_answers_503_with_retry_after(place: Place) {
     let second = Duration::from_secs(1);
-    let shop = Shop::with(Router::new(), |db| db.max(1).acquire_timeout(second), AGES).await;
+    let shop = Shop::with(
+        place,
+        Router::new(),
+        |db| db.max(1).acquire_timeout(second),
+        AGES,
+    )
+    .await;
     let (status, health) = shop.get("/health").await;
     assert_eq!((status.as_u16(), &health["connections"]), (200, &json!(1)));
     let only_one = shop.db.connection().await.unwrap();
@@ -125,14 +160,14 @@ async fn shop_without_a_free_connection_answers_503_with_retry_after() {
 
 async fn fill(shop: &Shop, orders: i64) {
     // A name of 1 KB: more than fits into the buffers of a socket when there are thousands.
-    let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT ?)
-               INSERT INTO purchase SELECT i, hex(zeroblob(500)), i FROM n";
-    shop.db.exec(sql, (orders,)).await.unwrap();
+    let name = "0".repeat(1000);
+    let sql = "INSERT INTO purchase (customer, total) VALUES (?, ?)";
+    let all: Vec<_> = (1..=orders).map(|n| (name.clone(), n)).collect();
+    shop.db.exec_many(sql, all).await.unwrap();
 }
 
-#[tokio::test]
-async fn all_orders_are_exported_one_a_line() {
-    let shop = Shop::open().await;
+async fn all_orders_are_exported_one_a_line(place: Place) {
+    let shop = Shop::at(place).await;
     fill(&shop, 3000).await;
     let mut client = shop.client().await;
     let response = client.send(Method::GET, "/orders.ndjson", None).await;
@@ -148,9 +183,8 @@ async fn all_orders_are_exported_one_a_line() {
     shop.is_whole().await;
 }
 
-#[tokio::test]
-async fn export_broken_off_half_way_returns_its_connection() {
-    let shop = Shop::open().await;
+async fn export_broken_off_half_way_returns_its_connection(place: Place) {
+    let shop = Shop::at(place).await;
     fill(&shop, 20_000).await;
     let mut client = shop.client().await;
     let response = client.send(Method::GET, "/orders.ndjson", None).await;
@@ -161,4 +195,61 @@ async fn export_broken_off_half_way_returns_its_connection() {
     drop((body, client));
     shop.is_whole().await;
     assert_eq!(shop.get("/products/1").await.0, 200);
+}
+
+async fn instances_that_start_together_migrate_once(place: Place) {
+    let mut instances = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let dsn = place.dsn.clone();
+        instances.spawn(async move { cenote_shop::open(&dsn).await });
+    }
+    for opened in instances.join_all().await {
+        let sql = "SELECT count(*) FROM product";
+        let products: i64 = opened.unwrap().query_as_one(sql, ()).await.unwrap();
+        assert_eq!(products, 3);
+    }
+    let shop = Shop::at(place).await;
+    shop.books_balance().await;
+}
+
+thread_local! {
+    /// What was logged on this thread.
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn slow_statements_are_logged_with_their_line(place: Place) {
+    static INSTALLED: Once = Once::new();
+    // One for the whole program: subscribers of single threads race for the cache of `tracing`.
+    INSTALLED.call_once(|| {
+        tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(|| Log)
+            .init()
+    });
+    let slow = |db: cenote::Builder| db.slow_statements(Duration::from_nanos(1));
+    let shop = Shop::with(place, Router::new(), slow, AGES).await;
+    assert_eq!(shop.get("/products/1").await.0, 200);
+    let said = String::from_utf8(LOGGED.take()).unwrap();
+    let line = said
+        .lines()
+        .find(|line| line.contains("FROM product WHERE id = ?"));
+    let line = line.expect("the statement is logged as it was written");
+    assert!(
+        line.contains("WARN cenote::statement: slow statement:"),
+        "{line}"
+    );
+    assert!(line.contains("repository.rs:"), "{line}");
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test file uses another part of it")]
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,32 +21,72 @@ use tokio::task::JoinSet;
 /// Far more than any test needs.
 pub(crate) const AGES: Duration = Duration::from_secs(60);
 
-/// A shop on a file of its own. The server ends with it.
+/// A database of one test.
+pub(crate) struct Place {
+    pub(crate) dsn: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    /// A file.
+    pub(crate) fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Place {
+            dsn: format!("sqlite:{}", folder.path().join("shop.db").display()),
+            _folder: Some(folder),
+        }
+    }
+
+    /// A schema on the server of `ci/postgres.sh`.
+    pub(crate) async fn postgres() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let server = std::env::var("CENOTE_TEST_POSTGRES").expect(
+            "CENOTE_TEST_POSTGRES is not set: run ci/test.sh, or ci/postgres.sh run -- cargo test …",
+        );
+        // Relaxed: the number only has to be unique.
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let schema = format!("shop_{}_{n}", std::process::id());
+        let maker = Db::open(&server).await.unwrap();
+        let create = format!("CREATE SCHEMA {schema}");
+        maker.exec(&create, ()).await.unwrap();
+        maker.close().await.unwrap();
+        Place {
+            dsn: format!("{server};search_path={schema}"),
+            _folder: None,
+        }
+    }
+}
+
+/// A shop on a database of its own. The server ends with it.
 pub(crate) struct Shop {
     pub(crate) db: Db,
     address: SocketAddr,
     _server: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _place: Place,
 }
 
 impl Shop {
     pub(crate) async fn open() -> Self {
-        Shop::with(Router::new(), |db| db, AGES).await
+        Shop::at(Place::sqlite()).await
+    }
+
+    pub(crate) async fn at(place: Place) -> Self {
+        Shop::with(place, Router::new(), |db| db, AGES).await
     }
 
     /// With routes that only this test has.
     pub(crate) async fn with_routes(routes: Router<Db>) -> Self {
-        Shop::with(routes, |db| db, AGES).await
+        Shop::with(Place::sqlite(), routes, |db| db, AGES).await
     }
 
     pub(crate) async fn with(
+        place: Place,
         routes: Router<Db>,
         describe: impl FnOnce(Builder) -> Builder,
         time_limit: Duration,
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let dsn = format!("sqlite:{}", folder.path().join("shop.db").display());
-        let db = describe(Db::builder(&dsn).max(3)).open().await.unwrap();
+        let builder = Db::builder(&place.dsn).max(3);
+        let db = describe(builder).open().await.unwrap();
         cenote_shop::set_up(&db).await.unwrap();
         let routes = cenote_shop::routes(&db).merge(routes);
         let app = cenote_shop::with_layers(routes, time_limit).with_state(db.clone());
@@ -57,7 +98,7 @@ impl Shop {
             db,
             address,
             _server: server,
-            _folder: folder,
+            _place: place,
         }
     }
 
@@ -96,10 +137,12 @@ impl Shop {
         let missing: Vec<(i64, i64)> = self
             .db
             .query_as(
-                "SELECT id, stock
-                     + (SELECT coalesce(sum(quantity), 0) FROM purchase_line WHERE product = id)
-                     - (SELECT coalesce(sum(quantity), 0) FROM delivery WHERE product = id) AS off
-                 FROM product WHERE off <> 0",
+                "SELECT id, CAST(off AS BIGINT) AS off FROM (
+                     SELECT id, stock
+                         + (SELECT coalesce(sum(quantity), 0) FROM purchase_line WHERE product = id)
+                         - (SELECT coalesce(sum(quantity), 0) FROM delivery WHERE product = id) AS off
+                     FROM product) AS balance
+                 WHERE off <> 0",
                 (),
             )
             .await
@@ -108,7 +151,7 @@ impl Shop {
         let wrong: Vec<i64> = self
             .db
             .query_as(
-                "SELECT id FROM purchase WHERE total IS NOT
+                "SELECT id FROM purchase WHERE total IS DISTINCT FROM
                      (SELECT sum(quantity * price) FROM purchase_line WHERE purchase = id)",
                 (),
             )
@@ -118,7 +161,7 @@ impl Shop {
     }
 }
 
-/// Whether this comes true before long.
+/// Returns whether the condition becomes true within the time limit.
 pub(crate) async fn until(condition: impl Fn() -> bool) -> bool {
     let coming = async {
         while !condition() {
